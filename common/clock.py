@@ -1,0 +1,46 @@
+"""Clock port and the system clock: the only module that reads the time.
+
+Wall time (seconds since 1970, may jump), monotonic time (seconds, never goes back) and timestamp-oracle
+values (`common.tso`) are three different things and are never mixed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def wall_s(self) -> float:
+        """Seconds since 1970-01-01 UTC; may jump."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that moves when told; for tests of anything that waits."""
+
+    def __init__(self, start_s: float = 1_700_000_000.0) -> None:
+        self.now_s = start_s
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds

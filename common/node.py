@@ -1,0 +1,85 @@
+"""What a node tells the others about itself, and which states it may go through.
+
+Source of layout and states: `/tidb-binlog/v1/{pumps,drainers}/<nodeID>` in PD's etcd, JSON with the keys
+below in this order. `isAlive` and `score` are written by nobody today and kept for old readers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from common.errors import Corruption
+
+ONLINE: Final = "online"
+PAUSING: Final = "pausing"
+PAUSED: Final = "paused"
+CLOSING: Final = "closing"
+OFFLINE: Final = "offline"
+STATES: Final = (ONLINE, PAUSING, PAUSED, CLOSING, OFFLINE)
+
+# (state, event) -> state. Anything not listed is refused without effect.
+#   start   the process is up and ready to serve; it wins over whatever was left behind
+#   pause   leave for a while: stop taking prewrites, keep the data, come back
+#   close   leave for good: stop taking prewrites, wait until every drainer has read everything
+#   stop    the process ends; what it becomes depends on why
+LIFECYCLE: Final[dict[tuple[str, str], str]] = {
+    **{(state, "start"): ONLINE for state in STATES},
+    (ONLINE, "pause"): PAUSING,
+    (ONLINE, "close"): CLOSING,
+    (ONLINE, "stop"): PAUSED,
+    (PAUSING, "stop"): PAUSED,
+    (PAUSED, "stop"): PAUSED,
+    (CLOSING, "stop"): OFFLINE,
+    (OFFLINE, "stop"): OFFLINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node's registry entry."""
+
+    node_id: str
+    host: str
+    state: str
+    max_commit_ts: int = 0
+    update_ts: int = 0
+    is_alive: bool = False
+    score: int = 0
+    label: dict[str, Any] | None = field(default=None, hash=False)
+
+    def with_state(self, state: str) -> NodeStatus:
+        assert state in STATES
+        return replace(self, state=state)
+
+    def to_json(self) -> bytes:
+        document = {
+            "nodeId": self.node_id,
+            "host": self.host,
+            "state": self.state,
+            "isAlive": self.is_alive,
+            "score": self.score,
+            "label": self.label,
+            "maxCommitTS": self.max_commit_ts,
+            "updateTS": self.update_ts,
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, *, where: str = "") -> NodeStatus:
+        """Decode an entry; missing keys read as zero, unknown ones are ignored."""
+        try:
+            document = json.loads(data)
+            return cls(
+                node_id=str(document["nodeId"]),
+                host=str(document.get("host", "")),
+                state=str(document.get("state", "")),
+                max_commit_ts=int(document.get("maxCommitTS", 0)),
+                update_ts=int(document.get("updateTS", 0)),
+                is_alive=bool(document.get("isAlive", False)),
+                score=int(document.get("score", 0)),
+                label=document.get("label"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corruption(f"registry entry {where or 'of a node'} is not a node status: {error}") from None

@@ -1,0 +1,36 @@
+"""Timestamp-oracle values: 46 bits of physical milliseconds, 18 bits of logical counter.
+
+A timestamp is a plain `int` (`start_ts`, `commit_ts`); this module is the only place that takes one apart.
+"""
+
+from __future__ import annotations
+
+LOGICAL_BITS = 18
+LOGICAL_MAX = (1 << LOGICAL_BITS) - 1
+TS_MAX = (1 << 63) - 1
+
+
+def compose(physical_ms: int, logical: int = 0) -> int:
+    """Timestamp from milliseconds since 1970 and a logical counter below 2**18."""
+    assert 0 <= logical <= LOGICAL_MAX
+    return physical_ms << LOGICAL_BITS | logical
+
+
+def physical_ms(ts: int) -> int:
+    """Milliseconds since 1970 of a timestamp."""
+    return ts >> LOGICAL_BITS
+
+
+def physical_s(ts: int) -> float:
+    """Seconds since 1970 of a timestamp."""
+    return (ts >> LOGICAL_BITS) / 1000
+
+
+def from_wall_s(wall_s: float) -> int:
+    """The smallest timestamp of a wall-clock moment."""
+    return int(wall_s * 1000) << LOGICAL_BITS
+
+
+def age_s(ts: int, now_wall_s: float) -> float:
+    """How long ago a timestamp was drawn, in seconds; negative if the clocks disagree."""
+    return now_wall_s - physical_s(ts)
