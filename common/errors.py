@@ -7,6 +7,8 @@
     ├── Corruption         stored or received bytes are wrong: stop, an operator decides
     ├── DownstreamError    the downstream refused a statement: stop with the checkpoint before it
     └── ConfigError        the configuration is wrong: nothing was started
+        ├── FlagError      a command line that cannot be read
+        └── PortTaken      somebody else listens on the address already
 
 Each class has its own process exit code (`exit_code`), documented in the README.
 """
@@ -34,6 +36,18 @@ class ConfigError(BinlogError):
     """Wrong configuration; the process does not start."""
 
     exit_code = 1
+
+
+class FlagError(ConfigError):
+    """A command line that cannot be read (the Go programs' exit code for it)."""
+
+    exit_code = 2
+
+
+class PortTaken(ConfigError):
+    """The address to listen on is taken or is not ours."""
+
+    exit_code = 8
 
 
 class Unavailable(BinlogError):

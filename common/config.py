@@ -1,0 +1,352 @@
+"""Configuration: one frozen dataclass per daemon, filled from command line, environment and a TOML file.
+
+Precedence: command line, then environment (`<PREFIX>_<FLAG>`; empty values do not count), then the file,
+then the default. Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
+The file is read strictly: an unknown key or a wrong type is an error that names the key, its line and what
+is expected. Built in everywhere: `-config FILE`, `-V`, `-h`. A class may define `validate(self)`, called
+last, which raises `ConfigError` when values do not fit together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+from common import log, quantities, version
+from common.errors import ConfigError, FlagError
+
+Kind = Literal["str", "int", "float", "bool", "size", "duration", "retention", "list", "table", "tables"]
+C = TypeVar("C")
+
+_METADATA: Final = "option"
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_BUILT_IN: Final = ("config", "V", "h", "help")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Where one field comes from and how its text is read."""
+
+    key: str | None
+    flag: str | None
+    help: str
+    kind: Kind
+    secret: bool
+    deprecated: bool
+
+
+def option(
+    default: Any,
+    *,
+    key: str | None,
+    flag: str | None = None,
+    help: str,
+    kind: Kind = "str",
+    secret: bool = False,
+    deprecated: bool = False,
+) -> Any:
+    """A field of a config dataclass.
+
+    `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
+    and `retention` seconds, `list` a tuple, `table` a dict, `tables` a tuple of dicts (the last two only in
+    the file). The default may be written as a user would. `deprecated`: accepted, no effect, not in the help.
+    """
+    entry = Option(key, flag, help, kind, secret or log.is_secret_key(key or flag or ""), deprecated)
+    if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
+        default = _convert(kind, default)
+    if kind == "list" and not isinstance(default, tuple):
+        default = tuple(default)
+    metadata = {_METADATA: entry}
+    if kind == "table":
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+    if kind == "tables":
+        return dataclasses.field(default_factory=tuple, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def options(cls: type[Any]) -> dict[str, Option]:
+    """The options of a config class by field name."""
+    return {
+        field.name: field.metadata[_METADATA]
+        for field in dataclasses.fields(cls)
+        if _METADATA in field.metadata
+    }
+
+
+_EXPECTED: Final[dict[str, str]] = {
+    "str": "a text in quotes is expected",
+    "int": "a whole number is expected",
+    "float": "a number is expected",
+    "bool": "true or false is expected",
+    "size": 'a size like "10 GiB" is expected',
+    "duration": 'a duration like "1m30s" is expected',
+    "retention": 'days as a whole number, or a duration like "12h", are expected',
+    "list": "a list is expected",
+    "table": "a table is expected",
+    "tables": "a list of tables is expected",
+}
+
+
+def _convert(kind: Kind, value: Any) -> Any:
+    """A file's (or default's) value as the field holds it; `ValueError` says what is expected."""
+    expected = _EXPECTED[kind]
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "int" and is_int:
+        return value
+    if kind == "float" and (is_int or isinstance(value, float)):
+        return float(value)
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if kind == "size" and (is_int or isinstance(value, str)):
+        return quantities.size_bytes(value)
+    if kind == "duration" and (is_int or isinstance(value, str | float)):
+        return quantities.duration_s(value)
+    if kind == "retention" and (is_int or isinstance(value, str)):
+        return quantities.retention_s(value)
+    if kind == "list" and isinstance(value, list):
+        if not all(isinstance(item, str | int) for item in value):
+            raise ValueError("a list of texts or whole numbers is expected")
+        return tuple(value)
+    if kind == "table" and isinstance(value, dict):
+        return value
+    if kind == "tables" and isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return tuple(value)
+    raise ValueError(expected)
+
+
+def _convert_text(kind: Kind, text: str) -> Any:
+    """A value given on the command line or in the environment."""
+    if kind == "bool":
+        if text in _TRUE or text in _FALSE:
+            return text in _TRUE
+        raise ValueError(_EXPECTED["bool"])
+    if kind in ("int", "float"):
+        try:
+            return int(text, 0) if kind == "int" else float(text)
+        except ValueError:
+            raise ValueError(_EXPECTED[kind]) from None
+    if kind == "list":
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    if kind in ("table", "tables"):
+        raise ValueError("this can only be set in the file")
+    return _convert(kind, text)
+
+
+def _similar(name: str, known: Sequence[str], *, prefix: str = "") -> str:
+    lowered = {candidate.lower().replace("_", "-"): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), lowered, n=1, cutoff=0.6)
+    return f"did you mean {prefix}{lowered[close[0]]}?" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    value: Any
+    source: str
+
+
+class _Loader:
+    def __init__(self, cls: type[Any], program: str, env_prefix: str) -> None:
+        self._cls = cls
+        self._program = program
+        self._env_prefix = env_prefix.rstrip("_")
+        self._options = options(cls)
+        self._by_flag = {entry.flag: name for name, entry in self._options.items() if entry.flag}
+        self._by_key = {entry.key: name for name, entry in self._options.items() if entry.key}
+
+    def from_argv(self, argv: Sequence[str]) -> tuple[dict[str, _Given], str]:
+        """Values given as flags, and the path of the file."""
+        given: dict[str, _Given] = {}
+        path = ""
+        for flag, text in self._split(argv):
+            if flag == "config":
+                path = text
+            elif flag in ("h", "help"):
+                sys.stdout.write(usage(self._cls, self._program))
+                raise SystemExit(0)
+            elif flag == "V":
+                if _convert_text("bool", text):
+                    sys.stdout.write(version.text())
+                    raise SystemExit(0)
+            else:
+                name = self._by_flag[flag]
+                entry = self._options[name]
+                try:
+                    given[name] = _Given(_convert_text(entry.kind, text), f"-{flag}")
+                except ValueError as error:
+                    shown = log.MASK if entry.secret else repr(text)
+                    raise FlagError(
+                        f"flag -{flag}: invalid value {shown}: {error}", hint=f"see {self._program} -h"
+                    ) from None
+        return given, path
+
+    def _split(self, argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+        rest = list(argv)
+        while rest:
+            argument = rest.pop(0)
+            if argument == "--" and not rest:
+                return
+            if not argument.startswith("-") or argument in ("-", "--"):
+                raise FlagError(f"{argument!r} is not a valid flag", hint=f"see {self._program} -h")
+            flag, has_value, text = argument.lstrip("-").partition("=")
+            known = [*self._by_flag, *_BUILT_IN]
+            if flag not in known or argument.startswith("---"):
+                hint = _similar(flag, known, prefix="-") or f"see {self._program} -h"
+                raise FlagError(f"flag provided but not defined: -{flag}", hint=hint)
+            if not has_value:
+                is_bool = flag in ("V", "h", "help") or (
+                    flag != "config" and self._options[self._by_flag[flag]].kind == "bool"
+                )
+                if is_bool:
+                    text = "true"
+                elif rest:
+                    text = rest.pop(0)
+                else:
+                    raise FlagError(f"flag needs an argument: -{flag}", hint=f"see {self._program} -h")
+            yield flag, text
+
+    def from_environ(self, environ: Mapping[str, str]) -> dict[str, _Given]:
+        given: dict[str, _Given] = {}
+        for flag, name in self._by_flag.items():
+            variable = f"{self._env_prefix}_{flag.upper().replace('-', '_')}"
+            text = environ.get(variable, "")
+            if not text:
+                continue
+            entry = self._options[name]
+            try:
+                given[name] = _Given(_convert_text(entry.kind, text), variable)
+            except ValueError as error:
+                shown = log.MASK if entry.secret else repr(text)
+                raise ConfigError(
+                    f"environment variable {variable} is {shown}: {error}", hint=f"unset it or set -{flag}"
+                ) from None
+        return given
+
+    def from_file(self, path: str) -> dict[str, _Given]:
+        try:
+            with open(path, "rb") as file:
+                text = file.read().decode()
+            document = tomllib.loads(text)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the config file {path}: {error.strerror}", hint="check -config"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"config file {path} is not TOML: {error}", hint="correct the file") from None
+        return self._take(document, "", path, text)
+
+    def _take(self, document: dict[str, Any], prefix: str, path: str, text: str) -> dict[str, _Given]:
+        given: dict[str, _Given] = {}
+        for key, value in document.items():
+            dotted = f"{prefix}{key}"
+            known = self._known_key(dotted)
+            if known is not None:
+                name = self._by_key[known]
+                where = f"{path}:{key_line(text, dotted)}"
+                try:
+                    given[name] = _Given(_convert(self._options[name].kind, value), where)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"config file {path} line {key_line(text, dotted)}: {dotted}: {error}",
+                        hint=f"correct the value of {dotted}",
+                    ) from None
+            elif isinstance(value, dict) and self._is_section(dotted):
+                given.update(self._take(value, f"{dotted}.", path, text))
+            else:
+                raise self._unknown_key(dotted, path, text)
+        return given
+
+    def _known_key(self, dotted: str) -> str | None:
+        if dotted in self._by_key:
+            return dotted
+        matches = [key for key in self._by_key if key.lower() == dotted.lower()]
+        return matches[0] if matches else None
+
+    def _is_section(self, dotted: str) -> bool:
+        return any(key.lower().startswith(f"{dotted.lower()}.") for key in self._by_key)
+
+    def _unknown_key(self, dotted: str, path: str, text: str) -> ConfigError:
+        sections = {key.rsplit(".", 1)[0] for key in self._by_key if "." in key}
+        hint = _similar(dotted, [*self._by_key, *sections]) or f"see {self._program} -h for the known ones"
+        return ConfigError(
+            f"component {self._program}'s config file {path} contained unknown configuration options:"
+            f" {dotted} (line {key_line(text, dotted)})",
+            hint=hint,
+        )
+
+
+def key_line(text: str, dotted: str) -> int:
+    """Line (from 1) on which a TOML text sets `dotted`, or opens that table; 0 if it cannot be told."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        header = re.match(r"\[\[?\s*([^\[\]]+?)\s*\]\]?", stripped)
+        if header:
+            table = _normal_key(header.group(1))
+            if table == dotted or table.startswith(f"{dotted}."):
+                return number
+            continue
+        assignment = re.match(r"([A-Za-z0-9_.\"'\s-]+?)\s*=", stripped)
+        if assignment:
+            key = _normal_key(assignment.group(1))
+            full = f"{table}.{key}" if table else key
+            # `to = { hots = 1 }`: the key lies inside an inline table on this line
+            if full == dotted or full.startswith(f"{dotted}.") or dotted.startswith(f"{full}."):
+                return number
+    return 0
+
+
+def _normal_key(key: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in key.split("."))
+
+
+def load(
+    cls: type[C], argv: Sequence[str], environ: Mapping[str, str], *, program: str, env_prefix: str
+) -> C:
+    """Read the configuration of `program`; `argv` without the program's name.
+
+    Raises `ConfigError` (of it `FlagError` for the command line), `SystemExit(0)` after `-h` and `-V`.
+    """
+    loader = _Loader(cls, program, env_prefix)
+    flags, path = loader.from_argv(argv)
+    given = loader.from_file(path) if path else {}
+    given |= loader.from_environ(environ)
+    given |= flags
+    config = cls(**{name: entry.value for name, entry in given.items()})
+    validate: Callable[[], None] | None = getattr(config, "validate", None)
+    if validate is not None:
+        validate()
+    return config
+
+
+def describe(config: Any) -> dict[str, Any]:
+    """Every setting by its key (or flag), secrets masked; for the one line at start."""
+    described: dict[str, Any] = {}
+    for name, entry in options(type(config)).items():
+        if entry.deprecated:
+            continue
+        value = getattr(config, name)
+        key = entry.key or entry.flag or name
+        described[key] = log.MASK if entry.secret and value else log.plain(value)
+    return described
+
+
+def usage(cls: type[Any], program: str) -> str:
+    """The text of `-h`."""
+    lines = [f"Usage of {program}:", "  -config FILE", "        TOML file to read", "  -V    print version"]
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    for name, entry in sorted(options(cls).items(), key=lambda item: (item[1].flag or "").lower()):
+        if entry.flag is None or entry.deprecated:
+            continue
+        default = defaults[name]
+        shown = "" if entry.secret or default in ("", (), None, False) else f" (default {default})"
+        lines += [f"  -{entry.flag} {entry.kind}", f"        {entry.help}{shown}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,30 @@
+"""Which build this is: what `-V` prints and what daemons log at start."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+DISTRIBUTION = "tidb-binlog"
+
+
+def release() -> str:
+    """Version of the installed distribution, `unknown` when run from a tree that was never installed."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def fields() -> dict[str, str]:
+    """Build facts in the order in which they are printed."""
+    return {
+        "Release Version": f"v{release()}",
+        "Python Version": platform.python_version(),
+        "Python OS/Arch": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+def text() -> str:
+    """The lines of `-V`; old scripts look for `Release Version: `."""
+    return "".join(f"{name}: {value}\n" for name, value in fields().items())
