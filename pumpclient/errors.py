@@ -1,0 +1,56 @@
+"""What the host application may catch.
+
+    common.errors.BinlogError
+    └── PumpClientError
+        ├── NoPumpRegistered     (Unavailable)  the registry knows no pump at all
+        ├── WriteFailed          (Unavailable)  no pump took the prewrite; the transaction must not commit
+        ├── BinlogTooLarge       (Rejected)     the binlog is larger than a pump receives; not retried
+        ├── InvalidBinlog        (Rejected)     the payload is no binlog that can be written
+        ├── ClientClosed                        the client or publisher was closed, or never started
+        ├── TransactionOver      (Rejected)     the transaction has ended already
+        ├── TransactionLost      (Conflict)     it was rolled back by others because its lease ran out
+        └── OutcomeUnknown       (Unavailable)  the connection broke while the commit was decided
+
+Each is also the class of `common.errors` in brackets, so a host may catch either. Commit and rollback
+binlogs raise none of these for delivery problems: they return False.
+"""
+
+from __future__ import annotations
+
+from common.errors import BinlogError, Conflict, Rejected, Unavailable
+
+
+class PumpClientError(BinlogError):
+    """Root of everything this library raises on purpose."""
+
+
+class NoPumpRegistered(PumpClientError, Unavailable):
+    """The registry was read and holds no pump in any state."""
+
+
+class WriteFailed(PumpClientError, Unavailable):
+    """No pump took the prewrite in time. A pump that timed out may hold it all the same: roll back."""
+
+
+class BinlogTooLarge(PumpClientError, Rejected):
+    """A pump said RESOURCE_EXHAUSTED: every other one would say the same."""
+
+
+class InvalidBinlog(PumpClientError, Rejected):
+    """The payload cannot be decoded or has no start_ts."""
+
+
+class ClientClosed(PumpClientError):
+    """Used after `close`, or before it was entered."""
+
+
+class TransactionOver(PumpClientError, Rejected):
+    """Rows or an end for a transaction that has its end."""
+
+
+class TransactionLost(PumpClientError, Conflict):
+    """Somebody else found the lease expired and rolled the transaction back; that is final."""
+
+
+class OutcomeUnknown(PumpClientError, Unavailable):
+    """The commit was asked for and no answer came. Pumps ask the upstream; so may the host."""

@@ -1,0 +1,253 @@
+"""Health: which pumps may be given a prewrite, and when a pump that may not is asked again.
+
+In     Seen, Gone (registry), Stored, Alive, Failed (replies), tick(now_s)
+Out    Moved(pump_id, before, after), Reconnect(pump_id), Probe(pump_id)
+Holds  only USABLE and SUSPECT pumps are offered; at most one probe of a pump is under way; a pump is out
+       with its (errors_max + 1)th consecutive error, not before
+Why    a pump that does not answer costs every prewrite a failed attempt; one that is left out for ever
+       is capacity lost
+Never  sends anything; `client` drives it
+
+    AWAY      the registry says pausing, paused, closing or offline. Prewrites would be refused, so it is
+              not probed either; only the registry brings it back. Commits still go there.
+    USABLE    online, no error since its last reply.
+    SUSPECT   online, one to errors_max consecutive errors. Still offered: one error is no verdict, and
+              the retry goes to another pump anyway.
+    OUT       online, but too many errors, or its lease in the registry has run out (the process died).
+              Not offered. It is probed every probe_interval_s; a prewrite that finds no usable pump
+              tries it too.
+    PROBING   out, and a probe is under way.
+
+A reply that carries an error text is proof of life (it ends a row of errors) but nothing was stored: it
+does not bring a pump back. Nor does an acknowledged commit, which a full or leaving pump gives as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    AWAY = "away"
+    USABLE = "usable"
+    SUSPECT = "suspect"
+    OUT = "out"
+    PROBING = "probing"
+
+
+class Event(Enum):
+    CAME = "came online"
+    LEFT = "left"
+    LEASE_LOST = "lease lost"
+    LEASE_BACK = "lease back"
+    STORED = "stored"
+    ALIVE = "alive"
+    FAILED = "failed"
+    EXHAUSTED = "failed too often"
+    PROBE_SENT = "probe sent"
+
+
+# Anything not listed leaves the state as it is.
+TABLE: Final[dict[tuple[State, Event], State]] = {
+    (State.AWAY, Event.CAME): State.USABLE,
+    (State.USABLE, Event.LEFT): State.AWAY,
+    (State.USABLE, Event.LEASE_LOST): State.OUT,
+    (State.USABLE, Event.FAILED): State.SUSPECT,
+    (State.USABLE, Event.EXHAUSTED): State.OUT,
+    (State.SUSPECT, Event.LEFT): State.AWAY,
+    (State.SUSPECT, Event.LEASE_LOST): State.OUT,
+    (State.SUSPECT, Event.LEASE_BACK): State.USABLE,
+    (State.SUSPECT, Event.STORED): State.USABLE,
+    (State.SUSPECT, Event.ALIVE): State.USABLE,
+    (State.SUSPECT, Event.EXHAUSTED): State.OUT,
+    (State.OUT, Event.LEFT): State.AWAY,
+    (State.OUT, Event.LEASE_BACK): State.USABLE,
+    (State.OUT, Event.STORED): State.USABLE,
+    (State.OUT, Event.PROBE_SENT): State.PROBING,
+    (State.PROBING, Event.LEFT): State.AWAY,
+    (State.PROBING, Event.LEASE_BACK): State.USABLE,
+    (State.PROBING, Event.STORED): State.USABLE,
+    (State.PROBING, Event.ALIVE): State.OUT,
+    (State.PROBING, Event.FAILED): State.OUT,
+    (State.PROBING, Event.EXHAUSTED): State.OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The registry lists the pump. `alive` is False when its lease is gone, None when it never had one."""
+
+    pump_id: str
+    online: bool
+    alive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The registry no longer lists the pump."""
+
+    pump_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """It acknowledged a prewrite or a probe."""
+
+    pump_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """It answered, but not with an acknowledged prewrite: an error text, or an acknowledged commit."""
+
+    pump_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The call failed."""
+
+    pump_id: str
+
+
+Fact = Seen | Gone | Stored | Alive | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The pump changed state; None is "not known"."""
+
+    pump_id: str
+    before: State | None
+    after: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Whatever connection to it is open is not to be used again."""
+
+    pump_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask it with an empty binlog whether it takes prewrites."""
+
+    pump_id: str
+
+
+Effect = Moved | Reconnect | Probe
+
+
+@dataclass(slots=True)
+class _Entry:
+    state: State
+    lease_lost: bool
+    errors: int = 0
+    probe_at_s: float = 0.0
+
+
+class Health:
+    """State of every registered pump. `errors_max` consecutive errors are forgiven."""
+
+    def __init__(self, errors_max: int, probe_interval_s: float) -> None:
+        self._errors_max = errors_max
+        self._probe_interval_s = probe_interval_s
+        self._entries: dict[str, _Entry] = {}
+
+    def state(self, pump_id: str) -> State | None:
+        """None for a pump the registry does not list."""
+        entry = self._entries.get(pump_id)
+        return entry.state if entry else None
+
+    def usable(self) -> tuple[str, ...]:
+        """Pumps that may be offered a prewrite."""
+        return tuple(
+            pump_id
+            for pump_id, entry in self._entries.items()
+            if entry.state in (State.USABLE, State.SUSPECT)
+        )
+
+    def online(self) -> tuple[str, ...]:
+        """Pumps that the registry calls online: the last chance of a prewrite. Usable ones first."""
+        listed = [pump_id for pump_id, entry in self._entries.items() if entry.state is not State.AWAY]
+        rank = {State.USABLE: 0, State.SUSPECT: 1}
+        return tuple(sorted(listed, key=lambda pump_id: rank.get(self._entries[pump_id].state, 2)))
+
+    def feed(self, fact: Fact, now_s: float) -> list[Effect]:
+        """Take one fact in; what follows from it."""
+        if isinstance(fact, Seen):
+            return self._seen(fact, now_s)
+        entry = self._entries.get(fact.pump_id)
+        if entry is None:
+            return []  # a late reply of a pump that has left the registry
+        if isinstance(fact, Gone):
+            del self._entries[fact.pump_id]
+            return [Moved(fact.pump_id, entry.state, None)]
+        if isinstance(fact, Stored):
+            return self._apply(fact.pump_id, Event.STORED, now_s)
+        if isinstance(fact, Alive):
+            return self._apply(fact.pump_id, Event.ALIVE, now_s)
+        last = entry.errors >= self._errors_max
+        return self._apply(fact.pump_id, Event.EXHAUSTED if last else Event.FAILED, now_s)
+
+    def tick(self, now_s: float) -> list[Effect]:
+        """Probes that are due."""
+        effects: list[Effect] = []
+        for pump_id, entry in self._entries.items():
+            if entry.state is State.OUT and entry.probe_at_s <= now_s:
+                effects += self._apply(pump_id, Event.PROBE_SENT, now_s)
+                effects.append(Probe(pump_id))
+        return effects
+
+    def next_probe_s(self) -> float | None:
+        """When `tick` has something to do next; None while no pump is out."""
+        return min(
+            (entry.probe_at_s for entry in self._entries.values() if entry.state is State.OUT), default=None
+        )
+
+    def _seen(self, seen: Seen, now_s: float) -> list[Effect]:
+        lost = seen.alive is False
+        entry = self._entries.get(seen.pump_id)
+        if entry is None:
+            state = State.AWAY if not seen.online else State.OUT if lost else State.USABLE
+            self._entries[seen.pump_id] = _Entry(state, lost, probe_at_s=now_s + self._probe_interval_s)
+            return [Moved(seen.pump_id, None, state)]
+        was_lost, entry.lease_lost = entry.lease_lost, lost
+        if not seen.online:
+            return self._apply(seen.pump_id, Event.LEFT, now_s)
+        effects = self._apply(seen.pump_id, Event.CAME, now_s)
+        if lost and (effects or not was_lost):
+            effects += self._apply(seen.pump_id, Event.LEASE_LOST, now_s)
+        elif was_lost and seen.alive:
+            effects += self._apply(seen.pump_id, Event.LEASE_BACK, now_s)
+        return effects
+
+    def _apply(self, pump_id: str, event: Event, now_s: float) -> list[Effect]:
+        entry = self._entries[pump_id]
+        before = entry.state
+        after = TABLE.get((before, event), before)
+        if event in (Event.FAILED, Event.EXHAUSTED) and after is State.SUSPECT:
+            entry.errors += 1
+        elif event is not Event.PROBE_SENT:
+            entry.errors = 0
+        if after is before:
+            return []
+        entry.state = after
+        if after is State.OUT:
+            entry.probe_at_s = now_s + self._probe_interval_s
+        effects: list[Effect] = [Moved(pump_id, before, after)]
+        came_back = after is State.USABLE and before in (State.AWAY, State.OUT)
+        went_out = after is State.OUT and before is not State.PROBING
+        if went_out or came_back:
+            effects.append(Reconnect(pump_id))
+        return effects
+
+    def check(self) -> None:
+        for pump_id, entry in self._entries.items():
+            if entry.state is State.SUSPECT:
+                assert 1 <= entry.errors <= self._errors_max, pump_id
+            else:
+                assert entry.errors == 0, (pump_id, entry)

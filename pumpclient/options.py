@@ -1,0 +1,44 @@
+"""Options: every interval and limit of the client, with its unit in the name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from common.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Intervals (seconds) and limits of a `PumpClient`; the defaults are those of TiDB's pump client.
+
+    Raises `ConfigError` for a value that is not above zero (`errors_max` may be zero).
+    """
+
+    write_timeout_s: float = 15.0
+    """Deadline of one call to a pump, and the least time a prewrite goes on trying."""
+    retry_pause_s: float = 0.1
+    """Pause of a prewrite after every usable pump has failed it once more."""
+    finish_retry_pause_s: float = 1.0
+    """Pause between attempts of a commit or rollback."""
+    finish_deadline_s: float = 600.0
+    """A commit or rollback is given up, and counted as lost, after this long."""
+    probe_interval_s: float = 30.0
+    """How often a pump that is out is asked whether it takes prewrites again."""
+    errors_max: int = 10
+    """Consecutive errors a pump may have; with one more it is out."""
+    affinity_entries_max: int = 100_000
+    """Prewrites whose end is still to come; past it the oldest is forgotten (its commit is not sent)."""
+    affinity_age_max_s: float = 3600.0
+    """A prewrite without an end is forgotten after this long."""
+    registry_timeout_s: float = 5.0
+    """Deadline of the first read of the registry."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least_ok = value >= 0 if field.name == "errors_max" else value > 0
+            if not least_ok:
+                raise ConfigError(
+                    f"pump client option {field.name} is {value}",
+                    hint="give a number above zero",
+                )

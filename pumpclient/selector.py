@@ -1,0 +1,243 @@
+"""Selector: which pump takes this prewrite, and which pump took that one.
+
+In     list (the usable pumps), choose, started and finished (calls, for `score`), remember and take
+Out    Chosen(pump_id) or NoPump()
+Holds  a write never gets a pump again that has failed it in this round while an untried one is usable;
+       a commit gets exactly the pump that acknowledged its prewrite, whatever became of it since;
+       the affinity map is bounded in entries and in age
+Why    a pump keeps a prewrite open until its end arrives there: an end sent elsewhere is an end without
+       a beginning
+Never  reads a clock or sends anything; `client` drives it
+
+Strategies
+    range   round robin over the usable pumps in order of their ids
+    hash    index (start_ts + attempt) modulo the number of usable pumps, then onward: the same start_ts
+            goes to the same pump as long as the list does not change
+    score   the smallest expected wait:
+                max(latency, 1 ms) x (calls in flight + 1) x (1 + 4 x errors)
+            latency is a moving average of successful calls (weight 0.2 for the newest) that halves for
+            every 10 s without one, so that a pump once slow is tried again; errors is the count of failed
+            calls, halving every 10 s. Equal: the one chosen longest ago.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from common.errors import ConfigError
+
+Strategy = Literal["range", "hash", "score"]
+STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
+
+LATENCY_FLOOR_S: Final = 0.001
+LATENCY_WEIGHT: Final = 0.2
+ERROR_WEIGHT: Final = 4.0
+HALF_LIFE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Send it to this pump."""
+
+    pump_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoPump:
+    """No pump is usable, or no pump is known to hold the prewrite."""
+
+
+Choice = Chosen | NoPump
+
+
+@dataclass(slots=True)
+class Load:
+    """What `score` knows of one pump."""
+
+    latency_s: float = 0.0
+    errors: float = 0.0
+    updated_s: float = 0.0
+    in_flight: int = 0
+    chosen_at: int = 0
+
+    def decay(self, now_s: float) -> None:
+        """Bring averages forward to `now_s`."""
+        factor = math.exp2(-max(now_s - self.updated_s, 0.0) / HALF_LIFE_S)
+        self.latency_s *= factor
+        self.errors *= factor
+        self.updated_s = max(now_s, self.updated_s)
+
+    def cost_s(self, now_s: float) -> float:
+        """Expected wait in seconds; smaller is better."""
+        factor = math.exp2(-max(now_s - self.updated_s, 0.0) / HALF_LIFE_S)
+        latency_s = max(self.latency_s * factor, LATENCY_FLOOR_S)
+        return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * self.errors * factor)
+
+
+def strategy_of(name: str) -> Strategy:
+    """Check a strategy's name; `ConfigError` for an unknown one."""
+    for known in STRATEGIES:
+        if name == known:
+            return known  # type: ignore[return-value]
+    raise ConfigError(f"strategy {name} is not supported", hint=f"use one of {', '.join(STRATEGIES)}")
+
+
+class Selector:
+    """Chooses a pump for each attempt of a prewrite. `offset` is where round robin begins."""
+
+    def __init__(self, strategy: str = "range", *, offset: int = 0) -> None:
+        self._strategy = strategy_of(strategy)
+        self._offset = offset
+        self._listed: tuple[str, ...] = ()
+        self._loads: dict[str, Load] = {}
+        self._choices = 0
+
+    @property
+    def strategy(self) -> Strategy:
+        return self._strategy
+
+    def switch(self, strategy: str) -> None:
+        """Use another strategy from the next choice on; raises `ConfigError` for an unknown one."""
+        self._strategy = strategy_of(strategy)
+
+    def list(self, pump_ids: Iterable[str]) -> None:
+        """Replace the usable pumps. Loads of the others are kept while they have calls in flight."""
+        self._listed = tuple(sorted(set(pump_ids)))
+        self._loads = {
+            pump_id: load
+            for pump_id, load in self._loads.items()
+            if pump_id in self._listed or load.in_flight
+        }
+        for pump_id in self._listed:
+            self._loads.setdefault(pump_id, Load())
+
+    def choose(self, start_ts: int, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
+        """The pump for attempt number `attempt` (from 0), other than those in `tried` if there is one."""
+        listed = self._listed
+        if not listed:
+            return NoPump()
+        fresh = listed if not tried else tuple(pump for pump in listed if pump not in tried) or listed
+        if self._strategy == "range":
+            chosen = self._round_robin(fresh)
+        elif self._strategy == "hash":
+            chosen = self._onward((start_ts + attempt) % len(listed), fresh)
+        else:
+            chosen = min(
+                fresh, key=lambda pump: (self._loads[pump].cost_s(now_s), self._loads[pump].chosen_at)
+            )
+        self._choices += 1
+        self._loads[chosen].chosen_at = self._choices
+        return Chosen(chosen)
+
+    def _round_robin(self, fresh: tuple[str, ...]) -> str:
+        at = self._offset % len(self._listed)
+        chosen = self._onward(at, fresh)
+        self._offset = (self._listed.index(chosen) + 1) % len(self._listed)
+        return chosen
+
+    def _onward(self, at: int, fresh: tuple[str, ...]) -> str:
+        """The first pump of `fresh` at or after position `at`, wrapping."""
+        for step in range(len(self._listed)):
+            pump_id = self._listed[(at + step) % len(self._listed)]
+            if pump_id in fresh:
+                return pump_id
+        raise AssertionError("fresh is a non-empty part of listed")
+
+    def started(self, pump_id: str) -> None:
+        """A call to the pump begins."""
+        self._loads.setdefault(pump_id, Load()).in_flight += 1
+
+    def finished(self, pump_id: str, now_s: float, latency_s: float, stored: bool) -> None:
+        """A call ended. A failed one counts as an error only: a quick refusal must not look attractive."""
+        load = self._loads[pump_id]
+        load.in_flight -= 1
+        load.decay(now_s)
+        if stored:
+            first = load.latency_s == 0.0
+            load.latency_s = (
+                latency_s if first else (load.latency_s + LATENCY_WEIGHT * (latency_s - load.latency_s))
+            )
+        else:
+            load.errors += 1
+        if not load.in_flight and pump_id not in self._listed:
+            del self._loads[pump_id]
+
+    def cancelled(self, pump_id: str) -> None:
+        """A call was given up by its caller: it says nothing about the pump."""
+        load = self._loads[pump_id]
+        load.in_flight -= 1
+        if not load.in_flight and pump_id not in self._listed:
+            del self._loads[pump_id]
+
+    def check(self) -> None:
+        assert list(self._listed) == sorted(set(self._listed))
+        assert set(self._listed) <= set(self._loads)
+        for pump_id, load in self._loads.items():
+            assert load.in_flight >= 0, pump_id
+            assert pump_id in self._listed or load.in_flight, pump_id
+
+
+class Affinity:
+    """start_ts of a prewrite to the pump that acknowledged it, until its end is sent.
+
+    At `entries_max` entries the oldest is dropped; one older than `age_max_s` seconds as well. A dropped
+    one costs a delay: the pump asks the upstream what became of the transaction.
+    """
+
+    def __init__(self, entries_max: int, age_max_s: float) -> None:
+        self._entries_max = entries_max
+        self._age_max_s = age_max_s
+        self._entries: dict[int, tuple[str, float]] = {}  # in order of time: dropped from the front
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def remember(self, start_ts: int, pump_id: str, now_s: float) -> None:
+        """The pump has acknowledged this prewrite."""
+        self._drop(start_ts)
+        self._entries[start_ts] = (pump_id, now_s)
+        self._counts[pump_id] = self._counts.get(pump_id, 0) + 1
+        self.expire(now_s)
+
+    def take(self, start_ts: int) -> Choice:
+        """The pump of this prewrite; the entry is used up."""
+        pump_id = self._drop(start_ts)
+        return NoPump() if pump_id is None else Chosen(pump_id)
+
+    def expire(self, now_s: float) -> None:
+        """Drop what is too old or too much."""
+        while self._entries:
+            oldest = next(iter(self._entries))
+            too_old = self._entries[oldest][1] + self._age_max_s <= now_s
+            if not too_old and len(self._entries) <= self._entries_max:
+                return
+            self._drop(oldest)
+
+    def holds(self, pump_id: str) -> bool:
+        """Whether an end may still have to go to this pump."""
+        return pump_id in self._counts
+
+    def _drop(self, start_ts: int) -> str | None:
+        entry = self._entries.pop(start_ts, None)
+        if entry is None:
+            return None
+        pump_id = entry[0]
+        self._counts[pump_id] -= 1
+        if not self._counts[pump_id]:
+            del self._counts[pump_id]
+        return pump_id
+
+    def check(self) -> None:
+        counts: dict[str, int] = {}
+        last_s = float("-inf")
+        for pump_id, at_s in self._entries.values():
+            counts[pump_id] = counts.get(pump_id, 0) + 1
+            assert at_s >= last_s
+            last_s = at_s
+        assert counts == self._counts
+        assert len(self._entries) <= self._entries_max
