@@ -16,6 +16,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -219,7 +220,9 @@ class _Connection:
             headers.append(("content-type", response.content_type))
         if close:
             headers.append(("connection", "close"))
-        await self._send(h11.Response(status_code=response.status, headers=headers))
+        await self._send(
+            h11.Response(status_code=response.status, headers=headers, reason=_reason(response.status))
+        )
         if method != "HEAD" and response.body:
             await self._send(h11.Data(data=response.body))
         await self._send(h11.EndOfMessage())
@@ -244,3 +247,10 @@ async def serve(
     server = HttpServer(routes, limits or Limits())
     await server.start(host, port, tls)
     return server
+
+
+def _reason(status: int) -> bytes:
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b""

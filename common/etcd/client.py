@@ -1,0 +1,362 @@
+"""Key-value client of etcd: what the registry and the standalone upstream need of it, and no more.
+
+Speaks through aetcd's generated messages and stubs on channels of its own: aetcd's client object knows
+neither TLS nor more than one endpoint, and its watcher cannot survive the end of its stream. All reads are
+linearizable. Several endpoints: one is used until it does not answer, then the next.
+
+Errors: `Unavailable` (no answer in time, no leader, out of space) says nothing about whether a write took
+place; `LeaseLost`; `Compacted` for a watch that starts too early; `Rejected` for everything that etcd will
+never accept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.parse
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from aetcd import rpc as messages
+
+from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
+from common.tls import TlsConfig
+
+HINT: Final = "start etcd or pass --pd-urls"
+REQUEST_TIMEOUT_S: Final = 5.0
+OPS_MAX: Final = 128  # etcd's default limit of operations in a transaction
+
+_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_RETRYABLE: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+
+
+class LeaseLost(Conflict):
+    """The lease has expired or was revoked."""
+
+
+class Compacted(BinlogError):
+    """The revisions that were asked for are gone; list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    key: bytes
+    value: bytes
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A watch's news that a key is gone."""
+
+    key: bytes
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpResult:
+    """What one operation of a transaction gave: pairs of a range, or a nested transaction's result."""
+
+    kvs: tuple[KeyValue, ...] = ()
+    nested: TxnResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TxnResult:
+    """`revision` is the one under which the writes took place (or the store's, without any)."""
+
+    succeeded: bool
+    revision: int
+    results: tuple[OpResult, ...]
+
+
+def mod_is(key: bytes, revision: int) -> Any:
+    """Condition: the key was last changed at `revision`; 0 means it does not exist."""
+    return messages.Compare(
+        key=key,
+        target=messages.Compare.MOD,
+        result=messages.Compare.EQUAL,
+        mod_revision=revision,
+    )
+
+
+def put(key: bytes, value: bytes, lease: int = 0) -> Any:
+    return messages.RequestOp(request_put=messages.PutRequest(key=key, value=value, lease=lease))
+
+
+def delete(key: bytes) -> Any:
+    return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=key))
+
+
+def delete_prefix(prefix: bytes) -> Any:
+    return messages.RequestOp(
+        request_delete_range=messages.DeleteRangeRequest(key=prefix, range_end=prefix_end(prefix))
+    )
+
+
+def get(key: bytes) -> Any:
+    return messages.RequestOp(request_range=messages.RangeRequest(key=key))
+
+
+def get_prefix(prefix: bytes) -> Any:
+    """Pairs in ascending order of key."""
+    return messages.RequestOp(request_range=messages.RangeRequest(key=prefix, range_end=prefix_end(prefix)))
+
+
+def nested(compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any] = ()) -> Any:
+    """A transaction inside a transaction, decided on its own."""
+    request = messages.TxnRequest(compare=compare, success=success, failure=failure)
+    return messages.RequestOp(request_txn=request)
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key behind all keys with this prefix."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else b"\0"
+
+
+def parse_endpoints(text: str) -> list[str]:
+    """host:port of each item of a comma list of URLs or host:port. Raises `ConfigError`."""
+    endpoints: list[str] = []
+    for item in (part.strip() for part in text.split(",")):
+        if not item:
+            continue
+        url = item if "://" in item else f"http://{item}"
+        split = urllib.parse.urlsplit(url)
+        if split.scheme not in ("http", "https"):
+            raise ConfigError(f"pd-urls: URL scheme must be http or https: {item}", hint="correct --pd-urls")
+        if split.path or split.query or split.fragment:
+            raise ConfigError(f"pd-urls: URL must not contain a path: {item}", hint="correct --pd-urls")
+        try:
+            host, port = split.hostname, split.port
+        except ValueError:
+            host = port = None
+        if not host or port is None:
+            raise ConfigError(
+                f'pd-urls: URL address does not have the form "host:port": {item}', hint="correct --pd-urls"
+            )
+        endpoints.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    if not endpoints:
+        raise ConfigError("pd-urls is empty", hint="pass --pd-urls http://HOST:2379")
+    return endpoints
+
+
+class _Endpoint:
+    """One channel and its stubs."""
+
+    def __init__(self, address: str, tls: TlsConfig | None) -> None:
+        self.address = address
+        if tls is None:
+            self.channel = grpc.aio.insecure_channel(address, options=list(_OPTIONS))
+        else:
+            self.channel = grpc.aio.secure_channel(address, tls.channel_credentials(), options=list(_OPTIONS))
+        self.kv = messages.KVStub(self.channel)
+        self.lease = messages.LeaseStub(self.channel)
+        self.watch = messages.WatchStub(self.channel)
+
+
+class EtcdClient:
+    """A connection to a cluster. Construct through `connect`; one event loop."""
+
+    def __init__(self, endpoints: Sequence[str], tls: TlsConfig | None, timeout_s: float) -> None:
+        self._endpoints = [_Endpoint(address, tls) for address in endpoints]
+        self._current = 0
+        self._timeout_s = timeout_s
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(endpoint.address for endpoint in self._endpoints)
+
+    @classmethod
+    async def connect(
+        cls, endpoints: str, *, tls: TlsConfig | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> EtcdClient:
+        """Connect and check that somebody answers within `timeout_s`. Raises `Unavailable`."""
+        client = cls(parse_endpoints(endpoints), tls, timeout_s)
+        try:
+            await client.range(b"\0")
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def close(self) -> None:
+        """End all requests and connections. Idempotent."""
+        for endpoint in self._endpoints:
+            await endpoint.channel.close(None)
+
+    def _error(self, endpoint: _Endpoint, error: grpc.aio.AioRpcError) -> BinlogError:
+        code, details = error.code(), error.details() or error.code().name
+        if code in _RETRYABLE:
+            if self._endpoints[self._current] is endpoint:
+                self._current = (self._current + 1) % len(self._endpoints)
+            where = self.addresses
+            if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in details:
+                return Unavailable(f"etcd at {where} cannot be reached", hint=HINT)
+            return Unavailable(f"etcd at {where} does not answer: {details}", hint=HINT)
+        if code is grpc.StatusCode.NOT_FOUND and "lease" in details:
+            return LeaseLost("the lease is gone")
+        if code is grpc.StatusCode.OUT_OF_RANGE:
+            return Compacted(f"etcd at {endpoint.address}: {details}")
+        return Rejected(f"etcd at {endpoint.address} refused: {details}")
+
+    async def _call(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
+        endpoint = self._endpoints[self._current]
+        try:
+            return await call(endpoint)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(endpoint, error) from None
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
+
+    async def _read(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
+        """Like `_call`, on every endpoint in turn: reading twice does no harm."""
+        for _ in range(len(self._endpoints) - 1):
+            with contextlib.suppress(Unavailable):
+                return await self._call(call)
+        return await self._call(call)
+
+    async def get(self, key: bytes) -> KeyValue | None:
+        request = messages.RangeRequest(key=key)
+        response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
+        return _key_value(response.kvs[0]) if response.kvs else None
+
+    async def range(self, prefix: bytes) -> tuple[int, list[KeyValue]]:
+        """The store's revision and all pairs under a prefix, ascending."""
+        request = messages.RangeRequest(key=prefix, range_end=prefix_end(prefix))
+        response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
+        return response.header.revision, [_key_value(pair) for pair in response.kvs]
+
+    async def txn(
+        self, compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any] = ()
+    ) -> TxnResult:
+        """One atomic step. After `Unavailable` it may or may not have taken place."""
+        request = messages.TxnRequest(compare=compare, success=success, failure=failure)
+        return _txn_result(
+            await self._call(lambda endpoint: endpoint.kv.Txn(request, timeout=self._timeout_s))
+        )
+
+    async def read(self, ops: Sequence[Any]) -> TxnResult:
+        """Several ranges at one revision."""
+        request = messages.TxnRequest(success=ops)
+        return _txn_result(
+            await self._read(lambda endpoint: endpoint.kv.Txn(request, timeout=self._timeout_s))
+        )
+
+    async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
+        """Write without a condition; returns the revision."""
+        return (await self.txn([], [put(key, value, lease)])).revision
+
+    async def grant(self, ttl_s: int) -> int:
+        """A new lease; it ends `ttl_s` seconds after the last `keep_alive`."""
+        request = messages.LeaseGrantRequest(TTL=ttl_s)
+        response = await self._call(
+            lambda endpoint: endpoint.lease.LeaseGrant(request, timeout=self._timeout_s)
+        )
+        return int(response.ID)
+
+    async def keep_alive(self, lease: int) -> None:
+        """Extend a lease once. Raises `LeaseLost`."""
+
+        async def requests() -> AsyncIterator[Any]:
+            yield messages.LeaseKeepAliveRequest(ID=lease)
+
+        async def extend(endpoint: _Endpoint) -> int:
+            call = endpoint.lease.LeaseKeepAlive(requests(), timeout=self._timeout_s)
+            try:
+                async for response in call:
+                    return int(response.TTL)
+                return 0
+            finally:
+                call.cancel()
+
+        if await self._call(extend) <= 0:
+            raise LeaseLost("the lease is gone")
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease now; its keys vanish. A lease that is gone already is fine."""
+        request = messages.LeaseRevokeRequest(ID=lease)
+        with contextlib.suppress(LeaseLost):
+            await self._call(lambda endpoint: endpoint.lease.LeaseRevoke(request, timeout=self._timeout_s))
+
+    async def watch(
+        self, prefix: bytes, start_revision: int
+    ) -> AsyncGenerator[tuple[int, list[KeyValue | Deleted]], None]:
+        """Changes from `start_revision` on, as (revision, changes); first one with none, when it is set up.
+
+        Ends only by an error: `Unavailable`, `Compacted`.
+        """
+        endpoint = self._endpoints[self._current]
+        never = asyncio.Event()
+
+        async def requests() -> AsyncIterator[Any]:
+            yield messages.WatchRequest(
+                create_request=messages.WatchCreateRequest(
+                    key=prefix, range_end=prefix_end(prefix), start_revision=start_revision
+                )
+            )
+            await never.wait()  # etcd ends the watch when the requests end
+
+        try:
+            call = endpoint.watch.Watch(requests())
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
+        try:
+            async for response in call:
+                if response.compact_revision:
+                    raise Compacted(f"etcd has compacted up to revision {response.compact_revision}")
+                if response.canceled:
+                    raise Unavailable(f"etcd at {endpoint.address} ended a watch: {response.cancel_reason}")
+                yield response.header.revision, [_change(event) for event in response.events]
+            raise Unavailable(f"etcd at {endpoint.address} ended a watch", hint=HINT)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(endpoint, error) from None
+        finally:
+            never.set()
+            call.cancel()
+
+
+def _key_value(pair: Any) -> KeyValue:
+    return KeyValue(pair.key, pair.value, pair.mod_revision)
+
+
+def _change(event: Any) -> KeyValue | Deleted:
+    if event.type == messages.Event.DELETE:
+        return Deleted(event.kv.key, event.kv.mod_revision)
+    return _key_value(event.kv)
+
+
+def _txn_result(response: Any, revision: int = 0) -> TxnResult:
+    # Nested responses carry no header of their own.
+    revision = response.header.revision or revision
+    results: list[OpResult] = []
+    for part in response.responses:
+        which = part.WhichOneof("response")
+        if which == "response_range":
+            results.append(OpResult(tuple(_key_value(pair) for pair in part.response_range.kvs)))
+        elif which == "response_txn":
+            results.append(OpResult(nested=_txn_result(part.response_txn, revision)))
+        else:
+            results.append(OpResult())
+    return TxnResult(response.succeeded, revision, tuple(results))

@@ -1,0 +1,151 @@
+"""Heartbeat: keeps this node's registry entry true and its lease alive.
+
+Drives the registry from one task. Registration wins over whatever an earlier life left in the entry; a
+living process with the same id is refused. A registry that does not answer is waited for (one log line when
+it goes, one when it is back) and never ends the daemon. A lost lease or an entry changed by an operator is
+written again: while the process runs, the process knows best.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Final
+
+from common import log
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import Conflict, Rejected, Unavailable
+from common.node import NodeStatus
+from common.registry import Announcement, Registry
+
+# A node counts as dead after this many missed beats, and never sooner than the floor.
+BEATS_PER_LEASE: Final = 5
+LEASE_MIN_S: Final = 10
+_RETRY_FIRST_S: Final = 0.2
+_WRITE_ATTEMPTS_MAX: Final = 10
+
+_logger = log.get("heartbeat")
+
+
+class Heartbeat:
+    """One node's presence. `status` gives the current entry; its `state` is what was registered last."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        kind: str,
+        status: Callable[[], NodeStatus],
+        interval_s: float,
+        clock: Clock,
+        *,
+        lease_s: int | None = None,
+    ) -> None:
+        assert interval_s > 0
+        self._registry = registry
+        self._kind = kind
+        self._status = status
+        self._interval_s = interval_s
+        self._clock = clock
+        self._lease_s = lease_s or max(LEASE_MIN_S, math.ceil(interval_s * BEATS_PER_LEASE))
+        self._state = ""
+        self._revision = 0
+        self._announcement: Announcement | None = None
+        self._broken_since_s: float | None = None
+        self._write_lock = asyncio.Lock()
+
+    @property
+    def state(self) -> str:
+        """The state that the entry shows (or will, once the registry answers)."""
+        return self._state
+
+    async def register(self, state: str) -> NodeStatus | None:
+        """Announce this process and write the first entry; returns what an earlier life left.
+
+        Raises `Conflict` if another living process has this node id, `ConfigError` for an impossible id,
+        `Unavailable`.
+        """
+        node_id = self._status().node_id
+        self._announcement = await self._registry.announce(self._kind, node_id, self._lease_s)
+        try:
+            entry = (await self._registry.view()).of(self._kind).get(node_id)
+            self._revision = entry.mod_revision if entry else 0
+            self._state = state
+            await self._write()
+        except BaseException:
+            with contextlib.suppress(Unavailable):
+                await self._announcement.withdraw()
+            self._announcement = None
+            raise
+        return entry.status if entry else None
+
+    async def change_state(self, state: str) -> None:
+        """Show another state at once. Raises `Unavailable`; later beats write it then."""
+        self._state = state
+        await self._write()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        backoff = Backoff(_RETRY_FIRST_S, max(self._interval_s, _RETRY_FIRST_S))
+        pause_s = self._interval_s
+        while True:
+            await asyncio.sleep(pause_s)
+            if await self.beat():
+                backoff.reset()
+                pause_s = self._interval_s
+            else:
+                pause_s = backoff.next_s()
+
+    async def beat(self) -> bool:
+        """One round: lease and entry. False when the registry did not take it."""
+        assert self._announcement is not None, "register first"
+        try:
+            await self._announcement.keep_alive()
+            await self._write()
+        except (Unavailable, Conflict, Rejected) as error:
+            if self._broken_since_s is None:
+                self._broken_since_s = self._clock.monotonic_s()
+                _logger.warning("send heartbeat failed, trying again", node_id=self._node_id(), error=error)
+            return False
+        if self._broken_since_s is not None:
+            broken_s = round(self._clock.monotonic_s() - self._broken_since_s, 3)
+            self._broken_since_s = None
+            _logger.info("heartbeat works again", node_id=self._node_id(), broken_s=broken_s)
+        return True
+
+    async def leave(self, state: str) -> None:
+        """Write the last state and end the lease. Raises `Unavailable`. Cancel `run` first."""
+        self._state = state
+        try:
+            await self._write()
+        finally:
+            announcement, self._announcement = self._announcement, None
+            if announcement is not None:
+                with contextlib.suppress(Unavailable):
+                    await announcement.withdraw()
+
+    def _node_id(self) -> str:
+        return self._status().node_id
+
+    async def _write(self) -> None:
+        """Write the entry over whatever is there; we hold the lease, so we are its owner."""
+        async with self._write_lock:
+            for attempt in range(_WRITE_ATTEMPTS_MAX):
+                status = self._status().with_state(self._state)
+                try:
+                    self._revision = await self._registry.put(self._kind, status, self._revision)
+                    return
+                except Conflict:
+                    if attempt == _WRITE_ATTEMPTS_MAX - 1:
+                        raise
+                    entry = (await self._registry.view()).of(self._kind).get(status.node_id)
+                    self._revision = entry.mod_revision if entry else 0
+                    if attempt == 0 and entry is not None and entry.status.state != self._state:
+                        _logger.warning(
+                            "registry entry was changed by somebody else, written again",
+                            node_id=status.node_id,
+                            found=entry.status.state,
+                            state=self._state,
+                        )

@@ -1,0 +1,76 @@
+"""Which process this is, in a form that another process can check.
+
+A node that was killed leaves a lease behind that runs out only seconds later. Its successor on the same
+machine need not wait: it can see that the process is gone. Process ids are reused and mean nothing on
+another machine or in another container, so the machine's boot, the id space and the start time belong to
+the identity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """`space` identifies machine, boot and id space; empty where that cannot be told."""
+
+    host: str
+    pid: int
+    space: str
+    started: str
+    token: str
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ProcessIdentity | None:
+        """None if it is not one."""
+        try:
+            document = json.loads(data)
+            return cls(
+                str(document["host"]),
+                int(document["pid"]),
+                str(document["space"]),
+                str(document["started"]),
+                str(document["token"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def current(token: str) -> ProcessIdentity:
+    """This process; `token` tells apart several owners within it."""
+    pid = os.getpid()
+    return ProcessIdentity(socket.gethostname(), pid, _space(), _started(pid), token)
+
+
+def is_gone(identity: ProcessIdentity) -> bool:
+    """Whether that process has certainly ended. False when it lives or nobody here can tell."""
+    if not identity.space or identity.space != _space():
+        return False
+    return _started(identity.pid) != identity.started
+
+
+def _space() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Start time in clock ticks since boot; empty when there is no such process (or only its zombie)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+            # The name in parentheses may hold anything, so count from behind it.
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]

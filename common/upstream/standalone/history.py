@@ -1,0 +1,49 @@
+"""DDL history in etcd: TiDB's job JSON by job id, for programs that stand in for TiDB."""
+
+from __future__ import annotations
+
+import json
+
+from common.errors import Conflict, Rejected
+from common.etcd import EtcdClient
+from common.etcd import client as etcd
+from common.upstream.standalone.layout import DDL, ddl_key
+
+
+class StandaloneHistory:
+    """Finished jobs. A job is written once and never changes."""
+
+    def __init__(self, client: EtcdClient) -> None:
+        self._client = client
+
+    async def add(self, job_json: bytes) -> int:
+        """Store a finished job; returns its id. The same job again is fine.
+
+        Raises `Rejected` if it is not a job, `Conflict` if another one has its id, `Unavailable`.
+        """
+        job_id = _job_id(job_json)
+        key = ddl_key(job_id)
+        result = await self._client.txn([etcd.mod_is(key, 0)], [etcd.put(key, job_json)], [etcd.get(key)])
+        if not result.succeeded and result.results[0].kvs[0].value != job_json:
+            raise Conflict(f"DDL job {job_id} is in the history with other contents", hint="use a new job id")
+        return job_id
+
+    async def job(self, job_id: int) -> bytes | None:
+        """The job's JSON, None while it is not there."""
+        found = await self._client.get(ddl_key(job_id))
+        return found.value if found else None
+
+    async def jobs(self) -> list[bytes]:
+        """All jobs, ascending id."""
+        _, pairs = await self._client.range(DDL)
+        return [pair.value for pair in pairs]
+
+
+def _job_id(job_json: bytes) -> int:
+    try:
+        job_id = json.loads(job_json)["id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Rejected(f"this is not a DDL job: {error!r}", hint="pass TiDB's model.Job as JSON") from None
+    if not isinstance(job_id, int) or isinstance(job_id, bool) or job_id <= 0:
+        raise Rejected(f"a DDL job needs a positive id, not {job_id!r}")
+    return job_id

@@ -1,0 +1,88 @@
+"""Keys and values of the standalone upstream in etcd.
+
+    /tidb-binlog-standalone/v1/cluster-id          decimal
+    /tidb-binlog-standalone/v1/tso                 decimal: the largest timestamp handed out or reserved
+    /tidb-binlog-standalone/v1/pin                 decimal: the clock stands at this timestamp (replay)
+    /tidb-binlog-standalone/v1/txn/<start_ts>      what became of a transaction, see below
+    /tidb-binlog-standalone/v1/ddl/<job id>        TiDB's DDL job JSON, as given
+
+start_ts and job id have 20 digits, so that keys sort as numbers. A transaction's value is one of
+
+    open <deadline, ms since 1970> <lease, ms>
+    committed <commit_ts>
+    rolled_back
+
+`open` becomes one of the others exactly once, by compare-and-set on the entry's revision; the others never
+change any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.errors import Corruption
+from common.upstream import Committed, RolledBack
+
+ROOT: Final = "/tidb-binlog-standalone/v1/"
+CLUSTER_ID: Final = f"{ROOT}cluster-id".encode()
+TSO: Final = f"{ROOT}tso".encode()
+PIN: Final = f"{ROOT}pin".encode()
+TXN: Final = f"{ROOT}txn/".encode()
+DDL: Final = f"{ROOT}ddl/".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Neither committed nor rolled back; may be rolled back by anyone once the deadline has passed."""
+
+    deadline_ms: int
+    lease_ms: int
+
+
+Entry = Open | Committed | RolledBack
+
+
+def txn_key(start_ts: int) -> bytes:
+    return b"%s%020d" % (TXN, start_ts)
+
+
+def ddl_key(job_id: int) -> bytes:
+    return b"%s%020d" % (DDL, job_id)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    if isinstance(entry, Open):
+        return b"open %d %d" % (entry.deadline_ms, entry.lease_ms)
+    if isinstance(entry, Committed):
+        return b"committed %d" % entry.commit_ts
+    return b"rolled_back"
+
+
+def decode_entry(key: bytes, value: bytes) -> Entry:
+    """Raises `Corruption` naming the key."""
+    words = value.split()
+    try:
+        if words[0] == b"open" and len(words) == 3:
+            return Open(int(words[1]), int(words[2]))
+        if words[0] == b"committed" and len(words) == 2:
+            return Committed(int(words[1]))
+        if words == [b"rolled_back"]:
+            return RolledBack()
+    except (ValueError, IndexError):
+        pass
+    raise Corruption(
+        f"etcd key {key.decode(errors='replace')} does not hold a transaction status: {value[:40]!r}",
+        hint="somebody else writes below " + ROOT,
+    )
+
+
+def decode_number(key: bytes, value: bytes) -> int:
+    """Raises `Corruption` naming the key."""
+    try:
+        return int(value)
+    except ValueError:
+        raise Corruption(
+            f"etcd key {key.decode(errors='replace')} does not hold a number: {value[:40]!r}",
+            hint="somebody else writes below " + ROOT,
+        ) from None

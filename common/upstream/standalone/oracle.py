@@ -1,0 +1,188 @@
+"""Timestamps from etcd: larger than every one that any process got before, in windows of one write each.
+
+Everything that waits when a reservation begins gets its timestamps from that reservation, and nothing is
+kept for later: a timestamp left over from a window would be smaller than one that another process drew in
+between, and watermarks rest on "drawn later is larger". The window's end is stored by compare-and-set
+before anything is handed out, so a restart, a second process or a clock set back never repeats one.
+
+A request may bring writes that belong to its timestamp (a transaction's first entry): they go into the same
+etcd transaction, so both exist or neither.
+
+Pinned (replay of recorded work), the clock stands: `timestamp` returns the pinned value, however often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import tso
+from common.clock import Clock
+from common.errors import BinlogError, Rejected, Unavailable
+from common.etcd import EtcdClient
+from common.etcd import client as etcd
+from common.upstream.standalone.layout import PIN, TSO, decode_number
+
+# etcd takes 128 operations in a transaction; one is the clock's own.
+WRITES_MAX: Final = 60
+
+Writes = Callable[[int], Sequence[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    future: asyncio.Future[Drawn]
+    writes: Writes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A timestamp and the etcd revision under which it was reserved (and its writes took place)."""
+
+    ts: int
+    revision: int
+
+
+class StandaloneOracle:
+    """See the module. One event loop; `close` fails whoever waits."""
+
+    def __init__(self, client: EtcdClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._waiting: deque[_Request] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._last_ts = 0
+        self._revision = 0
+        self._closed = False
+
+    async def timestamp(self) -> int:
+        """A timestamp; the pinned one while pinned. Raises `Unavailable`."""
+        return (await self._request(None)).ts
+
+    async def draw(self, writes: Writes) -> Drawn:
+        """A timestamp, with at most one write made from it in the same step.
+
+        Raises `Unavailable` (the step may have taken place), `Rejected` while the clock is pinned.
+        """
+        return await self._request(writes)
+
+    async def pin(self, ts: int) -> None:
+        """Let the clock of all processes stand at `ts`. Later, unpinned timestamps are larger than it."""
+        assert 0 < ts <= tso.TS_MAX
+        while True:
+            found = await self._client.get(TSO)
+            last = decode_number(TSO, found.value) if found else 0
+            result = await self._client.txn(
+                [etcd.mod_is(TSO, found.mod_revision if found else 0)],
+                [etcd.put(TSO, b"%d" % max(last, ts)), etcd.put(PIN, b"%d" % ts)],
+            )
+            if result.succeeded:
+                return
+
+    async def unpin(self) -> None:
+        """Let the clock run again. Fine when it does."""
+        await self._client.txn([], [etcd.delete(PIN)])
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait({self._worker})
+        self._fail(list(self._waiting), Unavailable("the timestamp oracle is closed"))
+        self._waiting.clear()
+
+    async def _request(self, writes: Writes | None) -> Drawn:
+        if self._closed:
+            raise Unavailable("the timestamp oracle is closed")
+        loop = asyncio.get_running_loop()
+        request = _Request(loop.create_future(), writes)
+        self._waiting.append(request)
+        if self._worker is None or self._worker.done():
+            self._worker = loop.create_task(self._work(), name="oracle.reserve")
+        return await request.future
+
+    async def _work(self) -> None:
+        """Reserve for whoever waits until nobody does."""
+        # Requests made in this turn of the loop belong together.
+        await asyncio.sleep(0)
+        while self._waiting:
+            group: list[_Request] = []
+            try:
+                await self._serve(group)
+            except BinlogError as error:
+                self._fail(group, error)
+            except BaseException:
+                self._fail(group, Unavailable("the timestamp oracle is closed"))
+                raise
+
+    def _take(self, group: list[_Request]) -> None:
+        """Add everything that waits, as far as one etcd transaction holds its writes."""
+        group[:] = [request for request in group if not request.future.done()]
+        writes = sum(request.writes is not None for request in group)
+        later: list[_Request] = []
+        while self._waiting:
+            request = self._waiting.popleft()
+            if request.future.done():
+                continue
+            if request.writes is not None:
+                if writes == WRITES_MAX:
+                    later.append(request)
+                    continue
+                writes += 1
+            group.append(request)
+        self._waiting.extend(later)
+
+    async def _serve(self, group: list[_Request]) -> None:
+        """One reservation for everyone who waits when it begins; lost races begin it again."""
+        while True:
+            self._take(group)
+            if not group:
+                return
+            first = max(self._last_ts + 1, tso.from_wall_s(self._clock.wall_s()))
+            last = first + len(group) - 1
+            if last > tso.TS_MAX:
+                raise Rejected("timestamps are used up", hint="the clock or the tso key in etcd is wrong")
+            ops = [etcd.put(TSO, b"%d" % last)]
+            for offset, request in enumerate(group):
+                if request.writes is not None:
+                    ops.extend(request.writes(first + offset))
+            result = await self._client.txn(
+                [etcd.mod_is(TSO, self._revision), etcd.mod_is(PIN, 0)],
+                ops,
+                [etcd.get(TSO), etcd.get(PIN)],
+            )
+            if result.succeeded:
+                self._last_ts, self._revision = last, result.revision
+                for offset, request in enumerate(group):
+                    if not request.future.done():
+                        request.future.set_result(Drawn(first + offset, result.revision))
+                return
+            found, pinned = result.results[0].kvs, result.results[1].kvs
+            # An absent clock (a new or wiped etcd) starts over from the wall clock, never below our last.
+            self._revision = found[0].mod_revision if found else 0
+            stored = decode_number(TSO, found[0].value) if found else 0
+            self._last_ts = max(stored, self._last_ts)
+            if pinned:
+                self._answer_pinned(group, decode_number(PIN, pinned[0].value), result.revision)
+                return
+
+    @staticmethod
+    def _answer_pinned(group: list[_Request], ts: int, revision: int) -> None:
+        for request in group:
+            if request.future.done():
+                continue
+            if request.writes is None:
+                request.future.set_result(Drawn(ts, revision))
+            else:
+                error = Rejected("the clock is pinned for a replay", hint="unpin it before new transactions")
+                request.future.set_exception(error)
+
+    @staticmethod
+    def _fail(group: list[_Request], error: BinlogError) -> None:
+        for request in group:
+            if not request.future.done():
+                # An exception of its own for each: tracebacks grow on shared ones.
+                request.future.set_exception(type(error)(error.message, hint=error.hint))

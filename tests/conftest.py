@@ -1,0 +1,36 @@
+"""Fixtures that more than one room of tests needs: real servers and free ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from common import etcd_server
+from common.etcd import EtcdClient
+from common.etcd import client as etcd_client
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Endpoint of a real etcd, shared by the session: use your own keys, or `etcd_clean`."""
+    server = etcd_server.EtcdServer.start(tmp_path_factory.mktemp("etcd"))
+    try:
+        yield server.endpoint
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def etcd_clean(etcd: str) -> str:
+    """The same etcd, emptied before the test."""
+    client = await EtcdClient.connect(etcd)
+    await client.txn([], [etcd_client.delete_prefix(b"/")])
+    await client.close()
+    return etcd
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Gives loopback ports that were free a moment ago."""
+    return etcd_server.free_port
