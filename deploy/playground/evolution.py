@@ -1,0 +1,193 @@
+"""Random DDL: which statement comes next, what it does to the definition and to the rows. Pure.
+
+The tables for every kind of key keep their definition; `evolving` and short-lived tables change. Only such
+changes are made as keep every value (columns are widened, never narrowed): what a lossy one does to a value
+depends on the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from deploy.playground import job, tables
+from deploy.playground.model import Model, Row, TableState, unique_keys
+from deploy.playground.tables import Kind, Table, Value
+
+EVOLVING: Final = "evolving"
+SHORT_LIVED_MAX: Final = 3
+EXTRA_COLUMNS_MAX: Final = 6
+EXTRA_INDEXES_MAX: Final = 3
+
+# Columns to add: type, NOT NULL, default as text, and the value that older rows get.
+ADDABLE: Final[tuple[tuple[Kind, bool, str | None, Value], ...]] = (
+    (tables.INT, False, None, None),
+    (tables.INT, True, "7", 7),
+    (tables.varchar(20), True, "new", "new"),
+    (tables.varchar(20), False, None, None),
+    (tables.DECIMAL, False, "1.500000", "1.500000"),
+    (tables.DATETIME, False, None, None),
+    (tables.ENUM, False, "big", "big"),
+    (tables.JSON, False, None, None),
+    (tables.VARBINARY, False, None, None),
+)
+WIDER: Final = {"INT": tables.BIGINT, "VARCHAR(20)": tables.varchar(60)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """One statement: what runs, and the definition before and after it (None: there is none)."""
+
+    kind: int
+    query: str
+    before: Table | None
+    after: Table | None
+    rewrite: Callable[[Row], Row] | None = None  # None: the table ends up empty
+
+
+class Evolution:
+    """Chooses DDL. Ids for tables come from `ids`, which the whole demo shares."""
+
+    def __init__(self, random: Random, model: Model, ids: Iterator[int]) -> None:
+        self._random = random
+        self._model = model
+        self._ids = ids
+        self._made = 0
+
+    def choose(self) -> str:
+        """Name of the table that the next statement changes, "" when it makes a new one.
+
+        The caller closes that table, waits until it has no open transaction, and then asks for the `plan`.
+        """
+        names = [name for name in self._model.tables if name.startswith("temp_")]
+        if len(names) < SHORT_LIVED_MAX and self._random.random() < 0.3:
+            return ""
+        return self._random.choice([*names, EVOLVING])
+
+    def plan(self, name: str) -> Ddl:
+        """A statement for the table as it is now."""
+        if not name:
+            return self._create()
+        if name == EVOLVING:
+            return self._truncate(name) if self._random.random() < 0.1 else self._alter(name)
+        return self._whole(name) if self._random.random() < 0.5 else self._alter(name)
+
+    def _state(self, name: str) -> TableState:
+        return self._model.tables[name]
+
+    def _create(self) -> Ddl:
+        self._made += 1
+        name, table_id = f"temp_{self._made}", next(self._ids)
+        columns = (("id", tables.INT), ("a", tables.INT), ("b", tables.varchar(20)))
+        if self._random.random() < 0.3:
+            table = tables.new_table(table_id, self._model.schema, name, columns[1:])
+        else:
+            table = tables.new_table(
+                table_id, self._model.schema, name, columns, primary=("id",), storage=tables.HANDLE
+            )
+        return Ddl(job.CREATE_TABLE, table.create_sql(), None, table)
+
+    def _whole(self, name: str) -> Ddl:
+        """Drop, truncate or rename a table."""
+        table = self._state(name).table
+        pick = self._random.random()
+        if pick < 0.4:
+            return Ddl(job.DROP_TABLE, f"DROP TABLE `{name}`", table, None)
+        if pick < 0.6:
+            return self._truncate(name)
+        self._made += 1
+        after = replace(table, name=f"temp_{self._made}")
+        text = self._random.choice(
+            (f"RENAME TABLE `{name}` TO `{after.name}`", f"ALTER TABLE `{name}` RENAME `{after.name}`")
+        )
+        return Ddl(job.RENAME_TABLE, text, table, after, lambda row: row)
+
+    def _truncate(self, name: str) -> Ddl:
+        table = self._state(name).table
+        return Ddl(
+            job.TRUNCATE_TABLE, f"TRUNCATE TABLE `{name}`", table, replace(table, id=next(self._ids)), None
+        )
+
+    def _alter(self, name: str) -> Ddl:
+        table = self._state(name).table
+        forms = [self._add_column, self._drop_column, self._widen, self._add_index, self._drop_index]
+        for form in self._random.sample(forms, len(forms)):
+            ddl = form(table)
+            if ddl is not None:
+                return ddl
+        return self._truncate(name)
+
+    def _add_column(self, table: Table) -> Ddl | None:
+        if sum(column.added for column in table.columns) >= EXTRA_COLUMNS_MAX:
+            return None
+        kind, not_null, default, value = self._random.choice(ADDABLE)
+        name = f"x{table.max_column_id + 1}"
+        after = self._random.choice(["", *table.column_names])
+        changed = table.with_column(name, kind, not_null=not_null, default=default, after=after)
+        at = changed.position(name)
+        place = f"AFTER `{after}`" if after else "FIRST"
+        query = f"ALTER TABLE `{table.name}` ADD COLUMN {changed.columns[at].definition()} {place}"
+        return Ddl(job.ADD_COLUMN, query, table, changed, lambda row: (*row[:at], value, *row[at:]))
+
+    def _drop_column(self, table: Table) -> Ddl | None:
+        indexed = {name for index in table.indexes for name, _ in index.parts}
+        candidates = [c.name for c in table.columns if c.added and c.name not in indexed]
+        if not candidates:
+            return None
+        name = self._random.choice(candidates)
+        at = table.position(name)
+        query = f"ALTER TABLE `{table.name}` DROP COLUMN `{name}`"
+        return Ddl(
+            job.DROP_COLUMN, query, table, table.without_column(name), lambda row: (*row[:at], *row[at + 1 :])
+        )
+
+    def _widen(self, table: Table) -> Ddl | None:
+        candidates = [c.name for c in table.columns if c.kind.sql in WIDER and c.name not in table.primary]
+        if not candidates:
+            return None
+        name = self._random.choice(candidates)
+        changed = table.with_kind(name, WIDER[table.columns[table.position(name)].kind.sql])
+        definition = changed.columns[changed.position(name)].definition()
+        query = f"ALTER TABLE `{table.name}` MODIFY COLUMN {definition}"
+        return Ddl(job.MODIFY_COLUMN, query, table, changed, lambda row: row)
+
+    def _add_index(self, table: Table) -> Ddl | None:
+        if len(table.indexes) >= EXTRA_INDEXES_MAX:
+            return None
+        candidates = [c.name for c in table.columns if c.kind.repr in ("int", "dec") or "CHAR(" in c.kind.sql]
+        if not candidates:
+            return None
+        column = self._random.choice(candidates)
+        name = f"k{table.max_index_id + 1}"
+        wanted_unique = table.with_index(name, ((column, -1),), unique=True)
+        unique = self._random.random() < 0.5 and self._is_unique(table.name, wanted_unique)
+        changed = table.with_index(name, ((column, -1),), unique=unique)
+        word = "UNIQUE INDEX" if unique else "INDEX"
+        query = f"ALTER TABLE `{table.name}` ADD {word} `{name}` (`{column}`)"
+        return Ddl(job.ADD_INDEX, query, table, changed, lambda row: row)
+
+    def _drop_index(self, table: Table) -> Ddl | None:
+        if not table.indexes:
+            return None
+        name = self._random.choice(table.indexes).name
+        query = f"ALTER TABLE `{table.name}` DROP INDEX `{name}`"
+        return Ddl(job.DROP_INDEX, query, table, table.without_index(name), lambda row: row)
+
+    def _is_unique(self, name: str, wanted: Table) -> bool:
+        keys = [key for row in self._state(name).rows.values() for key in unique_keys(wanted, row)]
+        return len(keys) == len(set(keys))
+
+
+def apply(model: Model, ddl: Ddl) -> None:
+    """Make the model's tables what they are after the statement; the table has no open transaction."""
+    if ddl.before is None:
+        assert ddl.after is not None
+        model.add(ddl.after)
+    elif ddl.after is None:
+        model.drop(ddl.before.name)
+    else:
+        if ddl.after.name != ddl.before.name:
+            model.rename(ddl.before.name, ddl.after)
+        model.tables[ddl.after.name].become(ddl.after, ddl.rewrite)

@@ -1,0 +1,172 @@
+"""A private MariaDB: its own data directory, socket, loopback port and user; no file of the system is read.
+
+The server runs with `--no-defaults` and MariaDB's own defaults, but for the character set that TiDB has by
+default (utf8mb4, utf8mb4_bin). Commits are written to the file at once and synced once a second, so killing
+the process loses nothing; only a power cut could, and then the whole scratch directory is gone anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from common.errors import BinlogError, ConfigError
+from deploy.playground.ports import LOOPBACK, free_ports
+from deploy.playground.supervisor import POLL_S, Process, ProcessDied
+
+INSTALL_HINT = "apt-get install mariadb-server"
+INSTALL_DEADLINE_S = 120.0
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 20.0
+SOCKET_PATH_MAX = 100  # of the 108 bytes of a Unix socket address
+
+
+def find_program(*names: str) -> str:
+    """Path of the first program found, in PATH or where servers live; `ConfigError` names the package."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
+    for name in names:
+        found = shutil.which(name, path=path)
+        if found:
+            return found
+    raise ConfigError(f"{names[0]} is not installed", hint=INSTALL_HINT)
+
+
+class MariaDbServer:
+    """One server process with a data directory made for it. Start, kill and restart as often as needed."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
+        self.host = LOOPBACK
+        self.user = "playground"
+        self.password = secrets.token_hex(8)
+        self.directory = Path()
+        self.socket = ""
+        self.process: Process | None = None
+
+    def start(self, directory: Path, log: Path | None = None) -> None:
+        """Make the data directory, start the server, wait until it answers; a few seconds in all.
+
+        Raises `ConfigError` when MariaDB is not installed, `ProcessDied` when it does not come up.
+        """
+        program = find_program("mariadbd", "mysqld")
+        installer = find_program("mariadb-install-db", "mysql_install_db")
+        self.directory = directory
+        self.port = self.port or free_ports(1)[0]
+        self.socket = str(directory / "mariadb.sock")
+        if len(self.socket) > SOCKET_PATH_MAX:
+            raise ConfigError(
+                f"{directory} is too long a path for a Unix socket", hint="set TMPDIR to a shorter directory"
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        log = log or directory / "mariadb.log"
+        self._install(installer, log)
+        self.process = Process("mariadb", [program, *self._options()], log)
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the process on its data directory (again) and wait until it answers."""
+        self.launch()
+        end = time.monotonic() + START_DEADLINE_S
+        while not self.answers():
+            self.check_running()
+            if time.monotonic() > end:
+                assert self.process is not None
+                raise ProcessDied("MariaDB does not answer", hint=f"see {self.process.log}")
+            time.sleep(POLL_S)
+
+    def launch(self) -> None:
+        """Start the process without waiting for it to answer."""
+        assert self.process is not None
+        self.process.start()
+
+    def check_running(self) -> None:
+        """`ProcessDied` if the server is not running."""
+        if self.process is None or not self.process.is_running:
+            assert self.process is not None
+            raise self.process.death()
+
+    def answers(self) -> bool:
+        """It accepts a login now."""
+        try:
+            self.connect(timeout_s=2.0).close()
+        except pymysql.MySQLError:
+            return False
+        return True
+
+    def connect(self, timeout_s: float = 10.0, **options: Any) -> pymysql.connections.Connection[Any]:
+        """A connection as the private user (all privileges)."""
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            charset="utf8mb4",
+            connect_timeout=max(1, int(timeout_s)),
+            autocommit=True,
+            **options,
+        )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        """Stop cleanly. The data directory stays; who made it removes it."""
+        if self.process is not None:
+            self.process.stop(STOP_DEADLINE_S)
+
+    def _install(self, installer: str, log: Path) -> None:
+        setup = Process(
+            "mariadb-install-db",
+            [
+                installer,
+                "--no-defaults",
+                f"--datadir={self.directory / 'data'}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                *self._user_option(),
+            ],
+            log,
+        )
+        setup.start()
+        if setup.wait(INSTALL_DEADLINE_S) != 0:
+            raise BinlogError(f"mariadb-install-db failed: {setup.tail(2)}", hint=f"see {log}")
+        init = self.directory / "init.sql"
+        # REPLACE-like forms: the file is run at every start of the server.
+        init.write_text(
+            f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+        )
+        init.chmod(0o600)
+
+    def _options(self) -> list[str]:
+        return [
+            "--no-defaults",
+            f"--datadir={self.directory / 'data'}",
+            f"--socket={self.socket}",
+            f"--pid-file={self.directory / 'mariadb.pid'}",
+            f"--init-file={self.directory / 'init.sql'}",
+            f"--port={self.port}",
+            f"--bind-address={self.host}",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--character-set-server=utf8mb4",
+            "--collation-server=utf8mb4_bin",
+            "--max-allowed-packet=64M",
+            "--innodb-flush-log-at-trx-commit=2",
+            "--innodb-buffer-pool-size=256M",
+            "--innodb-log-file-size=96M",
+            *self._user_option(),
+        ]
+
+    @staticmethod
+    def _user_option() -> list[str]:
+        # mariadbd refuses to run as root unless told so by name.
+        return ["--user=root"] if os.geteuid() == 0 else []

@@ -1,0 +1,210 @@
+"""Sessions: run planned transactions and DDL against real Pumps through `pumpclient`.
+
+Drives  `workload`, `evolution` and `model` (what), `pumpclient.Publisher` (how)
+Owns    one task per session and one for DDL
+Stops   at the moment given, with every transaction of theirs ended
+Never   guesses an outcome: an unknown one is asked of the upstream until it is known
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+from common.clock import Clock
+from common.errors import BinlogError
+from common.upstream import Committed, RolledBack, Undecided
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground import evolution, job
+from deploy.playground.encoding import RowImages
+from deploy.playground.evolution import Ddl, Evolution
+from deploy.playground.job import Job
+from deploy.playground.model import Model
+from deploy.playground.model import Transaction as PlannedTransaction
+from deploy.playground.statistics import Statistics
+from deploy.playground.tables import Table
+from deploy.playground.workload import Ending, Plan, Workload
+from pumpclient.errors import OutcomeUnknown, TransactionLost
+from pumpclient.publisher import Publisher
+
+LEASE_TTL_S = 10.0
+ABANDONED_TTL_S = 0.1
+POLL_S = 0.002
+RETRY_S = 0.2
+
+
+class Writer:
+    """What all sessions share: the connection, the model and the schema version."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        upstream: StandaloneUpstream,
+        model: Model,
+        statistics: Statistics,
+        ids: Iterator[int],
+        schema_version: int,
+    ) -> None:
+        self.publisher = publisher
+        self.upstream = upstream
+        self.model = model
+        self.statistics = statistics
+        self.last_commit_ts = 0
+        self.schema_id = next(ids)
+        self._images = RowImages()
+        self._ids = ids
+        self._versions = itertools.count(schema_version + 1)
+        self.schema_version = schema_version
+
+    async def run(self, plan: Plan) -> bool:
+        """Carry out one transaction; True when it committed. Its locks are released at the end."""
+        transaction = plan.transaction
+        committed = False
+        try:
+            committed = await self._run(plan)
+        finally:
+            self.model.end(transaction, committed=committed)
+        if committed:
+            self.statistics.committed(len(transaction.changes))
+        return committed
+
+    async def _run(self, plan: Plan) -> bool:
+        ttl_s = ABANDONED_TTL_S if plan.ending is Ending.ABANDON else LEASE_TTL_S
+        transaction = self.publisher.transaction(ttl_s=ttl_s, schema_version=self.schema_version)
+        await transaction.begin()
+        for table_id, kind, row in self._images.encode(plan.transaction.changes):
+            transaction.add(table_id, kind, row)
+        if plan.ending is Ending.ABANDON:
+            await transaction.abandon()
+            self.statistics.abandoned += 1
+            return False
+        if plan.ending is Ending.ROLL_BACK:
+            await transaction.prewrite()
+            await transaction.roll_back()
+            self.statistics.rolled_back += 1
+            return False
+        try:
+            commit_ts = await transaction.commit(deliver=plan.ending is not Ending.LOSE_COMMIT)
+        except TransactionLost:
+            self.statistics.lost_by_lease += 1
+            return False
+        except OutcomeUnknown:
+            found = await self._outcome(transaction.start_ts)
+            if found is None:
+                return False
+            commit_ts = found
+        self.last_commit_ts = max(self.last_commit_ts, commit_ts)
+        return True
+
+    async def _outcome(self, start_ts: int) -> int | None:
+        """Ask until it is decided: the commit timestamp, None for rolled back."""
+        while True:
+            try:
+                outcome = (await self.upstream.transactions.outcomes([(start_ts, b"")]))[0]
+            except BinlogError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            match outcome:
+                case Committed(commit_ts):
+                    return commit_ts
+                case RolledBack():
+                    return None
+                case Undecided(retry_after_s):
+                    await asyncio.sleep(retry_after_s)
+
+    async def run_ddl(self, ddl: Ddl) -> None:
+        """Publish a DDL whose table is closed and idle, then change the model."""
+        table = ddl.after or ddl.before
+        assert table is not None
+        await self._publish(ddl.kind, ddl.query, table, ddl.before or table)
+        evolution.apply(self.model, ddl)
+        self.statistics.ddl += 1
+
+    async def create_schema(self) -> None:
+        await self._publish(job.CREATE_SCHEMA, f"CREATE DATABASE `{self.model.schema}`", None, None)
+
+    async def _publish(self, kind: int, query: str, table: Table | None, before: Table | None) -> None:
+        version = next(self._versions)
+        described = Job(
+            id=next(self._ids),
+            kind=kind,
+            schema_id=self.schema_id,
+            schema=self.model.schema,
+            table_id=before.id if before is not None else 0,
+            table_name=before.name if before is not None else "",
+            query=query,
+            schema_version=version,
+        )
+        start_ts = await self.upstream.oracle.timestamp()
+        text = job.job_json(described, table, start_ts)
+        for state in described.schema_states:
+            commit_ts = await self.publisher.ddl(text, query + ";", state, ttl_s=LEASE_TTL_S)
+            self.last_commit_ts = max(self.last_commit_ts, commit_ts)
+        self.schema_version = version
+
+
+async def run_session(
+    writer: Writer, workload: Workload, interval_s: float, end_s: float, clock: Clock
+) -> None:
+    """One session: a transaction every `interval_s` (0: as fast as it goes) until `end_s` (monotonic)."""
+    due_s = clock.monotonic_s()
+    while (now_s := clock.monotonic_s()) < end_s:
+        if now_s < due_s:
+            await asyncio.sleep(min(due_s, end_s) - now_s)
+            continue
+        # After a stall (a Pump was down) the session goes on at its pace instead of catching up.
+        due_s = max(due_s + interval_s, now_s - interval_s)
+        plan = workload.next()
+        if plan is None:
+            await asyncio.sleep(POLL_S)
+            continue
+        await writer.run(plan)
+
+
+async def run_evolution(
+    writer: Writer, changes: Evolution, pause_s: float, end_s: float, clock: Clock
+) -> None:
+    """One DDL after the other until `end_s`, `pause_s` between them."""
+    while clock.monotonic_s() + pause_s < end_s:
+        await asyncio.sleep(pause_s)
+        name = changes.choose()
+        state = writer.model.tables.get(name)
+        if state is None:
+            await writer.run_ddl(changes.plan(name))
+            continue
+        state.closed = True
+        try:
+            while state.in_flight:
+                await asyncio.sleep(POLL_S)
+            await writer.run_ddl(changes.plan(name))
+        finally:
+            state.closed = False
+
+
+async def run_rare_endings(
+    writer: Writer, workload: Workload, endings: dict[Ending, float], end_s: float, clock: Clock
+) -> None:
+    """Transactions that nobody ends, each form every so many seconds.
+
+    They are rare on purpose: until such a transaction's lease has run out, nothing later may be applied.
+    """
+    due_s = {ending: clock.monotonic_s() + every_s / 2 for ending, every_s in endings.items()}
+    while (now_s := clock.monotonic_s()) < end_s:
+        for ending in [one for one, at_s in due_s.items() if at_s <= now_s]:
+            due_s[ending] = now_s + endings[ending]
+            plan = workload.next(ending)
+            if plan is not None:
+                await writer.run(plan)
+        await asyncio.sleep(min(end_s - now_s, 0.1))
+
+
+def probe_plan(model: Model, table: Table, number: int, sent_at: str, kept: int) -> Plan:
+    """The next probe: a row with the next number, and the removal of the one `kept` before it."""
+    transaction = PlannedTransaction()
+    state = model.tables[table.name]
+    row_id = transaction.insert(state, (number, sent_at))
+    assert row_id == number
+    if number > kept:
+        transaction.delete(state, number - kept)
+    return Plan(transaction, Ending.COMMIT)
