@@ -79,13 +79,10 @@ class EtcdServer:
     def log_path(self) -> Path:
         return self.data_dir / "etcd.log"
 
-    def restart(self) -> None:
-        """Start again on the same port and data. Does nothing when it runs."""
-        if self.pid:
-            return
-        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def command(self) -> list[str]:
+        """What starts it; for whoever keeps the process themselves."""
         peer = f"http://127.0.0.1:{self.peer_port}"
-        command = [
+        return [
             program_path(),
             "--name=private",
             f"--data-dir={self.data_dir / 'etcd'}",
@@ -98,15 +95,24 @@ class EtcdServer:
             "--auto-compaction-retention=10000",
             "--log-level=warn",
         ]
-        # Variables named ETCD_* would override what is said above.
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+
+    @staticmethod
+    def environ() -> dict[str, str]:
+        """Its environment: variables named ETCD_* would override the command."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+
+    def restart(self) -> None:
+        """Start again on the same port and data. Does nothing when it runs."""
+        if self.pid:
+            return
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.log_path, "ab") as log_file:
             self._process = subprocess.Popen(
-                command,
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
-                env=environ,
+                env=self.environ(),
                 start_new_session=True,
             )
         try:
