@@ -1,0 +1,68 @@
+"""pumpclient: hands the binlogs of a database, or of any program that orders its changes, to pumps.
+
+    import pumpclient
+
+    async with await pumpclient.connect("127.0.0.1:2379", strategy="range") as client:
+        await client.write_prewrite(start_ts, key, value)      # on a pump's disk, or WriteFailed
+        commit_ts = ...                                         # draw it now, not earlier
+        delivered = await client.write_commit(start_ts, commit_ts, key)
+
+`connect_sync` gives the same client to programs without an event loop, `open_publisher` a transaction
+stream to programs without TiDB, and `pumpclient.testing` everything in memory for the host's own tests.
+
+It is a guest in the host's process: it logs to the logger `pumpclient` without configuring logging,
+installs no signal handler, chooses no event loop and writes no file. What it raises is listed in
+`pumpclient.errors`. Everything public is named here; other modules may change.
+"""
+
+from common.tls import TlsConfig
+from pumpclient.client import PumpClient, PumpDirectory, connect
+from pumpclient.delivery import Counters
+from pumpclient.errors import (
+    BinlogTooLarge,
+    ClientClosed,
+    InvalidBinlog,
+    NoPumpRegistered,
+    OutcomeUnknown,
+    PumpClientError,
+    TransactionLost,
+    TransactionOver,
+    WriteFailed,
+)
+from pumpclient.options import Options
+from pumpclient.publisher import Publisher, WritableUpstream, open_publisher
+from pumpclient.roster import PumpView
+from pumpclient.sync import SyncPumpClient, connect_sync
+from pumpclient.transaction import Kind, Transaction, TransactionState
+from pumpclient.transport import PumpTransport, TransportFailure
+from pumpclient.write_policy import Failure
+
+__all__ = [
+    "BinlogTooLarge",
+    "ClientClosed",
+    "Counters",
+    "Failure",
+    "InvalidBinlog",
+    "Kind",
+    "NoPumpRegistered",
+    "Options",
+    "OutcomeUnknown",
+    "Publisher",
+    "PumpClient",
+    "PumpClientError",
+    "PumpDirectory",
+    "PumpTransport",
+    "PumpView",
+    "SyncPumpClient",
+    "TlsConfig",
+    "Transaction",
+    "TransactionLost",
+    "TransactionOver",
+    "TransactionState",
+    "TransportFailure",
+    "WritableUpstream",
+    "WriteFailed",
+    "connect",
+    "connect_sync",
+    "open_publisher",
+]

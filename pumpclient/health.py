@@ -221,7 +221,7 @@ class Health:
         effects = self._apply(seen.pump_id, Event.CAME, now_s)
         if lost and (effects or not was_lost):
             effects += self._apply(seen.pump_id, Event.LEASE_LOST, now_s)
-        elif was_lost and seen.alive:
+        elif was_lost and not lost:
             effects += self._apply(seen.pump_id, Event.LEASE_BACK, now_s)
         return effects
 
@@ -229,10 +229,10 @@ class Health:
         entry = self._entries[pump_id]
         before = entry.state
         after = TABLE.get((before, event), before)
-        if event in (Event.FAILED, Event.EXHAUSTED) and after is State.SUSPECT:
-            entry.errors += 1
-        elif event is not Event.PROBE_SENT:
+        if after is not State.SUSPECT:
             entry.errors = 0
+        elif event is Event.FAILED:
+            entry.errors += 1
         if after is before:
             return []
         entry.state = after

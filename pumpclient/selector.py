@@ -17,7 +17,7 @@ Strategies
                 max(latency, 1 ms) x (calls in flight + 1) x (1 + 4 x errors)
             latency is a moving average of successful calls (weight 0.2 for the newest) that halves for
             every 10 s without one, so that a pump once slow is tried again; errors is the count of failed
-            calls, halving every 10 s. Equal: the one chosen longest ago.
+            calls, halving every 10 s and forgotten below 0.1. Equal: the one chosen longest ago.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
 LATENCY_FLOOR_S: Final = 0.001
 LATENCY_WEIGHT: Final = 0.2
 ERROR_WEIGHT: Final = 4.0
+ERRORS_FORGOTTEN: Final = 0.1
 HALF_LIFE_S: Final = 10.0
 
 
@@ -75,7 +76,10 @@ class Load:
         """Expected wait in seconds; smaller is better."""
         factor = math.exp2(-max(now_s - self.updated_s, 0.0) / HALF_LIFE_S)
         latency_s = max(self.latency_s * factor, LATENCY_FLOOR_S)
-        return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * self.errors * factor)
+        errors = self.errors * factor
+        if errors < ERRORS_FORGOTTEN:
+            errors = 0.0
+        return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * errors)
 
 
 def strategy_of(name: str) -> Strategy:

@@ -1,0 +1,137 @@
+"""Roster: who the pumps are, which of them is offered, and which is kept for ends still to come.
+
+In     apply (a ClusterView), feed (facts about calls), choose, begin and end of calls
+Out    effects of `health`, and ReplaceAddress(pump_id, old)
+Holds  the selector always offers exactly the pumps that `health` calls usable; a pump that left the
+       registry stays known while a prewrite it acknowledged awaits its end or a call to it is under way
+Why    discovery, health and selection share one membership; kept in one place they cannot disagree
+Never  sends anything; `client` drives it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from common.node import ONLINE
+from common.registry import ClusterView
+from pumpclient import health
+from pumpclient.options import Options
+from pumpclient.selector import Affinity, Choice, Chosen, Selector
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceAddress:
+    """The pump is announced elsewhere now: connections to `old` are of no use."""
+
+    pump_id: str
+    old: str
+
+
+Effect = health.Effect | ReplaceAddress
+
+
+@dataclass(frozen=True, slots=True)
+class PumpView:
+    """One pump as the client sees it. `state` is None for one that has left the registry."""
+
+    pump_id: str
+    address: str
+    state: health.State | None
+    in_flight: int
+
+
+@dataclass(slots=True)
+class _Member:
+    address: str
+    in_flight: int = 0
+    gone: bool = False
+
+
+class Roster:
+    """All pumps the client knows."""
+
+    def __init__(self, strategy: str, options: Options, *, offset: int = 0) -> None:
+        self.selector = Selector(strategy, offset=offset)
+        self.affinity = Affinity(options.affinity_entries_max, options.affinity_age_max_s)
+        self.health = health.Health(options.errors_max, options.probe_interval_s)
+        self._members: dict[str, _Member] = {}
+
+    def address(self, pump_id: str) -> str:
+        return self._members[pump_id].address
+
+    def views(self) -> tuple[PumpView, ...]:
+        return tuple(
+            PumpView(pump_id, member.address, self.health.state(pump_id), member.in_flight)
+            for pump_id, member in sorted(self._members.items())
+        )
+
+    def apply(self, view: ClusterView, now_s: float) -> list[Effect]:
+        """Take over what the registry says now."""
+        effects: list[Effect] = []
+        for pump_id, entry in view.pumps.items():
+            address = entry.status.host
+            member = self._members.setdefault(pump_id, _Member(address))
+            if member.address != address:
+                effects.append(ReplaceAddress(pump_id, member.address))
+                member.address = address
+            member.gone = False
+            seen = health.Seen(pump_id, entry.status.state == ONLINE, entry.alive)
+            effects += self.health.feed(seen, now_s)
+        for pump_id, member in self._members.items():
+            if pump_id not in view.pumps and not member.gone:
+                member.gone = True
+                effects += self.health.feed(health.Gone(pump_id), now_s)
+        self.selector.list(self.health.usable())
+        self._prune(now_s)
+        return effects
+
+    def feed(self, fact: health.Fact, now_s: float) -> list[Effect]:
+        """Take in what a call said about its pump."""
+        effects: list[Effect] = list(self.health.feed(fact, now_s))
+        if effects:
+            self.selector.list(self.health.usable())
+        return effects
+
+    def tick(self, now_s: float) -> list[Effect]:
+        """Probes that are due; also lets go of old affinities and of pumps kept for them."""
+        self._prune(now_s)
+        return list(self.health.tick(now_s))
+
+    def choose(self, start_ts: int, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
+        return self.selector.choose(start_ts, attempt, tried, now_s)
+
+    def stored(self, start_ts: int, pump_id: str, now_s: float) -> None:
+        """The pump acknowledged the prewrite of `start_ts`: its end goes there."""
+        self.affinity.remember(start_ts, pump_id, now_s)
+
+    def take(self, start_ts: int) -> Choice:
+        """The pump for the end of `start_ts`. Call `begin` before anything else can prune it."""
+        return self.affinity.take(start_ts)
+
+    def begin(self, pump_id: str) -> None:
+        """From here to `end` the pump stays known (a call, or a whole series of attempts)."""
+        self._members[pump_id].in_flight += 1
+
+    def end(self, pump_id: str, now_s: float) -> None:
+        self._members[pump_id].in_flight -= 1
+        if self._members[pump_id].gone:
+            self._prune(now_s)
+
+    def _prune(self, now_s: float) -> None:
+        self.affinity.expire(now_s)
+        for pump_id, member in list(self._members.items()):
+            if member.gone and not member.in_flight and not self.affinity.holds(pump_id):
+                del self._members[pump_id]
+
+    def check(self) -> None:
+        self.selector.check()
+        self.affinity.check()
+        self.health.check()
+        usable = self.health.usable()
+        choice = self.selector.choose(0, 0, frozenset(), 0.0)
+        assert isinstance(choice, Chosen) == bool(usable)
+        assert set(self.health.online()) <= set(self._members)
+        for pump_id, member in self._members.items():
+            assert member.gone == (self.health.state(pump_id) is None)
+            assert member.in_flight >= 0

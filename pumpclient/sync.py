@@ -1,0 +1,182 @@
+"""Synchronous face: the same client for programs without an event loop.
+
+Drives  PumpClient, on an event loop in a thread of its own
+Owns    that thread
+Stops   `close` ends the client, the loop and the thread; an interrupted call (Ctrl-C) is cancelled
+Never   touches signals or the host's event loop
+
+    with pumpclient.connect_sync("127.0.0.1:2379") as client:
+        client.write_prewrite(start_ts, key, value)
+        ...
+        client.write_commit_soon(start_ts, commit_ts)
+
+May be used from any number of threads at once. A process that forks makes its client after the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from common import binlog
+from common.tls import TlsConfig
+from pumpclient.client import PumpClient, connect
+from pumpclient.delivery import Counters
+from pumpclient.errors import ClientClosed
+from pumpclient.options import Options
+from pumpclient.roster import PumpView
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop running in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pumpclient", daemon=True)
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine there. Raises `ClientClosed` after `stop`."""
+        with self._lock:
+            if self._stopped:
+                work.close()
+                raise ClientClosed("the pump client is closed")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it; cancelled when the waiting is interrupted."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Cancel what is running, end the thread. Idempotent."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+class SyncPumpClient:
+    """`PumpClient` with blocking methods. Made by `connect_sync`; use it in a `with`.
+
+    `open_client` runs on the loop thread; the client it returns must be started.
+    """
+
+    def __init__(self, open_client: Callable[[], Awaitable[PumpClient]]) -> None:
+        async def opened() -> PumpClient:
+            return await open_client()
+
+        self._thread = LoopThread()
+        try:
+            self._client = self._thread.call(opened())
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> None:
+        """See `PumpClient.write_prewrite`."""
+        self._thread.call(self._client.write_prewrite(start_ts, key, value))
+
+    def write_ddl_prewrite(
+        self,
+        start_ts: int,
+        key: bytes,
+        query: str,
+        job_id: int,
+        schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
+    ) -> None:
+        """See `PumpClient.write_ddl_prewrite`."""
+        self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))
+
+    def write_commit(self, start_ts: int, commit_ts: int, key: bytes = b"") -> bool:
+        """See `PumpClient.write_commit`: blocks until the pump has it or time is up."""
+        return self._thread.call(self._client.write_commit(start_ts, commit_ts, key))
+
+    def write_rollback(self, start_ts: int, key: bytes = b"") -> bool:
+        """See `PumpClient.write_rollback`: blocks until the pump has it or time is up."""
+        return self._thread.call(self._client.write_rollback(start_ts, key))
+
+    def write_commit_soon(self, start_ts: int, commit_ts: int, key: bytes = b"") -> Future[bool]:
+        """Send the commit in the background; the future tells whether the pump has it."""
+        return self._thread.submit(self._client.write_commit(start_ts, commit_ts, key))
+
+    def write_rollback_soon(self, start_ts: int, key: bytes = b"") -> Future[bool]:
+        """Send the rollback in the background; the future tells whether the pump has it."""
+        return self._thread.submit(self._client.write_rollback(start_ts, key))
+
+    def write_binlog(self, payload: bytes) -> bool:
+        """See `PumpClient.write_binlog`."""
+        return self._thread.call(self._client.write_binlog(payload))
+
+    def set_strategy(self, strategy: str) -> None:
+        """See `PumpClient.set_strategy`."""
+        self._thread.call(self._run(lambda: self._client.set_strategy(strategy)))
+
+    def pumps(self) -> tuple[PumpView, ...]:
+        """All pumps the client knows, with their state, ascending id."""
+        return self._thread.call(self._run(self._client.pumps))
+
+    @property
+    def counters(self) -> Counters:
+        """A copy of the counters."""
+        return self._thread.call(self._run(lambda: self._client.counters))
+
+    def close(self) -> None:
+        """End background work, connections and the thread. Idempotent."""
+        try:
+            self._thread.call(self._client.close())
+        except ClientClosed:
+            return
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    async def _run(read: Callable[[], T]) -> T:
+        """The client's state belongs to the loop's thread: it is read there."""
+        return read()
+
+
+def connect_sync(
+    endpoints: str,
+    *,
+    cluster_id: int | None = None,
+    strategy: str = "range",
+    options: Options | None = None,
+    tls: TlsConfig | None = None,
+) -> SyncPumpClient:
+    """The blocking counterpart of `connect`, with the same arguments and errors."""
+    return SyncPumpClient(
+        lambda: connect(endpoints, cluster_id=cluster_id, strategy=strategy, options=options, tls=tls)
+    )
