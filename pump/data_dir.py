@@ -1,0 +1,111 @@
+"""Data directory: who may use it, and whose it is.
+
+    .lock     flock for as long as the process lives, taken before anything else is opened
+    .node     node id, text
+    .cluster  cluster id, decimal text; a directory without it (a Go pump's) is adopted
+    value/    the value log     kv/  the index
+
+Never creates the index or the log itself; `storage` does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from common.errors import ConfigError
+from pump.log_file import sync_directory
+
+
+class DataDir:
+    """A locked data directory. The lock ends with `close` or the process."""
+
+    def __init__(self, path: str) -> None:
+        """Make the directory if needed and lock it; `ConfigError` if that cannot be."""
+        self.path = os.path.abspath(path)
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            self._lock = os.open(
+                os.path.join(self.path, ".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"data directory {self.path} cannot be used: {error.strerror}",
+                hint="set data-dir to a directory that this user may write",
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise ConfigError(
+                f"data directory {self.path} is locked: file already locked",
+                hint="another pump uses it; stop that one or give this one its own data-dir",
+            ) from None
+
+    @property
+    def value_path(self) -> str:
+        return os.path.join(self.path, "value")
+
+    @property
+    def index_path(self) -> str:
+        return os.path.join(self.path, "kv")
+
+    def node_id(self, configured: str, default: str) -> tuple[str, bool]:
+        """The persisted node id, else the configured one, else the default; it is persisted from now on.
+
+        The flag says whether a different configured id was ignored.
+        """
+        stored = self._read(".node")
+        if stored:
+            return stored, bool(configured) and configured != stored
+        chosen = configured or default
+        if not chosen or "/" in chosen:
+            raise ConfigError(f"node id {chosen!r} is empty or contains a slash", hint="set node-id")
+        self._write(".node", chosen)
+        return chosen, False
+
+    def adopt_cluster(self, cluster_id: int) -> None:
+        """Remember the cluster; `ConfigError` if the directory belongs to another one."""
+        stored = self._read(".cluster")
+        if not stored:
+            self._write(".cluster", str(cluster_id))
+        elif stored != str(cluster_id):
+            raise ConfigError(
+                f"data directory {self.path} belongs to cluster {stored}, but the upstream is cluster {cluster_id}",
+                hint="check pd-urls, or use an empty data-dir for this cluster",
+            )
+
+    def set_aside(self, name: str, suffix: str) -> str:
+        """Rename an entry of the directory to the first free `<name>.<suffix>-<n>`; returns the new path."""
+        number = 1
+        while os.path.exists(os.path.join(self.path, f"{name}.{suffix}-{number}")):
+            number += 1
+        target = os.path.join(self.path, f"{name}.{suffix}-{number}")
+        os.rename(os.path.join(self.path, name), target)
+        sync_directory(self.path)
+        return target
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _read(self, name: str) -> str:
+        try:
+            with open(os.path.join(self.path, name), encoding="utf-8") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{os.path.join(self.path, name)} cannot be read: {error}", hint="repair or remove it"
+            ) from None
+
+    def _write(self, name: str, text: str) -> None:
+        path = os.path.join(self.path, name)
+        descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, text.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(path + ".new", path)
+        sync_directory(self.path)

@@ -1,0 +1,161 @@
+"""Index: from a timestamp to the place of its record, and the positions a restart needs. LevelDB through plyvel.
+
+    ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
+    !binlog!headPointer           value pointer       last record that is in the index
+    !binlog!handlePointer         value pointer       last record that the sorter had decided with all before it
+    !binlog!maxCommitTS           i64 little-endian   watermark from stored records
+    !binlog!gcts                  i64 little-endian   everything below may have been purged
+
+Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go pump's, whose directories
+open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail;
+deleting the directory rebuilds it.
+
+All calls block; they come from worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Self
+
+import plyvel
+
+from common.errors import Corruption
+from pump import value_pointer
+from pump.logged import Logged
+from pump.value_pointer import START, ValuePointer
+
+_PREFIX: Final = b"ts:"
+_KEY: Final = struct.Struct(">3sq")
+_INTEGER: Final = struct.Struct("<q")
+_GC_TS: Final = b"!binlog!gcts"
+_MAX_COMMIT_TS: Final = b"!binlog!maxCommitTS"
+_HANDLE: Final = b"!binlog!handlePointer"
+_HEAD: Final = b"!binlog!headPointer"
+
+
+def key_of(ts: int) -> bytes:
+    return _KEY.pack(_PREFIX, ts)
+
+
+class IndexDamaged(Corruption):
+    """LevelDB cannot read its own files; removing them and starting again rebuilds the index."""
+
+
+class Index:
+    """The LevelDB of one data directory."""
+
+    def __init__(self, database: Any, path: str) -> None:
+        self._database = database
+        self._path = path
+
+    @classmethod
+    def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
+        """`IndexDamaged` if the files cannot be read."""
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        try:
+            database = plyvel.DB(
+                path,
+                create_if_missing=True,
+                paranoid_checks=True,
+                write_buffer_size=write_buffer_bytes,
+                lru_cache_size=cache_bytes,
+                max_open_files=500,
+            )
+        except plyvel.Error as error:
+            raise cls._damaged(path, error) from None
+        return cls(database, path)
+
+    @staticmethod
+    def _damaged(path: str, error: Exception) -> IndexDamaged:
+        return IndexDamaged(
+            f"index {path} cannot be read: {error}",
+            hint=f"stop the pump, remove {path} and start it again: the index is rebuilt from the value log",
+        )
+
+    def write(
+        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+    ) -> None:
+        """File a batch of records and remember the positions with it."""
+        try:
+            with self._database.write_batch() as batch:
+                for record in records:
+                    ts = record.index_ts
+                    if ts:
+                        batch.put(key_of(ts), value_pointer.encode(record.place))
+                batch.put(_HEAD, value_pointer.encode(head))
+                batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
+                batch.put(_HANDLE, value_pointer.encode(decided))
+        except plyvel.CorruptionError as error:
+            raise self._damaged(self._path, error) from None
+        except plyvel.Error as error:
+            raise OSError(f"index {self._path} cannot be written: {error}") from None
+
+    def pointer(self, ts: int) -> ValuePointer | None:
+        """Place of the record with this index timestamp."""
+        data = self._get(key_of(ts))
+        return None if data is None else value_pointer.decode(data)
+
+    def between(self, after: int, upto: int) -> Iterator[tuple[int, ValuePointer]]:
+        """(timestamp, place) of every record with a timestamp in (after, upto], ascending."""
+        try:
+            with self._database.iterator(
+                start=key_of(after), stop=key_of(upto), include_start=False, include_stop=True
+            ) as iterator:
+                for key, value in iterator:
+                    yield _KEY.unpack(key)[1], value_pointer.decode(value)
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+
+    def edge_ts(self, *, largest: bool) -> int:
+        """Largest or smallest timestamp in the index; 0 if it is empty."""
+        try:
+            with self._database.iterator(prefix=_PREFIX, include_value=False, reverse=largest) as iterator:
+                for key in iterator:
+                    return int(_KEY.unpack(key)[1])
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+        return 0
+
+    @property
+    def head(self) -> ValuePointer:
+        return self._pointer_or_start(_HEAD)
+
+    @property
+    def handle(self) -> ValuePointer:
+        return self._pointer_or_start(_HANDLE)
+
+    @property
+    def max_commit_ts(self) -> int:
+        return self._integer(_MAX_COMMIT_TS)
+
+    @property
+    def gc_ts(self) -> int:
+        return self._integer(_GC_TS)
+
+    def set_gc_ts(self, ts: int) -> None:
+        self._database.put(_GC_TS, _INTEGER.pack(ts))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._database.get(key)
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+        return found
+
+    def _pointer_or_start(self, key: bytes) -> ValuePointer:
+        data = self._get(key)
+        return START if data is None else value_pointer.decode(data)
+
+    def _integer(self, key: bytes) -> int:
+        data = self._get(key)
+        if data is None:
+            return 0
+        if len(data) < _INTEGER.size:
+            raise IndexDamaged(f"index {self._path}: {key.decode()} holds {len(data)} bytes, 8 are needed")
+        return int(_INTEGER.unpack_from(data)[0])

@@ -1,0 +1,27 @@
+"""Logged: one record of the value log, as everything behind the log sees it.
+
+The indexer files it under its timestamp, the sorter decides from it, both in log order. The payload itself
+travels only where it is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.binlog import PREWRITE
+from pump.value_pointer import ValuePointer
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Type and timestamps of a payload, and the place of its record."""
+
+    tp: int
+    start_ts: int
+    commit_ts: int
+    place: ValuePointer
+
+    @property
+    def index_ts(self) -> int:
+        """Timestamp under which the index files it; 0 (a real rollback) is not filed."""
+        return self.start_ts if self.tp == PREWRITE else self.commit_ts

@@ -1,0 +1,148 @@
+"""Recent commits: the joined payloads just below the watermark, kept in memory for pullers that are near.
+
+In     payloads of records in log order, the watermark after each step
+Out    for a position: the commits behind it in commit order, or "too old, read the index"
+Why    a drainer that keeps up asks for what was written a moment ago; joining once for all drainers and
+       from memory costs neither a disk read nor a search
+Holds  every served commit with a timestamp in (floor, watermark]; `bytes_max` bounds what is kept
+Never  is asked to be complete: whatever does not fit raises the floor, and the index serves it
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from common import binlog
+from pump.logged import Logged
+
+_OVERHEAD = 200  # bytes that an entry costs besides its payload
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One transaction as a drainer gets it. A stored time mark has equal timestamps."""
+
+    commit_ts: int
+    start_ts: int
+    payload: bytes
+
+    @property
+    def is_fake(self) -> bool:
+        return self.start_ts == self.commit_ts
+
+
+class RecentCommits:
+    """`floor`: largest timestamp at or below which this knows nothing."""
+
+    def __init__(self, floor: int, *, bytes_max: int) -> None:
+        self.floor = floor
+        self._watermark = floor
+        self._bytes_max = bytes_max
+        self._prewrites: dict[int, bytes] = {}
+        self._prewrite_bytes = 0
+        self._pending: list[tuple[int, int, int, bytes | None]] = []  # commit_ts, sequence, start_ts, joined
+        self._pending_bytes = 0
+        self._sequence = 0
+        self._timestamps: list[int] = []
+        self._deliveries: list[Delivery] = []
+        self._dropped = 0  # leading entries that are out, removed in bulk
+        self._bytes = 0
+
+    @property
+    def bytes_held(self) -> int:
+        return self._bytes + self._prewrite_bytes + self._pending_bytes
+
+    def record(self, record: Logged, payload: bytes | None) -> None:
+        """A record in log order; `payload` is None when it was read past memory."""
+        start_ts, commit_ts = record.start_ts, record.commit_ts
+        if record.tp == binlog.PREWRITE:
+            if payload is not None:
+                self._keep_prewrite(start_ts, payload)
+            return
+        prewrite = self._prewrites.pop(start_ts, None)
+        if prewrite is not None:
+            self._prewrite_bytes -= len(prewrite) + _OVERHEAD
+        if commit_ts == 0:
+            return
+        if commit_ts <= self._watermark:
+            self._forget_to(commit_ts)
+            return
+        joined = None
+        if payload is not None and start_ts == commit_ts:
+            joined = payload
+        elif payload is not None and prewrite is not None:
+            joined = binlog.join(prewrite, payload)
+        if joined is not None and self._pending_bytes + len(joined) > self._bytes_max:
+            joined = None
+        self._sequence += 1
+        self._pending_bytes += _OVERHEAD + (len(joined) if joined is not None else 0)
+        heapq.heappush(self._pending, (commit_ts, self._sequence, start_ts, joined))
+
+    def _keep_prewrite(self, start_ts: int, payload: bytes) -> None:
+        old = self._prewrites.pop(start_ts, None)
+        if old is not None:
+            self._prewrite_bytes -= len(old) + _OVERHEAD
+        self._prewrites[start_ts] = payload
+        self._prewrite_bytes += len(payload) + _OVERHEAD
+        while self._prewrite_bytes > self._bytes_max:
+            oldest = next(iter(self._prewrites))
+            self._prewrite_bytes -= len(self._prewrites.pop(oldest)) + _OVERHEAD
+
+    def advance(self, watermark: int) -> None:
+        """Everything up to `watermark` may be served now."""
+        pending = self._pending
+        while pending and pending[0][0] <= watermark:
+            commit_ts, _, start_ts, joined = heapq.heappop(pending)
+            self._pending_bytes -= _OVERHEAD + (len(joined) if joined is not None else 0)
+            if self._timestamps and self._timestamps[-1] == commit_ts:
+                continue  # the same commit twice
+            if joined is None:
+                self._forget_to(commit_ts)
+                continue
+            self._timestamps.append(commit_ts)
+            self._deliveries.append(Delivery(commit_ts, start_ts, joined))
+            self._bytes += len(joined) + _OVERHEAD
+        self._watermark = watermark
+        while self._bytes > self._bytes_max:
+            self._drop_oldest()
+        if self._dropped > 4096 or self._dropped == len(self._timestamps):
+            self._remove_dropped()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._deliveries[self._dropped]
+        self._bytes -= len(oldest.payload) + _OVERHEAD
+        self.floor = oldest.commit_ts
+        self._dropped += 1
+
+    def _remove_dropped(self) -> None:
+        del self._timestamps[: self._dropped]
+        del self._deliveries[: self._dropped]
+        self._dropped = 0
+
+    def _forget_to(self, ts: int) -> None:
+        while self._dropped < len(self._timestamps) and self._timestamps[self._dropped] <= ts:
+            self._drop_oldest()
+        self.floor = max(self.floor, ts)
+
+    def after(self, position: int, bytes_max: int) -> list[Delivery] | None:
+        """Commits behind `position` up to the watermark, at least one if there is any; None below the floor."""
+        if position < self.floor:
+            return None
+        at = bisect_right(self._timestamps, position, self._dropped)
+        total, stop = 0, at
+        while stop < len(self._deliveries) and (total < bytes_max or stop == at):
+            total += len(self._deliveries[stop].payload)
+            stop += 1
+        return self._deliveries[at:stop]
+
+    def check(self) -> None:
+        """Assert what must hold between calls."""
+        live = self._timestamps[self._dropped :]
+        assert live == sorted(set(live))
+        assert not live or (self.floor < live[0] and live[-1] <= self._watermark)
+        held = self._deliveries[self._dropped :]
+        assert self._bytes == sum(len(entry.payload) + _OVERHEAD for entry in held)
+        assert self._prewrite_bytes == sum(len(payload) + _OVERHEAD for payload in self._prewrites.values())
+        assert all(entry[0] > self._watermark for entry in self._pending)

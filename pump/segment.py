@@ -1,0 +1,158 @@
+"""Segment: one file of the value log, `%06d.vlog`.
+
+    record*  [footer]
+    record   see `common.record`: magic, length, CRC-32C, payload
+    footer   max_ts i64 LE | magic u32 LE 0x123ab922         12 bytes, only on closed files
+
+`max_ts` is at least the largest index timestamp of the records in the file; retention compares with it.
+A footer is believed only where a walk over the records lands exactly in front of it: the last four bytes
+alone may as well be the end of a torn payload.
+
+Never truncates on its own account: what a violation means is decided by `recovery`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from common.errors import Corruption
+from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, decode_value
+from pump.log_file import LogFile
+
+FOOTER_MAGIC: Final = 0x123AB922
+_FOOTER: Final = struct.Struct("<qI")
+FOOTER_SIZE: Final = _FOOTER.size
+_NAME: Final = re.compile(r"(\d{6,10})\.vlog")
+_CHUNK: Final = 1 << 20
+_HEADER: Final = struct.Struct("<IQI")
+_MAGIC_BYTES: Final = struct.pack("<I", VALUE_LOG_MAGIC)
+
+
+def name_of(fid: int) -> str:
+    return f"{fid:06d}.vlog"
+
+
+def fid_of(name: str) -> int | None:
+    """Number of a log file, None for files that are none. `Corruption` for a malformed log file name."""
+    if not name.endswith(".vlog"):
+        return None
+    match = _NAME.fullmatch(name)
+    if match is None or name_of(int(match[1])) != name or int(match[1]) >= 1 << 32:
+        raise Corruption(
+            f"value log file name {name!r} is not a six-digit number", hint="move the file elsewhere"
+        )
+    return int(match[1])
+
+
+class Segment:
+    """One log file. `end`: bytes of it that hold whole records; reads never go beyond."""
+
+    def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: int = 0) -> None:
+        self.fid = fid
+        self.file = file
+        self.end = end
+        self.max_ts = max_ts
+
+    def read(self, offset: int) -> bytes:
+        """Payload of the record at `offset`; `Corruption` if there is none."""
+        head = self.file.read(offset, VALUE_HEADER_SIZE)
+        length = self._length(offset, head)
+        data = self.file.read(offset, VALUE_HEADER_SIZE + length)
+        try:
+            return decode_value(data, 0, base=offset)[0]
+        except RecordError as error:
+            raise self.corruption(error) from None
+
+    def read_start(self, offset: int, size: int) -> bytes:
+        """The first bytes (at most `size`) of the payload at `offset`, without verifying the rest."""
+        data = self.file.read(offset, VALUE_HEADER_SIZE + size)
+        length = self._length(offset, data)
+        return data[VALUE_HEADER_SIZE : VALUE_HEADER_SIZE + length]
+
+    def _length(self, offset: int, head: bytes) -> int:
+        if len(head) < VALUE_HEADER_SIZE:
+            raise self.corruption(RecordError(offset, "no record here, the file ends early", True))
+        magic, length, _ = _HEADER.unpack_from(head)
+        if magic != VALUE_LOG_MAGIC:
+            raise self.corruption(RecordError(offset, f"wrong magic {magic:#010x}", False))
+        if offset + VALUE_HEADER_SIZE + length > self.end:
+            raise self.corruption(RecordError(offset, f"record of {length} bytes ends early", True))
+        return int(length)
+
+    def corruption(self, error: RecordError) -> Corruption:
+        return Corruption(
+            f"{self.file.path}: {error}",
+            hint="restore the file from a backup or move the data directory away; drainers have to skip its range",
+        )
+
+    def scan(self, start: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
+        """(offset, payload, offset behind) of each record in [start, stop); `RecordError` at the first bad one."""
+        at, base, data = start, start, b""
+        while at < stop:
+            try:
+                payload, behind = decode_value(data, at - base, base=base)
+            except RecordError as error:
+                if not error.torn or base + len(data) >= stop:
+                    raise
+                wanted = self._needed(data, at - base)
+                if at + wanted > stop:
+                    raise RecordError(at, f"record of {wanted - VALUE_HEADER_SIZE} bytes ends early", True) from None
+                data = self.file.read(at, min(max(_CHUNK, wanted), stop - at))
+                base = at
+                if len(data) < wanted:
+                    raise RecordError(at, "the file ends early", True) from None
+                continue
+            yield at, payload, base + behind
+            at = base + behind
+
+    @staticmethod
+    def _needed(data: bytes, at: int) -> int:
+        """Bytes that the record at `at` needs, as far as its header is there."""
+        if at + VALUE_HEADER_SIZE > len(data):
+            return VALUE_HEADER_SIZE
+        return VALUE_HEADER_SIZE + int(_HEADER.unpack_from(data, at)[1])
+
+    def footer_at(self, offset: int) -> int | None:
+        """`max_ts` of the footer that begins at `offset` and ends the file; None if there is none."""
+        data = self.file.read(offset, FOOTER_SIZE + 1)
+        if len(data) != FOOTER_SIZE:
+            return None
+        max_ts, magic = _FOOTER.unpack(data)
+        return int(max_ts) if magic == FOOTER_MAGIC else None
+
+    def close_with_footer(self) -> None:
+        """Write the footer and bring it to the medium; nothing is appended afterwards."""
+        self.file.append([_FOOTER.pack(self.max_ts, FOOTER_MAGIC)])
+        self.file.sync()
+
+    def find_record(self, start: int, stop: int) -> int | None:
+        """Offset of the first valid record that begins in [start, stop), wherever it lies; None if none does."""
+        at = start
+        while at < stop:
+            data = self.file.read(at, _CHUNK + VALUE_HEADER_SIZE)
+            found = data.find(_MAGIC_BYTES)
+            while 0 <= found < _CHUNK:
+                offset = at + found
+                if offset >= stop:
+                    return None
+                if self._is_record(offset, stop):
+                    return offset
+                found = data.find(_MAGIC_BYTES, found + 1)
+            at += _CHUNK
+        return None
+
+    def _is_record(self, offset: int, stop: int) -> bool:
+        head = self.file.read(offset, VALUE_HEADER_SIZE)
+        if len(head) < VALUE_HEADER_SIZE:
+            return False
+        length = int(_HEADER.unpack(head)[1])
+        if length == 0 or offset + VALUE_HEADER_SIZE + length > stop:  # magic and zeros are no evidence
+            return False
+        try:
+            decode_value(self.file.read(offset, VALUE_HEADER_SIZE + length))
+        except RecordError:
+            return False
+        return True

@@ -1,0 +1,186 @@
+"""Sorter: turns arrival order into a watermark at or below which every commit is known.
+
+In     records in log order (`feed`), timestamps drawn from the oracle (`mark`)
+Out    `Advanced(watermark, decided)`, `Late(start_ts, commit_ts)`
+Why    a commit timestamp is drawn after its prewrite was acknowledged. So once every prewrite written before
+       some place is settled, no commit that arrives later can carry a timestamp smaller than one drawn
+       before that place: neither a commit that stands there nor a timestamp drawn while it was the end
+Holds  the watermark never falls; memory grows with open prewrites only, not with what came behind them
+Never  touches disk, network or clock; the indexer drives it
+
+The queue holds an entry for each open prewrite in log order; an entry carries the largest timestamp and the
+last place seen between its prewrite and the next entry. Settled entries leave from the front, each taking
+its timestamp into the watermark.
+
+A prewrite that arrives after the end of its transaction (a client repeated it, or the two changed places)
+is settled at once as long as the end is among the last `ended_max`; otherwise it stays open until the
+upstream is asked, which is slower and equally right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.binlog import PREWRITE
+from pump.logged import Logged
+from pump.value_pointer import START, ValuePointer
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """Every commit at or below `watermark` is known; all records up to `decided` are settled."""
+
+    watermark: int
+    decided: ValuePointer
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A commit came at or below the published watermark, though nothing of its transaction was open."""
+
+    start_ts: int
+    commit_ts: int
+
+
+Effect = Advanced | Late
+
+
+@dataclass(slots=True)
+class OpenPrewrite:
+    """A prewrite without an end. `since_s`: when it was fed, on the caller's clock."""
+
+    start_ts: int
+    place: ValuePointer
+    since_s: float
+    settled: bool = False
+    max_ts: int = 0  # largest timestamp between this prewrite and the next entry
+    last_place: ValuePointer = START
+
+
+class Sorter:
+    """See the head of this file. `watermark`: where an earlier run had arrived."""
+
+    def __init__(self, watermark: int = 0, decided: ValuePointer = START, *, ended_max: int = 1 << 16) -> None:
+        self.watermark = watermark
+        self.decided = decided
+        self._ended_max = ended_max
+        self._queue: list[OpenPrewrite] = []
+        self._front = 0  # entries before it have left
+        self._open: dict[int, OpenPrewrite] = {}
+        self._ended: dict[int, None] = {}
+        self._settled_inside = 0
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def feed(self, records: Iterable[Logged], now_s: float) -> list[Effect]:
+        """Records in log order, each indexed already."""
+        published = self.watermark
+        effects: list[Effect] = []
+        for record in records:
+            if record.tp == PREWRITE:
+                self._prewrite(record, now_s)
+                continue
+            start_ts, commit_ts = record.start_ts, record.commit_ts
+            if start_ts != commit_ts and not self._end(start_ts) and 0 < commit_ts <= published:
+                effects.append(Late(start_ts, commit_ts))
+            self._pass(commit_ts, record.place)
+        self._compact()
+        if self.watermark > published:
+            effects.append(Advanced(self.watermark, self.decided))
+        return effects
+
+    def mark(self, ts: int) -> list[Effect]:
+        """A timestamp that was drawn before now, though after everything fed so far was acknowledged."""
+        published = self.watermark
+        self._pass(ts, None)
+        return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
+
+    def _prewrite(self, record: Logged, now_s: float) -> None:
+        start_ts = record.start_ts
+        if start_ts in self._open or start_ts in self._ended or start_ts == 0:
+            self._pass(0, record.place)
+            return
+        entry = OpenPrewrite(start_ts, record.place, now_s, last_place=record.place)
+        self._open[start_ts] = entry
+        self._queue.append(entry)
+
+    def _end(self, start_ts: int) -> bool:
+        """Settle a transaction; False if nothing was known of it."""
+        entry = self._open.pop(start_ts, None)
+        known = entry is not None or start_ts in self._ended
+        if not known and len(self._ended) >= self._ended_max:
+            del self._ended[next(iter(self._ended))]
+        if entry is not None:
+            entry.settled = True
+            self._settled_inside += 1
+            if len(self._ended) >= self._ended_max:
+                del self._ended[next(iter(self._ended))]
+        self._ended[start_ts] = None
+        return known
+
+    def _pass(self, ts: int, place: ValuePointer | None) -> None:
+        """A timestamp stands at the end of the queue; let settled entries leave."""
+        queue = self._queue
+        if self._front < len(queue):
+            last = queue[-1]
+            if ts > last.max_ts:
+                last.max_ts = ts
+            if place is not None:
+                last.last_place = place
+            while self._front < len(queue) and queue[self._front].settled:
+                self._leave(queue[self._front])
+                self._front += 1
+                self._settled_inside -= 1
+            return
+        if ts > self.watermark:
+            self.watermark = ts
+        if place is not None:
+            self.decided = place
+
+    def _leave(self, entry: OpenPrewrite) -> None:
+        if entry.max_ts > self.watermark:
+            self.watermark = entry.max_ts
+        self.decided = entry.last_place
+
+    def _compact(self) -> None:
+        """Drop what has left, and merge settled entries that stand behind an open one."""
+        if self._front > 1024 or self._front == len(self._queue):
+            del self._queue[: self._front]
+            self._front = 0
+        if self._settled_inside <= len(self._open) + 1024:
+            return
+        merged: list[OpenPrewrite] = []
+        for entry in self._queue[self._front :]:
+            if entry.settled and merged:
+                before = merged[-1]
+                before.max_ts = max(before.max_ts, entry.max_ts)
+                before.last_place = entry.last_place
+            else:
+                merged.append(entry)
+        self._queue, self._front = merged, 0
+        self._settled_inside = sum(entry.settled for entry in merged)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def open_prewrites(self) -> Iterable[OpenPrewrite]:
+        """Open prewrites, the longest open first."""
+        return self._open.values()
+
+    def is_open(self, start_ts: int) -> bool:
+        return start_ts in self._open
+
+    def check(self) -> None:
+        """Assert what must hold between calls."""
+        waiting = self._queue[self._front :]
+        assert not waiting or not waiting[0].settled
+        assert [entry.start_ts for entry in waiting if not entry.settled] == list(self._open)
+        assert all(entry.start_ts in self._open for entry in waiting if not entry.settled)
+        assert self._settled_inside == sum(entry.settled for entry in waiting)
+        places = [entry.place for entry in waiting]
+        assert places == sorted(places)
+        assert len(self._ended) <= self._ended_max

@@ -1,0 +1,324 @@
+"""Storage: value log, index, sorter and memory put together; everything behind the services.
+
+Drives  `recovery` (through the value log), `group_commit`, `sorter`, `recent_commits`
+Owns    the writer, the indexer, the worker threads for history
+Opens   index, then log (verified from the index's head, torn tail cut), then replay into index and sorter:
+        when `open` returns, everything stored is sorted
+Stops   writes what is queued, files it, stores the positions, closes the newest file
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from common import binlog, log
+from common.clock import Clock
+from common.errors import Corruption
+from pump import metrics
+from pump.data_dir import DataDir
+from pump.group_commit import GroupCommit
+from pump.history import History, Page, PositionPurged
+from pump.index import Index, IndexDamaged
+from pump.indexer import Indexer
+from pump.log_file import OsLogDirectory
+from pump.recent_commits import RecentCommits
+from pump.sorter import Late, OpenPrewrite, Sorter
+from pump.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
+from pump.value_pointer import START, ValuePointer
+from pump.writer import Writer, WriteFailed, WrittenGroup
+
+_HISTORY_THREADS = 2
+_logger = log.get("storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one storage, in bytes where not said otherwise."""
+
+    write_queue_bytes_max: int = 64 << 20  # reached: writers wait
+    group_bytes_max: int = 1 << 20  # of several records together; one may be larger, alone
+    group_records_max: int = 4096
+    index_queue_bytes_max: int = 32 << 20  # reached: the slow chaser reads the log instead
+    recent_bytes_max: int = 32 << 20  # reached: older commits are served from the log
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+
+    @property
+    def torn_bytes_max(self) -> int:
+        """Most bytes of file that a group of several records takes."""
+        return self.group_bytes_max + self.group_records_max * 16
+
+
+class Storage:
+    """One data directory, open. Use from one event loop."""
+
+    def __init__(self, data_dir: DataDir, index: Index, value_log: ValueLog, limits: Limits, clock: Clock) -> None:
+        self._data_dir = data_dir
+        self._index = index
+        self._log = value_log
+        self._limits = limits
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(_HISTORY_THREADS, thread_name_prefix="pump-history")
+        self._listeners: set[asyncio.Event] = set()
+        self._writer: Writer
+        self._indexer: Indexer
+        self._sorter: Sorter
+        self._recent: RecentCommits
+        self.watermark = 0
+        self.stored_total = 0
+        self.index_trouble: Exception | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        data_dir: DataDir,
+        *,
+        clock: Clock,
+        limits: Limits | None = None,
+        sync: bool = True,
+        loss_accepted: Callable[[str, int], bool] = lambda _name, _offset: False,
+        write_buffer_bytes: int = 64 << 20,
+        cache_bytes: int = 8 << 20,
+    ) -> Self:
+        """Open and recover. Raises `Corruption` naming file and offset, or `ConfigError`."""
+        limits = limits or Limits()
+
+        def open_blocking() -> tuple[Index, ValueLog, Opened]:
+            index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
+            value_log = ValueLog(
+                OsLogDirectory(data_dir.value_path),
+                group_bytes_max=limits.torn_bytes_max,
+                segment_bytes_max=limits.segment_bytes_max,
+                loss_accepted=loss_accepted,
+            )
+            try:
+                opened = value_log.open(index.head, index.handle, index.edge_ts(largest=True))
+            except BaseException:
+                value_log.close(healthy=False)
+                index.close()
+                raise
+            return index, value_log, opened
+
+        index, value_log, opened = await asyncio.to_thread(open_blocking)
+        storage = cls(data_dir, index, value_log, limits, clock)
+        try:
+            await storage._recover(opened, sync)
+        except BaseException:
+            value_log.close(healthy=False)
+            index.close()
+            raise
+        return storage
+
+    async def _recover(self, opened: Opened, sync: bool) -> None:
+        if opened.cut is not None:
+            report = _logger.error if opened.cut.suspect else _logger.warning
+            report(
+                "cut the torn end of the value log: bytes that were never acknowledged",
+                file=opened.cut_path,
+                offset=opened.cut.offset,
+                bytes=opened.cut_bytes,
+                held_valid_records=opened.cut.suspect,
+            )
+        head, rebuilt = self._index.head, self._index.head == START and self._index.max_commit_ts == 0
+        self.watermark = self._index.max_commit_ts
+        self._sorter = Sorter(self.watermark, self._index.handle)
+        self._recent = RecentCommits(self.watermark, bytes_max=self._limits.recent_bytes_max)
+        self._indexer = Indexer(
+            self._log,
+            self._index,
+            self._sorter,
+            self._recent,
+            cursor=opened.replay_from,
+            queue_bytes_max=self._limits.index_queue_bytes_max,
+            clock=self._clock,
+            on_advance=self._advance,
+            on_late=self._late,
+            on_trouble=self._index_trouble,
+        )
+        began_s = self._clock.monotonic_s()
+        count = await asyncio.to_thread(self._indexer.replay, START if rebuilt else head)
+        if rebuilt and self._log.first_fid > 0:
+            # Older files were purged; nothing below the oldest record that is left can be promised.
+            self._index.set_gc_ts(self._index.edge_ts(largest=False))
+        _logger.info(
+            "storage is open",
+            directory=self._data_dir.path,
+            replayed_records=count,
+            seconds=round(self._clock.monotonic_s() - began_s, 3),
+            watermark=self.watermark,
+            open_prewrites=self._sorter.open_count,
+        )
+        self._writer = Writer(
+            self._log,
+            GroupCommit(bytes_max=self._limits.group_bytes_max, records_max=self._limits.group_records_max),
+            queue_bytes_max=self._limits.write_queue_bytes_max,
+            sync=sync,
+            clock=self._clock,
+            on_group=self._group_written,
+            on_failure=self._write_failed,
+        )
+        self._writer.start()
+
+    async def run(self) -> None:
+        """Follow the log into the index; returns after `close` began."""
+        await self._indexer.run()
+
+    async def close(self) -> None:
+        """Finish what is queued and close. `run` must be running (or never have been started)."""
+        await self._writer.stop()
+        await self._indexer.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._log.close, healthy=self._writer.failure is None)
+        await asyncio.to_thread(self._index.close)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def write(self, payload: bytes, header: binlog.Header) -> None:
+        """Return when `payload` (canonical) is durable. Raises `WriteFailed`."""
+        await self._writer.write(payload, header)
+
+    @property
+    def write_failure(self) -> WriteFailed | None:
+        return self._writer.failure
+
+    def _group_written(self, group: WrittenGroup) -> None:
+        self.stored_total += len(group.records)
+        metrics.GROUP_RECORDS.observe(len(group.records))
+        metrics.WRITE_SECONDS.labels("batch").observe(group.write_s + group.sync_s)
+        metrics.WRITE_SECONDS.labels("fsync").observe(group.sync_s)
+        metrics.WRITE_SIZE.labels("batch").observe(sum(map(len, group.payloads)))
+        self._indexer.accept(group)
+
+    def _write_failed(self, failure: WriteFailed) -> None:
+        metrics.STORAGE_ERRORS.labels("write_binlog_batch").inc()
+        _logger.error("value log failed, nothing is stored any more until a restart", error=failure)
+
+    # -- watermark -------------------------------------------------------------------------------
+
+    def mark(self, ts: int) -> None:
+        """A timestamp drawn from the oracle before this call: becomes the watermark once what is stored now
+        is settled. Kept in memory only."""
+        self._indexer.mark(ts)
+
+    @contextmanager
+    def listener(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the watermark rises; the listener clears it."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            yield event
+        finally:
+            self._listeners.discard(event)
+
+    def _advance(self, watermark: int) -> None:
+        assert watermark > self.watermark
+        self.watermark = watermark
+        for event in self._listeners:
+            event.set()
+
+    def _late(self, late: Late) -> None:
+        metrics.LATE_COMMITS.inc()
+        _logger.warning(
+            "commit at or below the published watermark: readers beyond it will not see it from this pump",
+            start_ts=late.start_ts,
+            commit_ts=late.commit_ts,
+            watermark=self.watermark,
+        )
+
+    def _index_trouble(self, error: Exception | None) -> None:
+        self.index_trouble = error
+        if error is not None:
+            metrics.STORAGE_ERRORS.labels("batch_write_kv").inc()
+            _logger.error("index cannot be written, trying again", error=error)
+        else:
+            _logger.info("index is written again")
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def history(self) -> History:
+        """A reader for one puller."""
+        return History(self._log, self._index)
+
+    async def page(self, history: History, position: int, bytes_max: int) -> Page:
+        """The next commits behind `position` up to the watermark. Raises `PositionPurged` or `Corruption`."""
+        watermark = self.watermark
+        recent = self._recent.after(position, bytes_max)
+        if recent is not None:
+            total = sum(len(delivery.payload) for delivery in recent)
+            whole = not recent or total < bytes_max
+            return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, lambda: history.page(position, watermark, bytes_max=bytes_max)
+        )
+
+    def open_prewrites(self) -> Iterator[OpenPrewrite]:
+        """Prewrites without an end, the longest open first. Do not await while iterating."""
+        return iter(self._sorter.open_prewrites())
+
+    def is_open(self, start_ts: int) -> bool:
+        return self._sorter.is_open(start_ts)
+
+    @property
+    def open_count(self) -> int:
+        return self._sorter.open_count
+
+    @property
+    def index_lag_bytes(self) -> int:
+        return self._indexer.lag_bytes
+
+    @property
+    def is_chasing(self) -> bool:
+        """Whether the slow chaser reads the log because the index fell behind."""
+        return self._indexer.chasing
+
+    @property
+    def write_queue_bytes(self) -> int:
+        return self._writer.queued_bytes
+
+    @property
+    def recent_bytes(self) -> int:
+        return self._recent.bytes_held
+
+    async def read(self, places: list[ValuePointer]) -> list[bytes]:
+        """Payloads at places, from the log. Raises `Corruption`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: [self._log.read(place) for place in places])
+
+    async def find(self, ts: int) -> bytes | None:
+        """Payload of the record filed under a timestamp."""
+
+        def find_blocking() -> bytes | None:
+            place = self._index.pointer(ts)
+            return None if place is None else self._log.read(place)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, find_blocking)
+
+    @property
+    def gc_ts(self) -> int:
+        return self._index.gc_ts
+
+
+def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:
+    """The index; one that cannot be read is set aside and built anew from the log."""
+
+    def attempt() -> Index:
+        return Index.open(
+            data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
+        )
+
+    try:
+        return attempt()
+    except IndexDamaged as error:
+        aside = data_dir.set_aside("kv", "damaged")
+        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
+        return attempt()
+
+
+__all__ = ["Corruption", "Limits", "PositionPurged", "Storage", "WriteFailed"]
