@@ -47,6 +47,11 @@ class Ddl:
     rewrite: Callable[[Row], Row] | None = None  # None: the table ends up empty
 
 
+def creation(table: Table) -> Ddl:
+    """CREATE TABLE."""
+    return Ddl(job.CREATE_TABLE, table.create_sql(), None, table)
+
+
 class Evolution:
     """Chooses DDL. Ids for tables come from `ids`, which the whole demo shares."""
 
@@ -87,7 +92,7 @@ class Evolution:
             table = tables.new_table(
                 table_id, self._model.schema, name, columns, primary=("id",), storage=tables.HANDLE
             )
-        return Ddl(job.CREATE_TABLE, table.create_sql(), None, table)
+        return creation(table)
 
     def _whole(self, name: str) -> Ddl:
         """Drop, truncate or rename a table."""

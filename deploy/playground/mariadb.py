@@ -16,7 +16,7 @@ from typing import Any
 
 import pymysql
 
-from common.errors import BinlogError, ConfigError
+from common.errors import BinlogError, ConfigError, Unavailable
 from deploy.playground.ports import LOOPBACK, free_ports
 from deploy.playground.supervisor import POLL_S, Process, ProcessDied
 
@@ -49,10 +49,10 @@ class MariaDbServer:
         self.socket = ""
         self.process: Process | None = None
 
-    def start(self, directory: Path, log: Path | None = None) -> None:
-        """Make the data directory, start the server, wait until it answers; a few seconds in all.
+    def prepare(self, directory: Path, log: Path | None = None) -> None:
+        """Make the data directory and the process, which is not started yet; about a second.
 
-        Raises `ConfigError` when MariaDB is not installed, `ProcessDied` when it does not come up.
+        Raises `ConfigError` when MariaDB is not installed, `BinlogError` when its set-up fails.
         """
         program = find_program("mariadbd", "mysqld")
         installer = find_program("mariadb-install-db", "mysql_install_db")
@@ -67,6 +67,10 @@ class MariaDbServer:
         log = log or directory / "mariadb.log"
         self._install(installer, log)
         self.process = Process("mariadb", [program, *self._options()], log)
+
+    def start(self, directory: Path, log: Path | None = None) -> None:
+        """`prepare`, start, and wait until it answers. Raises `ProcessDied` when it does not come up."""
+        self.prepare(directory, log)
         self.restart()
 
     def restart(self) -> None:
@@ -94,10 +98,17 @@ class MariaDbServer:
     def answers(self) -> bool:
         """It accepts a login now."""
         try:
-            self.connect(timeout_s=2.0).close()
-        except pymysql.MySQLError:
+            self.ping()
+        except Unavailable:
             return False
         return True
+
+    def ping(self) -> None:
+        """Log in and out; `Unavailable` if that is not possible now."""
+        try:
+            self.connect(timeout_s=2.0).close()
+        except pymysql.MySQLError as error:
+            raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 
     def connect(self, timeout_s: float = 10.0, **options: Any) -> pymysql.connections.Connection[Any]:
         """A connection as the private user (all privileges)."""

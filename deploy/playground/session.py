@@ -25,7 +25,7 @@ from deploy.playground.model import Transaction as PlannedTransaction
 from deploy.playground.statistics import Statistics
 from deploy.playground.tables import Table
 from deploy.playground.workload import Ending, Plan, Workload
-from pumpclient.errors import OutcomeUnknown, TransactionLost
+from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
 from pumpclient.publisher import Publisher
 
 LEASE_TTL_S = 10.0
@@ -63,6 +63,8 @@ class Writer:
         committed = False
         try:
             committed = await self._run(plan)
+        except WriteFailed:  # no Pump took it: rolled back, as an application would see it
+            self.statistics.refused += 1
         finally:
             self.model.end(transaction, committed=committed)
         if committed:
@@ -175,7 +177,7 @@ async def run_evolution(
             continue
         state.closed = True
         try:
-            while state.in_flight:
+            while state.in_flight:  # noqa: ASYNC110 - the model is a core and signals nothing
                 await asyncio.sleep(POLL_S)
             await writer.run_ddl(changes.plan(name))
         finally:

@@ -1,4 +1,4 @@
-"""Figures of a run: rates over a sliding window and over all, quantiles of the lag. Pure; time is passed in."""
+"""Figures of a run: rates over a sliding window and over all, quantiles of the lag. Pure."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Statistics:
     rolled_back: int = 0
     abandoned: int = 0
     lost_by_lease: int = 0
+    refused: int = 0
     ddl: int = 0
     kills: int = 0
     first_row_s: float = 0.0

@@ -6,6 +6,7 @@ ids are given out as TiDB does: ascending inside a table, never used twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -392,9 +393,8 @@ ALL_KINDS: Final[tuple[tuple[str, Kind], ...]] = (
 GENERAL_CI: Final = "utf8mb4_general_ci"
 
 
-def standing_tables(schema: str, first_id: int) -> list[Table]:
+def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:
     """The tables that exist for the whole demo: one for every kind of key, one with every column type."""
-    ids = iter(range(first_id, first_id + 100))
     return [
         new_table(
             next(ids),

@@ -1,0 +1,117 @@
+"""Entry point of `binlog-playground`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Final
+
+from common.clock import SystemClock
+from common.errors import BinlogError, ConfigError
+from deploy.playground import options as command_line
+from deploy.playground import result
+from deploy.playground.cluster import Cluster
+from deploy.playground.live_view import LiveView
+from deploy.playground.options import Options
+from deploy.playground.run import Run
+
+EQUAL: Final = 0
+DIFFERENT: Final = 1
+COULD_NOT_RUN: Final = 2
+INTERRUPTED: Final = 130
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> None:
+    """Run and exit with the documented status."""
+    sys.exit(asyncio.run(run(command_line.parse(sys.argv[1:]))))
+
+
+async def run(options: Options) -> int:
+    """One run; its exit status. Ends every process it started, whatever happens."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        if options.replay is not None and not options.replay.is_dir():
+            raise ConfigError(f"{options.replay} is not a directory", hint="give a recorded scenario")
+        cluster = Cluster(SystemClock())
+    except (BinlogError, OSError) as error:
+        return _failed(error)
+    status, clean = COULD_NOT_RUN, False
+    try:
+        status = await _run(options, cluster)
+        clean = True
+    except asyncio.CancelledError:
+        status = INTERRUPTED
+        print("interrupted: ending all processes", file=sys.stderr)
+    except BaseExceptionGroup as group:
+        status = _failed(_first_cause(group))
+    except (BinlogError, OSError) as error:
+        status = _failed(error)
+    finally:
+        for number in SIGNALS:  # from here on nothing may keep us from cleaning up
+            loop.add_signal_handler(number, lambda: None)
+        await cluster.close()
+        cluster.stop(at_once=not clean)
+        logs = cluster.remove(keep_logs=status in (DIFFERENT, COULD_NOT_RUN))
+        if logs is not None:
+            print(f"logs: {logs}", file=sys.stderr)
+    return status
+
+
+async def _run(options: Options, cluster: Cluster) -> int:
+    with LiveView(quiet=options.json) as view:
+        work = Run(options, cluster, view, SystemClock())
+        report = await (work.demo() if options.replay is None else work.replay(options.replay))
+    if options.json:
+        print(result.result_json(report, work.statistics, options))
+    else:
+        print("\n".join(result.lines(report, work.statistics)), flush=True)
+    if options.keep:
+        await _keep(cluster)
+    return EQUAL if report.equal else DIFFERENT
+
+
+async def _keep(cluster: Cluster) -> None:
+    """Leave everything running until a signal comes."""
+    mariadb = cluster.mariadb
+    print(
+        f"MariaDB:  mariadb -h {mariadb.host} -P {mariadb.port} -u {mariadb.user} -p{mariadb.password}\n"
+        f"etcd:     {cluster.etcd_endpoint}",
+        file=sys.stderr,
+    )
+    for node in cluster.nodes:
+        print(f"{node.name + ':':9} {node.address}, status {node.status_url}", file=sys.stderr)
+    print(f"files:    {cluster.directory}\nCtrl-C ends everything", file=sys.stderr, flush=True)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        pass  # this is how it is meant to end
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of ours inside a group of failures; the first one if there is none."""
+    causes: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)
+        else:
+            causes.append(error)
+    return next((cause for cause in causes if isinstance(cause, BinlogError)), causes[0])
+
+
+def _failed(error: BaseException) -> int:
+    if not isinstance(error, BinlogError | OSError):
+        raise error  # our own mistake: with its traceback
+    print(f"binlog-playground: {error}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+if __name__ == "__main__":
+    main()

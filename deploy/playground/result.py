@@ -1,0 +1,83 @@
+"""What a run prints at its end. Pure: text from figures."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from deploy.playground.limits import MARIADB
+from deploy.playground.options import Options
+from deploy.playground.statistics import Statistics
+from deploy.playground.verify import Report
+
+DIFFERENCES_MAX: Final = 1000
+
+
+def lines(report: Report, statistics: Statistics) -> list[str]:
+    """Differences, limits, what was not compared, the verdict and the summary."""
+    text = [str(difference) for difference in report.differences[:DIFFERENCES_MAX]]
+    if len(report.differences) > DIFFERENCES_MAX:
+        text.append(f"... and {len(report.differences) - DIFFERENCES_MAX} more differences")
+    reasons = {limit.name: limit.reason for limit in MARIADB}
+    for name, count in sorted(report.limited.items()):
+        text.append(f"limit of the downstream, {count} rows: {name} ({reasons[name]})")
+    if report.not_compared:
+        names = ", ".join(report.not_compared)
+        text.append(f"not compared: {len(report.not_compared)} views and sequences: {names}")
+    if report.equal:
+        text.append(f"verified: {report.tables} tables, {report.rows_identical} rows identical")
+    else:
+        text.append(
+            f"DIFFERENT: {len(report.differences)} differences in {report.tables} tables,"
+            f" {report.rows_identical} rows identical"
+        )
+    return [*text, summary(statistics)]
+
+
+def summary(statistics: Statistics) -> str:
+    """Rates and lag in one line."""
+    parts = []
+    if statistics.transactions:
+        transactions_per_s, rows_per_s = statistics.overall_rates()
+        parts += [
+            f"{statistics.transactions} transactions ({transactions_per_s:.0f}/s)",
+            f"{statistics.rows} row changes ({rows_per_s:.0f}/s)",
+            f"{statistics.ddl} DDL",
+            f"{statistics.rolled_back} rolled back",
+            f"{statistics.abandoned} never finished",
+        ]
+    if statistics.kills:
+        parts.append(f"{statistics.kills} times kill -9")
+    if statistics.lag_s:
+        parts.append(f"lag p50 {statistics.lag_ms(0.5):.0f} ms, p99 {statistics.lag_ms(0.99):.0f} ms")
+    if statistics.first_row_s:
+        parts.append(f"first row after {statistics.first_row_s:.1f} s")
+    return "summary: " + ", ".join(parts or ["nothing was measured"])
+
+
+def result_json(report: Report, statistics: Statistics, options: Options) -> str:
+    """The whole result as one JSON object."""
+    transactions_per_s, rows_per_s = statistics.overall_rates()
+    return json.dumps(
+        {
+            "equal": report.equal,
+            "tables": report.tables,
+            "rows_identical": report.rows_identical,
+            "differences": [str(difference) for difference in report.differences],
+            "limited": dict(report.limited),
+            "not_compared": report.not_compared,
+            "transactions": statistics.transactions,
+            "rows": statistics.rows,
+            "transactions_per_s": round(transactions_per_s, 1),
+            "rows_per_s": round(rows_per_s, 1),
+            "rolled_back": statistics.rolled_back,
+            "abandoned": statistics.abandoned,
+            "ddl": statistics.ddl,
+            "kills": statistics.kills,
+            "lag_p50_ms": round(statistics.lag_ms(0.5), 1),
+            "lag_p99_ms": round(statistics.lag_ms(0.99), 1),
+            "first_row_s": round(statistics.first_row_s, 2),
+            "seed": options.seed,
+        },
+        ensure_ascii=False,
+    )

@@ -1,0 +1,293 @@
+"""One run from start to end: the demo, or the replay of a recorded scenario.
+
+Drives  cluster, replay, sessions, lag probe, chaos, live view, comparison
+Owns    the order of these things and what is measured
+Stops   all tasks when the work is done or one of them fails; ending processes is the caller's business
+Never   compares before the Drainer has passed the last commit
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pymysql
+
+from common import tso
+from common.clock import Clock
+from common.errors import Unavailable
+from deploy.playground import tables
+from deploy.playground.chaos import Keeper, run_chaos, run_replay_kills
+from deploy.playground.cluster import Cluster
+from deploy.playground.downstream import Downstream, quote
+from deploy.playground.evolution import Evolution, creation
+from deploy.playground.lag import LagProbe
+from deploy.playground.limits import MARIADB
+from deploy.playground.live_view import LiveView, Snapshot
+from deploy.playground.mariadb import find_program
+from deploy.playground.model import Model
+from deploy.playground.options import Options
+from deploy.playground.replay import Replay
+from deploy.playground.scenario import Scenario, load
+from deploy.playground.session import Writer, run_evolution, run_rare_endings, run_session
+from deploy.playground.statistics import Statistics
+from deploy.playground.verify import Report, compare
+from deploy.playground.workload import Ending, Workload
+from pumpclient.publisher import open_publisher
+
+RECORDED: Final = Path(__file__).with_name("recorded") / "basic"
+SCHEMA: Final = "playground"
+PUMPS: Final = 2
+FIRST_ID: Final = 1000  # above every id of a recording
+SHOW_S: Final = 0.25
+STATUS_S: Final = 0.05
+STALLED_S: Final = 60.0
+DDL_PAUSE_S: Final = 1.0
+RARE_ENDINGS: Final = {Ending.ABANDON: 12.0, Ending.LOSE_COMMIT: 14.0}
+
+
+class Run:
+    """One run on one cluster."""
+
+    def __init__(self, options: Options, cluster: Cluster, view: LiveView, clock: Clock) -> None:
+        self.options = options
+        self.cluster = cluster
+        self.statistics = Statistics()
+        self._view = view
+        self._clock = clock
+        self._keeper = Keeper(cluster, clock)
+        self._random = Random(options.seed)
+        self._phase = "setting up"
+        self._checkpoint_ts = 0
+        self._began_s = clock.monotonic_s()
+
+    async def demo(self) -> Report:
+        """Recorded workload, random workload, comparison."""
+        find_program("mariadbd", "mysqld")  # say so before anything is started
+        scenario = load(RECORDED)
+        await self._start(scenario, PUMPS)
+        model = Model(SCHEMA)
+        async with self._background(scenario):
+            await self._replay(scenario)
+            assert self.cluster.upstream is not None
+            await self.cluster.upstream.oracle.unpin()
+            last_commit_ts = await self._random_workload(model)
+            await self._drain(max(last_commit_ts, scenario.last_commit_ts))
+            return await self._compare(replace(scenario, expected=[*scenario.expected, *model.expected()]))
+
+    async def replay(self, directory: Path) -> Report:
+        """A recorded scenario, comparison."""
+        scenario = load(directory)
+        find_program("mariadbd", "mysqld")
+        await self._start(scenario, len(scenario.files))
+        async with self._background(scenario):
+            await self._replay(scenario)
+            await self._drain(scenario.last_commit_ts)
+            return await self._compare(scenario)
+
+    async def _start(self, scenario: Scenario, pumps: int) -> None:
+        self._view.say(f"starting etcd, {pumps} Pump(s), a Drainer and MariaDB in {self.cluster.directory}")
+        upstream = await self.cluster.start_base(scenario.cluster_id)
+        await Replay.prepare(scenario, upstream)
+        await self.cluster.start_pumps(pumps)
+        await self.cluster.start_drainer()
+        self._view.say(f"set up in {self._elapsed_s():.1f} s")
+
+    @asynccontextmanager
+    async def _background(self, scenario: Scenario) -> AsyncIterator[None]:
+        """Watch the processes, show the run, notice the first row; all of it ends with the block."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._keeper.run()),
+                group.create_task(self._show()),
+                group.create_task(self._note_first_row(scenario)),
+            ]
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def _replay(self, scenario: Scenario) -> None:
+        self._phase = f"recorded workload {scenario.name}"
+        assert self.cluster.upstream is not None
+        addresses = [node.address for node in self.cluster.pumps]
+        replay = Replay(scenario, self.cluster.upstream, addresses)
+        began_s = self._clock.monotonic_s()
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self.options.kill:
+                    kills = Random(self.options.seed)
+                    group.create_task(
+                        run_replay_kills(self.cluster, replay, kills, self.statistics, self._view.say)
+                    )
+                group.create_task(replay.run())
+        finally:
+            await replay.close()
+        took_s = self._clock.monotonic_s() - began_s
+        self._view.say(f"recorded workload {scenario.name}: {replay.sent} binlogs sent in {took_s:.1f} s")
+
+    async def _random_workload(self, model: Model) -> int:
+        """Tables, sessions, DDL, probes and chaos for the time asked for; the last commit timestamp."""
+        assert self.cluster.upstream is not None
+        self._phase = "random workload"
+        ids = itertools.count(FIRST_ID)
+        async with await open_publisher(self.cluster.etcd_endpoint) as publisher:
+            version = publisher.schema_version
+            writer = Writer(publisher, self.cluster.upstream, model, self.statistics, ids, version)
+            probe_table = await _create_tables(writer, ids)
+            probe = LagProbe(writer, probe_table, self.cluster.mariadb, self._clock)
+            self._keeper.restarts = self.options.chaos
+            self.statistics.started_s = self._clock.monotonic_s()
+            end_s = self.statistics.started_s + self.options.seconds
+            async with asyncio.TaskGroup() as group:
+                reader = group.create_task(probe.read())
+                async with asyncio.TaskGroup() as work:
+                    self._start_sessions(work, writer, model, ids, end_s)
+                    work.create_task(probe.write(end_s))
+                self.statistics.ended_s = self._clock.monotonic_s()
+                await publisher.flush(STALLED_S)
+                await self._drain(writer.last_commit_ts)
+                reader.cancel()
+            return writer.last_commit_ts
+
+    def _start_sessions(
+        self, work: asyncio.TaskGroup, writer: Writer, model: Model, ids: Iterator[int], end_s: float
+    ) -> None:
+        options, clock = self.options, self._clock
+        workload = Workload(Random(self._random.random()), model)
+        evolution = Evolution(Random(self._random.random()), model, ids)
+        interval_s = options.sessions / options.rate if options.rate else 0.0
+        for _ in range(options.sessions):
+            work.create_task(run_session(writer, workload, interval_s, end_s, clock))
+        work.create_task(run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock))
+        work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
+        if options.chaos:
+            chaos = Random(self._random.random())
+            work.create_task(run_chaos(self.cluster, chaos, self.statistics, end_s, clock))
+
+    async def _drain(self, last_commit_ts: int) -> None:
+        """Wait until the checkpoint has passed the last commit; `Unavailable` if it stands still."""
+        self._phase = "draining"
+        assert self.cluster.drainer is not None
+        seen: tuple[int, ...] = ()
+        moved_s = self._clock.monotonic_s()
+        while True:
+            try:
+                status = await self.cluster.drainer.status()
+            except Unavailable:
+                status = {}
+            stored_ts = int(status.get("LastTS", 0))
+            self._checkpoint_ts = max(self._checkpoint_ts, stored_ts)
+            if stored_ts >= last_commit_ts:
+                return
+            now = (stored_ts, int(status.get("AppliedTS", 0)), int(status.get("Rows", 0)))
+            if now != seen:
+                seen, moved_s = now, self._clock.monotonic_s()
+            elif self._clock.monotonic_s() > moved_s + STALLED_S:
+                process = self.cluster.drainer.process
+                raise Unavailable(
+                    f"the Drainer stands at {stored_ts} for {STALLED_S:g} s, the last commit is"
+                    f" {last_commit_ts}: {process.tail(1)}",
+                    hint=f"see {process.log}",
+                )
+            await asyncio.sleep(STATUS_S)
+
+    async def _compare(self, scenario: Scenario) -> Report:
+        self._phase = "comparing"
+        return await asyncio.to_thread(self._compare_now, scenario)
+
+    def _compare_now(self, scenario: Scenario) -> Report:
+        connection = self.cluster.mariadb.connect()
+        try:
+            downstream = Downstream(connection)
+            if scenario.checksums:
+                report = Report(tables=len(scenario.checksums))
+                for table in scenario.checksums:
+                    difference = downstream.checksum_difference(table)
+                    if difference is None:
+                        report.rows_identical += table.rows
+                    else:
+                        report.differences.append(difference)
+            else:
+                report = compare(scenario.expected, downstream.contents(scenario.expected), MARIADB)
+        finally:
+            connection.close()
+        report.not_compared = scenario.not_compared
+        return report
+
+    async def _note_first_row(self, scenario: Scenario) -> None:
+        """Note when the first replicated row can be read downstream."""
+        table = next((t for t in scenario.expected if t.rows), None)
+        if table is None:
+            return
+        sql = f"SELECT 1 FROM {quote(table.schema)}.{quote(table.name)} LIMIT 1"
+        while not await asyncio.to_thread(self._has_row, sql):  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(STATUS_S)
+        self.statistics.first_row_s = self._elapsed_s()
+        self._view.say(f"first replicated row after {self.statistics.first_row_s:.1f} s")
+
+    def _has_row(self, sql: str) -> bool:
+        try:
+            connection = self.cluster.mariadb.connect()
+            try:
+                with connection.cursor() as cursor:
+                    return bool(cursor.execute(sql))
+            finally:
+                connection.close()
+        except pymysql.MySQLError:  # no such table yet
+            return False
+
+    async def _show(self) -> None:
+        while True:
+            await self._read_checkpoint()
+            rates = self.statistics.rates(self._clock.monotonic_s())
+            self._view.show(
+                Snapshot(
+                    phase=self._phase,
+                    elapsed_s=self._elapsed_s(),
+                    transactions_per_s=rates[0],
+                    rows_per_s=rates[1],
+                    transactions=self.statistics.transactions,
+                    rows=self.statistics.rows,
+                    ddl=self.statistics.ddl,
+                    kills=self.statistics.kills,
+                    lag_p50_ms=self.statistics.lag_ms(0.5),
+                    lag_p99_ms=self.statistics.lag_ms(0.99),
+                    checkpoint_ts=self._checkpoint_ts,
+                    checkpoint_age_s=self._checkpoint_age_s(),
+                    processes=self.cluster.supervisor.states(),
+                )
+            )
+            await asyncio.sleep(SHOW_S)
+
+    async def _read_checkpoint(self) -> None:
+        if self.cluster.drainer is not None:
+            try:
+                status = await self.cluster.drainer.status()
+            except Unavailable:
+                return
+            self._checkpoint_ts = max(self._checkpoint_ts, int(status.get("LastTS", 0)))
+
+    def _checkpoint_age_s(self) -> float:
+        if not self._checkpoint_ts:
+            return 0.0
+        return max(0.0, tso.age_s(self._checkpoint_ts, self._clock.wall_s()))
+
+    def _elapsed_s(self) -> float:
+        return self._clock.monotonic_s() - self._began_s
+
+
+async def _create_tables(writer: Writer, ids: Iterator[int]) -> tables.Table:
+    """The database and the standing tables, through DDL binlogs; the probe table."""
+    await writer.create_schema()
+    for table in tables.standing_tables(SCHEMA, ids):
+        await writer.run_ddl(creation(table))
+    probe_table = tables.probe_table(SCHEMA, next(ids))
+    await writer.run_ddl(creation(probe_table))
+    writer.model.tables[probe_table.name].reserved = True
+    return probe_table
