@@ -3,8 +3,8 @@
 Precedence: command line, then environment (`<PREFIX>_<FLAG>`; empty values do not count), then the file,
 then the default. Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
 The file is read strictly: an unknown key or a wrong type is an error that names the key, its line and what
-is expected. Built in everywhere: `-config FILE`, `-V`, `-h`. A class may define `validate(self)`, called
-last, which raises `ConfigError` when values do not fit together.
+is expected. Built in everywhere: `-config FILE`, `-V`, `-h` (which adds a class variable `usage_notes`). A
+class may define `validate(self)`, called last, which raises `ConfigError` when values do not fit together.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def option(
 
     `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
     and `retention` seconds, `list` a tuple, `table` a dict, `tables` a tuple of dicts (the last two only in
-    the file). The default may be written as a user would. `deprecated`: accepted, no effect, not in the help.
+    the file; default None: empty; annotate a table as `Mapping`). The default may be written as a user
+    would. `deprecated`: accepted, without effect, not in the help.
     """
     entry = Option(key, flag, help, kind, secret or log.is_secret_key(key or flag or ""), deprecated)
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
@@ -65,7 +66,7 @@ def option(
         default = tuple(default)
     metadata = {_METADATA: entry}
     if kind == "table":
-        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+        return dataclasses.field(default_factory=lambda: dict(default or {}), metadata=metadata)
     if kind == "tables":
         return dataclasses.field(default_factory=tuple, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -348,5 +349,7 @@ def usage(cls: type[Any], program: str) -> str:
             continue
         default = defaults[name]
         shown = "" if entry.secret or default in ("", (), None, False) else f" (default {default})"
-        lines += [f"  -{entry.flag} {entry.kind}", f"        {entry.help}{shown}"]
-    return "\n".join(lines) + "\n"
+        kind = "" if entry.kind == "bool" else f" {entry.kind}"
+        lines += [f"  -{entry.flag}{kind}", f"        {entry.help}{shown}"]
+    notes: str = getattr(cls, "usage_notes", "")
+    return "\n".join(lines) + "\n" + notes

@@ -113,7 +113,8 @@ class _Formatter(logging.Formatter):
             key: plain(value, key) for key, value in getattr(record, "fields", {}).items()
         }
         if record.exc_info and record.exc_info[0] is not None:
-            fields["errorVerbose"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            trace = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            fields["errorVerbose"] = plain(trace)
         return stamp, level, f"{record.filename}:{record.lineno}", plain(record.getMessage()), fields
 
 

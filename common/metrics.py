@@ -43,27 +43,27 @@ class _BareCounter(Counter):
         return Metric(self._name, self._documentation, "unknown", self._unit)
 
 
-def _declare(name: str) -> None:
+def _check(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ValueError(f"metric name {name!r} does not have the form binlog_<daemon>_<room>_<what>_<unit>")
-    _declared.add(name)
 
 
 def counter(name: str, help: str, labels: Sequence[str] = ()) -> Counter:
     """Declare a counter. Raises `ValueError` if the name is taken or malformed."""
-    kind = Counter
-    if not name.endswith("_total"):
-        kind = _BareCounter
+    _check(name)
+    bare = not name.endswith("_total")
+    metric = (_BareCounter if bare else Counter)(name, help, labels, registry=REGISTRY)
+    if bare:
         _bare_counters.add(name)
-    metric = kind(name, help, labels, registry=REGISTRY)
-    _declare(name)
+    _declared.add(name)
     return metric
 
 
 def gauge(name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
     """Declare a gauge; prefer `set_function`, which reads the state when scraped."""
+    _check(name)
     metric = Gauge(name, help, labels, registry=REGISTRY)
-    _declare(name)
+    _declared.add(name)
     return metric
 
 
@@ -71,8 +71,9 @@ def histogram(
     name: str, help: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS_BUCKETS
 ) -> Histogram:
     """Declare a histogram; `buckets` are upper bounds in the unit of the name, ascending."""
+    _check(name)
     metric = Histogram(name, help, labels, registry=REGISTRY, buckets=buckets)
-    _declare(name)
+    _declared.add(name)
     return metric
 
 

@@ -73,7 +73,7 @@ def duration_s(value: str | int | float) -> float:
     if _NUMBER.fullmatch(text):
         return float(text)
     sign = -1.0 if text.startswith("-") else 1.0
-    body = text.lstrip("+-") if text[:1] in "+-" else text
+    body = text[1:] if text[:1] in ("+", "-") else text
     at, total = 0, 0.0
     for part in _DURATION_PART.finditer(body):
         if part.start() != at:

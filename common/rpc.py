@@ -8,7 +8,7 @@ is not a `BinlogError` is our mistake: logged with its traceback, INTERNAL to th
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -249,6 +249,8 @@ class Client:
             raise self._translate(error, method_path) from None
         except grpc.aio.UsageError as error:
             raise Unavailable(f"connection to {self.address} is closed: {error}") from None
+        except asyncio.CancelledError:
+            raise self._ended_here(method_path) from None
         return reply
 
     async def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]:
@@ -258,12 +260,30 @@ class Client:
 
     async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Both directions at once; `requests` is read as the peer takes it. Raises as `server_stream`."""
-        async with contextlib.AsyncExitStack() as stack:
+        writer: asyncio.Task[None] | None = None
+
+        def start() -> Any:
+            nonlocal writer
+            call = self._channel.stream_stream(_path(path))()
+            writer = asyncio.get_running_loop().create_task(_write_all(call, requests), name=f"send {path}")
+            return call
+
+        try:
+            async for reply in self._stream(path, start):
+                yield reply
+        except Unavailable:
+            if writer is not None and writer.done() and not writer.cancelled():
+                writer.result()  # it may be an error of `requests` that ended the call
+            raise
+        finally:
+            if writer is not None:
+                writer.cancel()
+                await asyncio.wait({writer})
+                if not writer.cancelled():
+                    writer.exception()
             close = getattr(requests, "aclose", None)
             if close is not None:
-                stack.push_async_callback(close)
-            async for reply in self._stream(path, lambda: self._channel.stream_stream(_path(path))(requests)):
-                yield reply
+                await close()
 
     async def _stream(self, path: str, start: Callable[[], Any]) -> AsyncIterator[bytes]:
         try:
@@ -275,8 +295,17 @@ class Client:
                 yield reply
         except grpc.aio.AioRpcError as error:
             raise self._translate(error, path) from None
+        except asyncio.CancelledError:
+            raise self._ended_here(path) from None
         finally:
             call.cancel()
+
+    def _ended_here(self, path: str) -> BaseException:
+        """grpcio reports a call that `close` ended as a cancellation, although nobody cancelled the task."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() == 0:
+            return Unavailable(f"{path} was ended: the connection to {self.address} is closed")
+        return asyncio.CancelledError()
 
     def _translate(self, error: grpc.aio.AioRpcError, path: str) -> BinlogError:
         code = error.code().value[0]
@@ -290,6 +319,19 @@ class Client:
     async def close(self) -> None:
         """End all calls and the connection. Idempotent."""
         await self._channel.close()
+
+
+async def _write_all(call: Any, requests: AsyncIterator[bytes]) -> None:
+    """Send `requests` as the peer takes them; if they fail, the call fails."""
+    try:
+        async for request in requests:
+            await call.write(request)
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        pass  # the call is over; its reader learns why
+    except BaseException:
+        call.cancel()
+        raise
 
 
 def _path(path: str) -> str:

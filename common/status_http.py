@@ -184,6 +184,9 @@ class _Connection:
             if not isinstance(request, h11.Request):
                 return False
             self.answering = True
+            if _head_bytes(request) > self._limits.head_bytes_max:
+                await self._reply("GET", Response(431), close=True)
+                return False
             too_large = await self._skip_body()
         except h11.RemoteProtocolError as error:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -254,3 +257,7 @@ def _reason(status: int) -> bytes:
         return HTTPStatus(status).phrase.encode()
     except ValueError:
         return b""
+
+
+def _head_bytes(request: h11.Request) -> int:
+    return len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)

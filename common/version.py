@@ -11,7 +11,7 @@ DISTRIBUTION = "tidb-binlog"
 def release() -> str:
     """Version of the installed distribution, `unknown` when run from a tree that was never installed."""
     try:
-        return importlib.metadata.version(DISTRIBUTION)
+        return f"v{importlib.metadata.version(DISTRIBUTION)}"
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 
@@ -19,7 +19,7 @@ def release() -> str:
 def fields() -> dict[str, str]:
     """Build facts in the order in which they are printed."""
     return {
-        "Release Version": f"v{release()}",
+        "Release Version": release(),
         "Python Version": platform.python_version(),
         "Python OS/Arch": f"{platform.system().lower()}/{platform.machine()}",
     }
