@@ -1,0 +1,114 @@
+"""DECIMAL datums: digits in big-endian words of nine, precision and scale in front.
+
+    06 | precision | scale | integer words | fraction words
+
+The outer chunks may be shorter than nine digits. Negative numbers have every byte inverted, and the top bit
+of the first byte is flipped for all, so that bytes sort as numbers do. Each datum describes itself: the
+column's own precision is never used to read it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Final
+
+from common.rowcodec.row_error import RowError
+
+PRECISION_MAX: Final = 65
+SCALE_MAX: Final = 30
+_CHUNK_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_CONTEXT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
+
+
+@functools.cache  # at most 65 * 31 entries: the arguments are checked first
+def _layout(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
+    """(digits, bytes) of every chunk, in order."""
+    lead, words = (precision - scale) % 9, (precision - scale) // 9
+    chunks = [(lead, _CHUNK_BYTES[lead])] if lead else []
+    chunks += [(9, 4)] * (words + scale // 9)
+    trail = scale % 9
+    if trail:
+        chunks.append((trail, _CHUNK_BYTES[trail]))
+    return tuple(chunks)
+
+
+def checked_size(precision: int, scale: int) -> int:
+    """Bytes behind the three header bytes; `RowError` if no column can have this precision and scale."""
+    if not 0 < precision <= PRECISION_MAX or scale > min(precision, SCALE_MAX):
+        raise RowError(f"decimal of precision {precision} and scale {scale}")
+    return _size(precision, scale)
+
+
+@functools.cache
+def _size(precision: int, scale: int) -> int:
+    return sum(size for _, size in _layout(precision, scale))
+
+
+@functools.cache
+def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
+    """A function from the bytes behind the header to canonical text."""
+    layout = _layout(precision, scale)
+    total = _size(precision, scale)
+    full = (1 << 8 * total) - 1
+    sign = 1 << 8 * total - 1
+    places: list[tuple[int, int, int, int]] = []  # shift, mask, digits limit, multiplier of the chunk
+    below_bits, below_digits = 0, 0
+    for digits, size in reversed(layout):
+        places.append((below_bits, (1 << 8 * size) - 1, 10**digits, 10**below_digits))
+        below_bits += 8 * size
+        below_digits += digits
+    split = 10**scale
+
+    def text(raw: bytes) -> str:
+        bits = int.from_bytes(raw, "big") ^ sign
+        negative = bits & sign
+        if negative:
+            bits ^= full
+        value = 0
+        for shift, mask, limit, multiplier in places:
+            chunk = bits >> shift & mask
+            if chunk >= limit:
+                raise RowError(f"decimal chunk {chunk} has too many digits")
+            value += chunk * multiplier
+        minus = "-" if negative and value else ""
+        if not scale:
+            return f"{minus}{value}"
+        whole, fraction = divmod(value, split)
+        return f"{minus}{whole}.{fraction:0{scale}d}"
+
+    return text
+
+
+def read_decimal(b: bytes, i: int) -> tuple[str, int]:
+    """Canonical text of the datum whose flag byte is at `i`, and the next offset."""
+    if b[i] != 6:
+        raise RowError(f"datum flag {b[i]:#04x} instead of a decimal")
+    precision, scale = b[i + 1], b[i + 2]
+    end = i + 3 + checked_size(precision, scale)
+    if end > len(b):
+        raise IndexError
+    return _text_of(precision, scale)(b[i + 3 : end]), end
+
+
+def put_decimal(value: str | int | Decimal, precision: int, scale: int) -> bytes:
+    """Datum of a value, rounded half up to the scale; ValueError if it does not fit."""
+    scale = min(scale, SCALE_MAX)
+    try:
+        number = _CONTEXT.create_decimal(value)
+        scaled = int(number.scaleb(scale, _CONTEXT).to_integral_value(ROUND_HALF_UP))
+    except InvalidOperation:
+        raise ValueError("not a decimal number") from None
+    digits = abs(scaled)
+    if digits >= 10**precision:
+        raise ValueError(f"does not fit DECIMAL({precision},{scale})")
+    bits = shift = 0
+    for count, size in reversed(_layout(precision, scale)):
+        digits, chunk = divmod(digits, 10**count)
+        bits |= chunk << shift
+        shift += 8 * size
+    if scaled < 0:
+        bits ^= (1 << shift) - 1
+    bits ^= 1 << shift - 1
+    return bytes((6, precision, scale)) + bits.to_bytes(shift // 8, "big")

@@ -1,0 +1,197 @@
+"""Python values of columns: what the readers of `TablePlan` give.
+
+integers, YEAR, BIT          int
+FLOAT, DOUBLE                float (FLOAT holds the binary32 value)
+DECIMAL                      str, canonical: exactly the scale's digits
+DATE, DATETIME, TIMESTAMP    str; TIMESTAMP in UTC
+TIME                         str
+CHAR, VARCHAR, TEXT          str; bytes where the content is not UTF-8
+BINARY, VARBINARY, BLOB      bytes
+ENUM, SET                    str with `number`: index from 1, or mask
+JSON                         str, canonical text
+NULL                         None
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from common.rowcodec.binary_json import read_json
+from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from common.rowcodec.datum import (
+    bytes_span,
+    read_bytes,
+    read_double,
+    read_duration,
+    read_float,
+    read_int,
+    read_packed_time,
+    read_unsigned,
+)
+from common.rowcodec.decimals import read_decimal
+from common.rowcodec.row_error import RowError
+from common.rowcodec.strict import Reader
+from common.rowcodec.temporal import date_text, datetime_text, duration_text
+from common.table_info import (
+    BIT,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    INTEGER_TYPES,
+    JSON,
+    NEWDATE,
+    SET,
+    STRING_TYPES,
+    TIME,
+    TIME_TYPES,
+    YEAR,
+    Column,
+    FieldType,
+)
+
+CACHE_MAX: Final = 20_000
+
+
+class EnumValue(str):
+    """Element text of an ENUM; `number` is its index from 1, 0 (or beyond the list) with an empty text."""
+
+    __slots__ = ("number",)
+    number: int
+
+    def __new__(cls, text: str, number: int) -> Self:
+        self = super().__new__(cls, text)
+        self.number = number
+        return self
+
+
+class SetValue(str):
+    """Element texts of a SET joined by commas; `number` is the mask."""
+
+    __slots__ = ("number",)
+    number: int
+
+    def __new__(cls, text: str, number: int) -> Self:
+        self = super().__new__(cls, text)
+        self.number = number
+        return self
+
+
+def read_text(b: bytes, i: int) -> tuple[str | bytes, int]:
+    start, end = bytes_span(b, i)
+    raw = b[start:end]
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        return raw, end
+
+
+def set_reader(kind: FieldType) -> Reader:
+    """Masks of a SET; a bit without an element is refused."""
+    limit = 1 << len(kind.elems)
+
+    def read(b: bytes, i: int) -> tuple[int, int]:
+        mask, end = read_unsigned(b, i)
+        if mask >= limit:
+            raise RowError(f"SET of {len(kind.elems)} elements has a bit beyond them")
+        return mask, end
+
+    return read
+
+
+def set_text(kind: FieldType, mask: int) -> str:
+    return ",".join(name for bit, name in enumerate(kind.elems) if mask >> bit & 1)
+
+
+def cached_reader(show: Callable[[int], Any]) -> tuple[Reader, dict[bytes, Any]]:
+    """A strict reader of packed times and the cache it fills: nine raw bytes -> shown value."""
+    cache: dict[bytes, Any] = {}
+
+    def read(b: bytes, i: int) -> tuple[Any, int]:
+        packed, end = read_packed_time(b, i)
+        value = show(packed)
+        if end - i == 10:
+            if len(cache) >= CACHE_MAX:
+                cache.clear()
+            cache[b[i + 1 : end]] = value
+        return value, end
+
+    return read, cache
+
+
+@functools.cache
+def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache for all columns that show times alike."""
+    return cached_reader(date_text if is_date else lambda packed: datetime_text(packed, fsp))
+
+
+def _enum(kind: FieldType, place: int) -> Conversion:
+    names = (EnumValue("", 0), *(EnumValue(text, n) for n, text in enumerate(kind.elems, 1)))
+
+    def read(b: bytes, i: int) -> tuple[EnumValue, int]:
+        index, end = read_unsigned(b, i)
+        return names[index] if index < len(names) else EnumValue("", index), end
+
+    return Conversion(Shape.UNSIGNED, f"enum{place}[u]", read, {f"enum{place}": names})
+
+
+def _set(kind: FieldType, place: int) -> Conversion:
+    mask_of = set_reader(kind)
+
+    def read(b: bytes, i: int) -> tuple[SetValue, int]:
+        mask, end = mask_of(b, i)
+        return SetValue(set_text(kind, mask), mask), end
+
+    return Conversion(Shape.CALL, "", read)
+
+
+def _duration(kind: FieldType) -> Conversion:
+    fsp = kind.fsp
+
+    def read(b: bytes, i: int) -> tuple[str, int]:
+        ns, end = read_duration(b, i)
+        return duration_text(ns, fsp), end
+
+    return Conversion(Shape.CALL, "", read)
+
+
+def _json(b: bytes, i: int) -> tuple[str, int]:
+    text, end = read_json(b, i)
+    return text.decode(), end
+
+
+def python_conversion(column: Column, place: int) -> Conversion:
+    """How the column's datums become Python values; `place` makes names unique within a reader."""
+    kind = column.type
+    tp = kind.tp
+    if tp in INTEGER_TYPES:
+        unsigned = kind.unsigned and tp != YEAR  # YEAR is written signed whatever its flag says
+        if unsigned:
+            return Conversion(Shape.UNSIGNED, "u", read_int)
+        return Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+    if tp in STRING_TYPES:
+        if kind.is_binary_string:
+            return Conversion(Shape.BYTES, "s", read_bytes)
+        return Conversion(Shape.BYTES, "s.decode()", read_text)
+    if tp in TIME_TYPES:
+        read, cache = _time_reader(tp in (DATE, NEWDATE), kind.fsp)
+        return Conversion(Shape.TIME, "", read, cache=cache)
+    if tp == TIME:
+        return _duration(kind)
+    if tp == DECIMAL:
+        return Conversion(Shape.CALL, "", read_decimal)
+    if tp == DOUBLE:
+        return Conversion(Shape.DOUBLE, "u", read_double)
+    if tp == FLOAT:
+        return Conversion(Shape.CALL, "", read_float)
+    if tp == BIT:
+        return Conversion(Shape.UNSIGNED, "u", read_unsigned)
+    if tp == ENUM:
+        return _enum(kind, place)
+    if tp == SET:
+        return _set(kind, place)
+    assert tp == JSON, tp
+    return Conversion(Shape.CALL, "", _json)

@@ -1,0 +1,70 @@
+"""Variable-length integers: 7 bits a byte, low group first; signed ones zigzag.
+
+Readers take the whole buffer and an offset and give (value, next offset). Running out of bytes raises
+IndexError, which the caller turns into an error with a place; more than 64 bits raises `RowError`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from common.rowcodec.row_error import RowError
+
+UINT64_END: Final = 1 << 64
+INT64_END: Final = 1 << 63
+
+
+def uvarint(b: bytes, i: int) -> tuple[int, int]:
+    """Unsigned value at `i`. Overlong forms are accepted, values above 64 bits are not."""
+    c = b[i]
+    if c < 128:
+        return c, i + 1
+    u = c & 127
+    c = b[i + 1]
+    if c < 128:
+        return u | c << 7, i + 2
+    u |= (c & 127) << 7
+    c = b[i + 2]
+    if c < 128:
+        return u | c << 14, i + 3
+    u |= (c & 127) << 14
+    c = b[i + 3]
+    if c < 128:
+        return u | c << 21, i + 4
+    u |= (c & 127) << 21
+    c = b[i + 4]
+    if c < 128:
+        return u | c << 28, i + 5
+    u |= (c & 127) << 28
+    shift = 35
+    for i in range(i + 5, i + 10):
+        c = b[i]
+        if c < 128:
+            u |= c << shift
+            if u >= UINT64_END:
+                break
+            return u, i + 1
+        u |= (c & 127) << shift
+        shift += 7
+    raise RowError("varint of more than 64 bits")
+
+
+def svarint(b: bytes, i: int) -> tuple[int, int]:
+    """Signed value at `i`."""
+    u, i = uvarint(b, i)
+    return (u >> 1) ^ -(u & 1), i
+
+
+def put_uvarint(value: int) -> bytes:
+    """Shortest form of 0 <= value < 2**64."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def put_svarint(value: int) -> bytes:
+    """Shortest form of a signed 64-bit value."""
+    return put_uvarint(((value << 1) ^ (value >> 63)) & (UINT64_END - 1))

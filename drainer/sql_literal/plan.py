@@ -1,0 +1,333 @@
+"""SQL plan of one table version: literals, keys and predicates from encoded rows.
+
+Functions are generated when they are first used. A plan may be used from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, Final
+
+from common.rowcodec.layout import Image
+from common.rowcodec.plan import RowReaders
+from common.rowcodec.row_error import RowError
+from common.table_info import ENUM, STRING_TYPES, Column, TableInfo
+from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
+from drainer.sql_literal.literals import NULL, ColumnSql, column_sql
+
+_IMAGES: Final = {image.value: image for image in Image}
+
+
+def quote_name(name: str) -> bytes:
+    """A name between backquotes."""
+    return b"`%b`" % name.encode().replace(b"`", b"``")
+
+
+class SqlPlan:
+    """Renders rows of one table version.
+
+    Keys: `insert_key` and its like give exact identity bytes, `insert_lane_key` and its like coarse ones,
+    under which everything collides that the server may take for equal. All functions raise `RowError` for a
+    row that cannot be right; key functions look only at the part of the row that they need.
+    """
+
+    def __init__(self, info: TableInfo, defaults_from: TableInfo | None = None) -> None:
+        described: list[ColumnSql] = []
+
+        def convert(column: Column, place: int) -> Any:
+            described.append(column_sql(column, place))
+            return described[-1].conversion
+
+        self._readers = RowReaders(info, convert, defaults_from)
+        self._sql = tuple(described)
+        self._keys: Keys = find_keys(self._readers.layout, self._sql)
+        self._name = f"{info.name} ({info.id})"
+        self.columns: tuple[Column, ...] = self._readers.layout.columns
+        self.column_list: bytes = b",".join(quote_name(column.name) for column in self.columns)
+        self.key_columns: tuple[Column, ...] = tuple(
+            self.columns[place] for place in (self._keys.row.places if self._keys.row else ())
+        )
+        names = b",".join(quote_name(column.name) for column in self.key_columns)
+        self.key_list: bytes = names if len(self.key_columns) < 2 else b"(%b)" % names
+        self.has_enum: bool = any(column.type.tp == ENUM for column in self.columns)
+        self.has_opaque_unique_key: bool = self._keys.opaque
+
+    # -- literals ---------------------------------------------------------------------------------
+
+    @cached_property
+    def insert_literals(self) -> Callable[[bytes], bytes]:
+        """`(1,'abc',NULL)` of an INSERT row, in the order of `column_list`."""
+        strict = self._readers.strict
+        source = self._rendering()
+        return self._readers.of_insert(
+            self._readers.all_places, source, lambda row: self._render(strict.insert(row)), extra=self._names
+        )
+
+    @cached_property
+    def update_literals(self) -> Callable[[bytes, int], bytes]:
+        """`(1,'abc',NULL)` of the new half of an UPDATE row; `split` is its offset."""
+        strict = self._readers.strict
+        return self._readers.of_new_half(
+            self._readers.all_places,
+            self._rendering(),
+            lambda row, split: self._render(strict.update(row)[1]),
+            extra=self._names,
+        )
+
+    @cached_property
+    def _names(self) -> dict[str, Any]:
+        names: dict[str, Any] = {"render": self._render, "is_text": _is_text}
+        for entry in self._sql:
+            names.update(entry.names)
+        return names
+
+    def _rendering(self) -> list[str]:
+        """Statements that turn v0, v1, ... into a row literal; odd values go to `render`."""
+        values = "(" + "".join(f"v{place}, " for place in self._readers.all_places) + ")"
+        lines = [f"if nulls: return render({values})"]
+        quoted = [place for place, entry in enumerate(self._sql) if entry.quoted]
+        if quoted:
+            test = " or ".join(f"39 in v{place} or 92 in v{place}" for place in quoted)
+            lines.append(f"if (39 in b or 92 in b) and ({test}): return render({values})")
+        template = ",".join(entry.template for entry in self._sql)
+        arguments = "".join(
+            entry.argument.format(v=f"v{place}") + ", " for place, entry in enumerate(self._sql)
+        )
+        literal = f'b"({template})" % ({arguments})' if arguments else 'b"()"'
+        if not quoted:
+            return [*lines, f"return {literal}"]
+        return [*lines, f"r = {literal}", f"return r if r.isascii() or is_text(r) else render({values})"]
+
+    def _render(self, values: Values) -> bytes:
+        return b"(%b)" % b",".join(
+            NULL if value is None else entry.store(value)
+            for entry, value in zip(self._sql, values, strict=True)
+        )
+
+    # -- the key of the row -----------------------------------------------------------------------
+
+    @cached_property
+    def insert_key(self) -> Callable[[bytes], bytes]:
+        """Identity bytes of an INSERT row."""
+        return self._of_insert(self._row_key.places, self._row_key.identity, self._digits("v"))
+
+    @cached_property
+    def delete_key(self) -> Callable[[bytes], bytes]:
+        """Identity bytes of a DELETE row."""
+        return self._of_delete(self._row_key.places, self._row_key.identity, self._digits("v"))
+
+    @cached_property
+    def update_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        """Old and new identity bytes of an UPDATE row, and the offset of its new half."""
+        return self._of_update(self._row_key.places, self._row_key.identity, digits=True)
+
+    @cached_property
+    def insert_lane_key(self) -> Callable[[bytes], bytes]:
+        """Coarse key of an INSERT row."""
+        if self._is_exact:
+            return self.insert_key
+        return self._of_insert(self._row_key.places, self._row_key.normal_form)
+
+    @cached_property
+    def delete_lane_key(self) -> Callable[[bytes], bytes]:
+        """Coarse key of a DELETE row."""
+        if self._is_exact:
+            return self.delete_key
+        return self._of_delete(self._row_key.places, self._row_key.normal_form)
+
+    @cached_property
+    def update_lane_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        """Old and new coarse key of an UPDATE row, and the offset of its new half."""
+        if self._is_exact:
+            return self.update_keys
+        return self._of_update(self._row_key.places, self._row_key.normal_form)
+
+    @cached_property
+    def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
+        """What stands for an INSERT row in `WHERE key_list IN (...)`."""
+        return self._of_insert(self._row_key.places, self._key_literal)
+
+    @cached_property
+    def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
+        return self._of_delete(self._row_key.places, self._key_literal)
+
+    @cached_property
+    def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        return self._of_update(self._row_key.places, self._key_literal)
+
+    def key_literal_of_update_old(self, row: bytes) -> bytes:
+        return self._key_literals_of_update(row)[0]
+
+    def key_literal_of_update_new(self, row: bytes) -> bytes:
+        return self._key_literals_of_update(row)[1]
+
+    @property
+    def _row_key(self) -> Key:
+        if self._keys.row is None:
+            raise RowError(f"table {self._name} has no key")
+        return self._keys.row
+
+    @property
+    def _is_exact(self) -> bool:
+        """No two different identities can be one key for the server."""
+        return not any(self._row_key.strings)
+
+    @cached_property
+    def _key_literal(self) -> Callable[[Values], bytes]:
+        return literal_of(self._row_key, self._sql)
+
+    def _digits(self, prefix: str) -> str:
+        """Expression of the identity of an all-integer key, "" for other keys."""
+        key = self._row_key
+        if not key.integers:
+            return ""
+        template = ",".join("%d" for _ in key.places)
+        return f'b"{template}" % (' + "".join(f"{prefix}{place}, " for place in key.places) + ")"
+
+    # -- other unique keys, whole rows ------------------------------------------------------------
+
+    def unique_keys(self, image: Image | str, row: bytes) -> list[bytes]:
+        """Coarse keys of an image under every unique index but the row key's; none where a NULL is in it.
+
+        `image` is "insert", "old", "new" or "delete". `has_opaque_unique_key` tells of an index whose values
+        are not known here.
+        """
+        values = self._image(image)(row)
+        return [
+            b"%d:%b" % (key.index.id if key.index else 0, key.normal_form(values))
+            for key in self._keys.others
+            if not key.has_null(values)
+        ]
+
+    def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
+        """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
+        values = self._image(image)(row)
+        terms = [_equals(entry, value) for entry, value in zip(self._sql, values, strict=True)]
+        return b" AND ".join(terms)
+
+    def update_split(self, row: bytes) -> int:
+        """Offset of the new half of an UPDATE row."""
+        split: int = self._update_values(row)[2]
+        return split
+
+    def _image(self, image: Image | str) -> Callable[[bytes], Values]:
+        image = _IMAGES[image] if isinstance(image, str) else image
+        if image is Image.INSERT:
+            return self._insert_values
+        if image is Image.DELETE:
+            return self._delete_values
+        if image is Image.OLD:
+            return lambda row: self._update_values(row)[0]
+        return lambda row: self._update_values(row)[1]
+
+    @cached_property
+    def _insert_values(self) -> Callable[[bytes], Values]:
+        return self._of_insert(self._readers.all_places, lambda values: values, whole=True)
+
+    @cached_property
+    def _delete_values(self) -> Callable[[bytes], Values]:
+        return self._of_delete(self._readers.all_places, lambda values: values, whole=True)
+
+    @cached_property
+    def _update_values(self) -> Callable[[bytes], tuple[Values, Values, int]]:
+        return self._of_update(self._readers.all_places, lambda values: values, whole=True)
+
+    # -- generated functions ----------------------------------------------------------------------
+
+    def _of_insert(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        digits: str = "",
+        *,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            return finish(strict.insert(row))
+
+        return self._readers.of_insert(
+            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+        )
+
+    def _of_delete(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        digits: str = "",
+        *,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            return finish(strict.delete(row))
+
+        return self._readers.of_delete(
+            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+        )
+
+    def _of_update(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        *,
+        digits: bool = False,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            old, new, split = strict.update(row)
+            return finish(old), finish(new), split
+
+        old = (digits and self._digits("o")) or f"finish({self._values('o', places)})"
+        new = (digits and self._digits("v")) or f"finish({self._values('v', places)})"
+        nulls = [] if whole else ["if nulls: return slow(b)"]
+        return self._readers.of_update(
+            places,
+            places,
+            [*nulls, f"return {old}, {new}, split"],
+            slow,
+            whole=whole,
+            extra={"finish": finish},
+        )
+
+    def _finishing(self, places: Collection[int], digits: str) -> list[str]:
+        result = digits or f"finish({self._values('v', places)})"
+        if len(places) == len(self.columns) and not digits:
+            return [f"return {result}"]
+        return ["if nulls: return slow(b)", f"return {result}"]
+
+    def _values(self, prefix: str, places: Collection[int]) -> str:
+        """A tuple of raw values with None at the places that were not read."""
+        wanted = set(places)
+        parts = (f"{prefix}{place}" if place in wanted else "None" for place in self._readers.all_places)
+        return "(" + "".join(f"{part}, " for part in parts) + ")"
+
+
+def _is_text(literal: bytes) -> bool:
+    try:
+        literal.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _equals(entry: ColumnSql, value: Any) -> bytes:
+    name = quote_name(entry.column.name)
+    if value is None:
+        return b"%b IS NULL" % name
+    literal = entry.compare(value)
+    kind = entry.column.type
+    if kind.tp in STRING_TYPES and not kind.is_binary_string:
+        # Collations take different texts for equal: compare the bytes, in the connection's character set.
+        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, literal)
+    return b"%b<=>%b" % (name, literal)
+
+
+def compile_sql(info: TableInfo, *, defaults_from: TableInfo | None = None) -> SqlPlan:
+    """Plan for a table version; `defaults_from` as in `compile_table`."""
+    return SqlPlan(info, defaults_from)
