@@ -51,6 +51,8 @@ from pumpclient.transaction import Transaction, entry_key
 logger: Final = logging.getLogger("pumpclient")
 
 LEASE_TTL_S: Final = 3.0
+DECIDE_S: Final = 10.0
+DECIDE_PAUSE_S: Final = 0.2
 DELIVERIES_MAX: Final = 10_000
 """Ends being delivered at once; past it an end is not sent and its pump asks the upstream."""
 
@@ -72,7 +74,7 @@ class Transactions(Protocol):
 class History(Protocol):
     """Finished DDL jobs."""
 
-    async def add(self, job_json: bytes) -> None: ...
+    async def add(self, job_json: bytes) -> int: ...
 
     async def jobs(self) -> list[bytes]: ...
 
@@ -117,7 +119,7 @@ class Publisher:
         self._lease_opened = asyncio.Event()
         self._deliveries: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
-        self._closed = False
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         """Learn the newest schema version, begin to renew leases. `open_publisher` has done so."""
@@ -127,7 +129,7 @@ class Publisher:
 
     async def close(self, drain_s: float = 10.0) -> None:
         """Let deliveries end for `drain_s` seconds, then end all connections."""
-        self._closed = True
+        self._stopping.set()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -204,7 +206,7 @@ class Publisher:
 
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int:
         """Draw start_ts and open the entry; from here the lease is renewed. For `Transaction`."""
-        if self._closed:
+        if self._stopping.is_set():
             raise ClientClosed("the publisher is closed")
         start_ts = await self._upstream.transactions.begin(ttl_s)
         self._leases.opened(start_ts, ttl_s, self._clock.monotonic_s())
@@ -216,7 +218,7 @@ class Publisher:
     async def commit(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> int:
         """Decide for commit, then report it in the background. For `Transaction`."""
         try:
-            commit_ts = await self._upstream.transactions.commit(start_ts)
+            commit_ts = await self._decide(start_ts)
         except Conflict as error:
             if prewritten and deliver:
                 self._report(self._tell(start_ts, self.client.write_rollback(start_ts, key)))
@@ -236,6 +238,17 @@ class Publisher:
             told = self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
             self._report(self._tell(start_ts, told))
         return commit_ts
+
+    async def _decide(self, start_ts: int) -> int:
+        """Commit at the upstream; asked again after a broken connection, it answers the same."""
+        give_up_s = self._clock.monotonic_s() + DECIDE_S
+        while True:
+            try:
+                return await self._upstream.transactions.commit(start_ts)
+            except Unavailable:
+                if self._stopping.is_set() or self._clock.monotonic_s() + DECIDE_PAUSE_S > give_up_s:
+                    raise
+            await self._pauses.pause(DECIDE_PAUSE_S, self._stopping)
 
     async def roll_back(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> None:
         """Decide for rollback, then report it in the background. For `Transaction`."""

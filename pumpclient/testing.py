@@ -256,9 +256,10 @@ class MemoryUpstream:
                 self.entries[start_ts] = RolledBack()
         return [self.entries[start_ts] for start_ts, _ in transactions]
 
-    async def add(self, job_json: bytes) -> None:
+    async def add(self, job_json: bytes) -> int:
         self._step("add", 0)
         self.job_list.append(job_json)
+        return len(self.job_list)
 
     async def jobs(self) -> list[bytes]:
         return list(self.job_list)

@@ -1,0 +1,92 @@
+"""Synchronous face: the same behaviour from plain threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from common import binlog
+from common.errors import Unavailable
+from pumpclient import ClientClosed, Failure, Options, PumpClient, SyncPumpClient
+from pumpclient.testing import MemoryCluster
+
+
+def opened(cluster: MemoryCluster) -> SyncPumpClient:
+    async def open_client() -> PumpClient:
+        client = cluster.client()
+        await client.start()
+        return client
+
+    return SyncPumpClient(open_client)
+
+
+def test_writes_from_a_program_without_an_event_loop() -> None:
+    cluster = MemoryCluster(["a", "b"])
+    with opened(cluster) as client:
+        client.write_prewrite(1, b"k", b"v")
+        assert client.write_commit(1, 2, b"k")
+        client.write_ddl_prewrite(3, b"k", "create database d", 9)
+        assert client.write_rollback(3)
+        assert client.write_binlog(binlog.prewrite(5, b"k", b"v"))
+        assert client.write_commit_soon(5, 6).result(5.0)
+        assert not client.write_rollback_soon(5).result(5.0)
+        client.set_strategy("hash")
+        assert [pump.pump_id for pump in client.pumps()] == ["a", "b"]
+        assert client.counters.prewrites_stored == 3
+    assert cluster.pumps["a"].payloads[1] == binlog.commit(1, 2, b"k")
+    assert not [thread for thread in threading.enumerate() if thread.name == "pumpclient"]
+
+
+def test_many_threads_share_one_client() -> None:
+    cluster = MemoryCluster(["a", "b"])
+    with opened(cluster) as client, ThreadPoolExecutor(16) as pool:
+
+        def one(start_ts: int) -> bool:
+            client.write_prewrite(start_ts, b"k", b"v")
+            return client.write_commit(start_ts, start_ts + 1)
+
+        assert all(pool.map(one, range(1, 400, 2)))
+    for pump in cluster.pumps.values():
+        kinds = [tp for tp, _, _ in pump.transactions()]
+        assert kinds.count(binlog.PREWRITE) == kinds.count(binlog.COMMIT) == 100
+
+
+def test_close_ends_the_thread_and_waiting_callers() -> None:
+    cluster = MemoryCluster(["a"])
+    client = opened(cluster)
+    client.write_prewrite(1, b"k", b"v")
+    cluster.pumps["a"].broken = Failure.FAILED
+    waiting = client.write_commit_soon(1, 2)
+    client.close()
+    client.close()
+    try:
+        assert waiting.result(5.0) is False
+    except CancelledError:
+        pass
+    with pytest.raises(ClientClosed):
+        client.write_prewrite(3, b"k", b"v")
+
+
+def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
+    async def refuse() -> PumpClient:
+        raise Unavailable("etcd is away")
+
+    with pytest.raises(Unavailable, match="etcd is away"):
+        SyncPumpClient(refuse)
+    assert not [thread for thread in threading.enumerate() if thread.name == "pumpclient"]
+
+
+def test_an_interrupted_call_is_cancelled() -> None:
+    """As Ctrl-C does it: the wait raises, the write does not go on behind the host's back."""
+    cluster = MemoryCluster(["a"])
+    cluster.pumps["a"].hanging = True
+    with opened(cluster) as client:
+        future = client._thread.submit(client._client.write_prewrite(1, b"k", b"v"))
+        future.cancel()
+        cluster.pumps["a"].hanging = False
+        client.write_prewrite(3, b"k", b"v")
+        assert sum(pump.in_flight for pump in client.pumps()) == 0
+    assert Options().write_timeout_s == 15.0
+    assert [entry[1] for entry in cluster.pumps["a"].transactions()] == [3]
