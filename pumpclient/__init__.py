@@ -1,10 +1,9 @@
 """pumpclient: hands the binlogs of a database, or of any program that orders its changes, to pumps.
 
-    import pumpclient
-
     async with await pumpclient.connect("127.0.0.1:2379", strategy="range") as client:
-        await client.write_prewrite(start_ts, key, value)      # on a pump's disk, or WriteFailed
-        commit_ts = ...                                         # draw it now, not earlier
+        start_ts = await oracle.timestamp()
+        await client.write_prewrite(start_ts, key, value)  # on a pump's disk now, or WriteFailed
+        commit_ts = await oracle.timestamp()  # drawn after the prewrite, never before
         delivered = await client.write_commit(start_ts, commit_ts, key)
 
 `connect_sync` gives the same client to programs without an event loop, `open_publisher` a transaction

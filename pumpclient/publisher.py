@@ -21,8 +21,8 @@ the commit finds the job.
     publisher = await pumpclient.open_publisher("127.0.0.1:2379")
     async with publisher:
         async with publisher.transaction() as txn:
-            txn.insert(table_id, row)            # bytes of common.rowcodec.encoder
-        print(txn.commit_ts)
+            txn.insert(table_id, row)  # bytes from common.rowcodec.encoder
+        assert txn.commit_ts > txn.start_ts
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 Drives  PumpClient, on an event loop in a thread of its own
 Owns    that thread
-Stops   `close` ends the client, the loop and the thread; an interrupted call (Ctrl-C) is cancelled
+Stops   `close` lets background ends arrive for a while, then ends the client, the loop and the thread;
+        an interrupted call (Ctrl-C) is cancelled
 Never   touches signals or the host's event loop
 
     with pumpclient.connect_sync("127.0.0.1:2379") as client:
         client.write_prewrite(start_ts, key, value)
-        ...
-        client.write_commit_soon(start_ts, commit_ts)
+        delivered = client.write_commit_soon(start_ts, draw_timestamp(), key)  # a Future
 
 May be used from any number of threads at once. A process that forks makes its client after the fork.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -91,6 +91,7 @@ class SyncPumpClient:
             return await open_client()
 
         self._thread = LoopThread()
+        self._soon: set[Future[bool]] = set()
         try:
             self._client = self._thread.call(opened())
         except BaseException:
@@ -122,11 +123,11 @@ class SyncPumpClient:
 
     def write_commit_soon(self, start_ts: int, commit_ts: int, key: bytes = b"") -> Future[bool]:
         """Send the commit in the background; the future tells whether the pump has it."""
-        return self._thread.submit(self._client.write_commit(start_ts, commit_ts, key))
+        return self._later(self._client.write_commit(start_ts, commit_ts, key))
 
     def write_rollback_soon(self, start_ts: int, key: bytes = b"") -> Future[bool]:
         """Send the rollback in the background; the future tells whether the pump has it."""
-        return self._thread.submit(self._client.write_rollback(start_ts, key))
+        return self._later(self._client.write_rollback(start_ts, key))
 
     def write_binlog(self, payload: bytes) -> bool:
         """See `PumpClient.write_binlog`."""
@@ -145,8 +146,9 @@ class SyncPumpClient:
         """A copy of the counters."""
         return self._thread.call(self._run(lambda: self._client.counters))
 
-    def close(self) -> None:
-        """End background work, connections and the thread. Idempotent."""
+    def close(self, drain_s: float = 10.0) -> None:
+        """Let what was sent with `_soon` arrive for `drain_s` seconds, then end everything. Idempotent."""
+        wait(list(self._soon), timeout=drain_s)
         try:
             self._thread.call(self._client.close())
         except ClientClosed:
@@ -161,6 +163,12 @@ class SyncPumpClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _later(self, work: Coroutine[Any, Any, bool]) -> Future[bool]:
+        future = self._thread.submit(work)
+        self._soon.add(future)
+        future.add_done_callback(self._soon.discard)
+        return future
 
     @staticmethod
     async def _run(read: Callable[[], T]) -> T:

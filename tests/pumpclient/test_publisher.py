@@ -94,7 +94,7 @@ async def test_a_transaction_without_rows_writes_no_binlog() -> None:
 async def test_an_exception_before_the_commit_rolls_back() -> None:
     cluster, publisher = await publisher_of()
     async with publisher:
-        with pytest.raises(RuntimeError, match="of the host"):
+        with pytest.raises(RuntimeError, match="of the host"):  # noqa: PT012
             async with publisher.transaction() as txn:
                 txn.insert(5, b"row")
                 raise RuntimeError("of the host")

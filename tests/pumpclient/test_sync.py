@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -9,7 +11,7 @@ import pytest
 
 from common import binlog
 from common.errors import Unavailable
-from pumpclient import ClientClosed, Failure, Options, PumpClient, SyncPumpClient
+from pumpclient import ClientClosed, Failure, PumpClient, SyncPumpClient
 from pumpclient.testing import MemoryCluster
 
 
@@ -59,7 +61,7 @@ def test_close_ends_the_thread_and_waiting_callers() -> None:
     client.write_prewrite(1, b"k", b"v")
     cluster.pumps["a"].broken = Failure.FAILED
     waiting = client.write_commit_soon(1, 2)
-    client.close()
+    client.close(drain_s=0.0)
     client.close()
     try:
         assert waiting.result(5.0) is False
@@ -67,6 +69,15 @@ def test_close_ends_the_thread_and_waiting_callers() -> None:
         pass
     with pytest.raises(ClientClosed):
         client.write_prewrite(3, b"k", b"v")
+
+
+def test_close_waits_for_ends_sent_in_the_background() -> None:
+    cluster = MemoryCluster(["a"])
+    with opened(cluster) as client:
+        for start_ts in range(1, 100, 2):
+            client.write_prewrite(start_ts, b"k", b"v")
+        sent = [client.write_commit_soon(start_ts, start_ts + 1) for start_ts in range(1, 100, 2)]
+    assert all(future.result(0.0) for future in sent)
 
 
 def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
@@ -79,14 +90,20 @@ def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
 
 
 def test_an_interrupted_call_is_cancelled() -> None:
-    """As Ctrl-C does it: the wait raises, the write does not go on behind the host's back."""
+    """Ctrl-C: the wait raises, and the write does not go on behind the host's back."""
     cluster = MemoryCluster(["a"])
     cluster.pumps["a"].hanging = True
+
+    def interrupt() -> None:
+        while not cluster.pumps["a"].attempts:
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
     with opened(cluster) as client:
-        future = client._thread.submit(client._client.write_prewrite(1, b"k", b"v"))
-        future.cancel()
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            client.write_prewrite(1, b"k", b"v")
         cluster.pumps["a"].hanging = False
         client.write_prewrite(3, b"k", b"v")
         assert sum(pump.in_flight for pump in client.pumps()) == 0
-    assert Options().write_timeout_s == 15.0
     assert [entry[1] for entry in cluster.pumps["a"].transactions()] == [3]

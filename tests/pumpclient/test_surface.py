@@ -1,0 +1,152 @@
+"""The library as a guest: what it exports, what it imports, what it leaves alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from common.errors import BinlogError, Conflict, Rejected, Unavailable
+from pumpclient import errors
+
+ROOT = Path(pumpclient.__file__).parent
+MODULES = sorted(path.stem for path in ROOT.glob("*.py") if path.stem != "__init__")
+
+EXPORTED = [
+    "BinlogTooLarge",
+    "ClientClosed",
+    "Counters",
+    "Failure",
+    "InvalidBinlog",
+    "Kind",
+    "NoPumpRegistered",
+    "Options",
+    "OutcomeUnknown",
+    "PumpClient",
+    "PumpClientError",
+    "PumpDirectory",
+    "PumpTransport",
+    "PumpView",
+    "Publisher",
+    "SyncPumpClient",
+    "TlsConfig",
+    "Transaction",
+    "TransactionLost",
+    "TransactionOver",
+    "TransactionState",
+    "TransportFailure",
+    "WritableUpstream",
+    "WriteFailed",
+    "connect",
+    "connect_sync",
+    "open_publisher",
+]
+
+
+def test_all_is_the_public_surface_and_nothing_is_public_by_accident() -> None:
+    assert sorted(pumpclient.__all__) == sorted(EXPORTED)
+    public = {
+        name
+        for name, value in vars(pumpclient).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(EXPORTED)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_everything_public_is_documented(name: str) -> None:
+    value = getattr(pumpclient, name)
+    assert inspect.getdoc(value), name
+    if (
+        inspect.isclass(value)
+        and value.__module__.startswith("pumpclient.")
+        and not issubclass(value, Exception)
+    ):
+        for method, function in inspect.getmembers(value, inspect.isfunction):
+            if not method.startswith("_") and function.__module__.startswith("pumpclient."):
+                protocol = name in ("PumpDirectory", "WritableUpstream")
+                assert protocol or inspect.getdoc(function), f"{name}.{method}"
+
+
+def test_every_error_is_drawn_in_the_tree_with_its_class() -> None:
+    drawn = errors.__doc__ or ""
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and value.__module__ == errors.__name__:
+            assert issubclass(value, BinlogError)
+            line = next(line for line in drawn.splitlines() if f"─ {name}" in line)
+            for parent in (Unavailable, Rejected, Conflict):
+                assert (f"({parent.__name__})" in line) == issubclass(value, parent), name
+            if name != "PumpClientError":
+                assert name in pumpclient.__all__
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for statement in ast.walk(ast.parse(path.read_text())):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module:
+            found.add(statement.module)
+            found |= {f"{statement.module}.{alias.name}" for alias in statement.names}
+    return found
+
+
+CORES = ["selector", "health", "write_policy", "leases", "roster", "options"]
+NEVER_IN_CORES = ["asyncio", "socket", "os", "time", "threading", "logging", "grpc", "signal", "random"]
+NEVER = [
+    "pump",
+    "drainer",
+    "deploy",
+    "uvloop",
+    "signal",
+    "common.daemon",
+    "common.config",
+    "common.log",
+    "common.metrics",
+]
+
+
+@pytest.mark.parametrize("module", [*MODULES, "__init__"])
+def test_no_daemon_code_is_imported(module: str) -> None:
+    for name in imports_of(ROOT / f"{module}.py"):
+        assert not any(name == banned or name.startswith(f"{banned}.") for banned in NEVER), name
+
+
+@pytest.mark.parametrize("module", CORES)
+def test_cores_are_pure(module: str) -> None:
+    for name in imports_of(ROOT / f"{module}.py"):
+        assert name.split(".")[0] not in NEVER_IN_CORES, name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_room_says_what_it_is(module: str) -> None:
+    assert importlib.import_module(f"pumpclient.{module}").__doc__
+
+
+def test_importing_changes_nothing_in_the_process() -> None:
+    """No handler, no level, no signal, no loop policy, no thread; and no daemon is loaded."""
+    program = """
+import asyncio, logging, signal, sys, threading
+before = [signal.getsignal(number) for number in signal.valid_signals()]
+policy = type(asyncio.get_event_loop_policy())
+import pumpclient, pumpclient.testing
+assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+assert type(asyncio.get_event_loop_policy()) is policy
+assert logging.root.handlers == [] and logging.root.level == logging.WARNING
+own = logging.getLogger("pumpclient")
+assert own.handlers == [] and own.level == logging.NOTSET and own.propagate
+assert threading.active_count() == 1
+loaded = {name.split(".")[0] for name in sys.modules}
+assert not loaded & {"pump", "drainer", "deploy", "uvloop", "plyvel", "pymysql"}, loaded
+assert "common.daemon" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT.parent
+    )
+    assert done.returncode == 0, done.stderr
