@@ -153,10 +153,7 @@ class Merger:
 
     @staticmethod
     def _check_order(source_id: str, source: _Source, entries: Sequence[Merged]) -> None:
-        hint = (
-            f"pump {source_id} must not be trusted from here on; compare its binlogs with "
-            "`binlogctl` positions, then mark it offline or repair its data directory"
-        )
+        hint = f"`binlogctl -cmd pumps` shows where {source_id} is; check its data directory"
         first = entries[0].commit_ts
         if first <= source.floor:
             raise Corruption(

@@ -47,14 +47,14 @@ class TableFilter:
     def __init__(
         self,
         *,
-        do_dbs: Iterable[str] = (),
-        do_tables: Iterable[tuple[str, str]] = (),
-        ignore_tables: Iterable[tuple[str, str]] = (),
+        do_db: Iterable[str] = (),
+        do_table: Iterable[tuple[str, str]] = (),
+        ignore_table: Iterable[tuple[str, str]] = (),
         ignore_schemas: Iterable[str] = DEFAULT_IGNORE_SCHEMAS,
     ) -> None:
-        self._do_dbs = tuple(_compile(name, "replicate-do-db") for name in do_dbs)
-        self._do_tables = _compile_pairs(do_tables, "replicate-do-table")
-        self._ignore_tables = _compile_pairs(ignore_tables, "ignore-table")
+        self._do_dbs = tuple(_compile(name, "replicate-do-db") for name in do_db)
+        self._do_tables = _compile_pairs(do_table, "replicate-do-table")
+        self._ignore_tables = _compile_pairs(ignore_table, "ignore-table")
         self._ignore_schemas = tuple(_compile(name, "ignore-schemas") for name in ignore_schemas)
         self._cache: dict[tuple[str, str], bool] = {}
 

@@ -9,6 +9,7 @@ import pytest
 from common import etcd_server
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
+from deploy.playground.mariadb import MariaDbServer
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +35,14 @@ async def etcd_clean(etcd: str) -> str:
 def free_port() -> Callable[[], int]:
     """Gives loopback ports that were free a moment ago."""
     return etcd_server.free_port
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    """A private MariaDB, shared by the session: clean up the databases you make."""
+    server = MariaDbServer()
+    server.start(tmp_path_factory.mktemp("db"))
+    try:
+        yield server
+    finally:
+        server.stop()

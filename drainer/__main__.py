@@ -1,0 +1,231 @@
+"""`drainer`: read the configuration, put the rooms together, run, end with an exit code.
+
+Exit codes: 0 graceful stop; 1 wrong configuration; 2 internal failure or wrong flag; 3 a peer cannot be
+reached at start; 4 refused; 5 another drainer took over; 6 damaged or inconsistent binlogs; 7 the downstream
+refused a login or a statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from common.upstream.standalone import StandaloneUpstream
+
+from common import config, daemon, etcd, log, node, registry, rpc, status_http, tso
+from common.clock import SystemClock
+from common.errors import ConfigError, Unavailable
+from common.heartbeat import Heartbeat
+from common.node import NodeStatus
+from common.upstream import Upstream
+from drainer.applier import Applier, ApplierSettings
+from drainer.checkpoint import CheckpointStore, Start
+from drainer.collector import Collector
+from drainer.config import ENV_PREFIX, DrainerConfig, split_address
+from drainer.ddl_apply import DdlRunner
+from drainer.lane import LaneSettings
+from drainer.schema import SchemaTracker
+from drainer.server import NodeState, notify_service, routes
+from drainer.sink.mysql import Target
+from drainer.status import Status
+from drainer.table_filter import TableFilter
+from drainer.translator import Translator
+
+logger = log.get("drainer")
+
+STOP_DEADLINE_S = 10.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """What `assemble` made, for the stop phases."""
+
+    upstream: Upstream
+    registry: registry.Registry
+    applier: Applier
+    collector: Collector
+
+
+def target_of(settings: DrainerConfig) -> Target:
+    host, port, user, password = settings.downstream
+    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s)
+
+
+async def open_checkpoint(
+    settings: DrainerConfig, upstream: Upstream, target: Target
+) -> tuple[CheckpointStore, Start]:
+    """Fence off older drainers and find out where to go on."""
+    now_ts = await upstream.oracle.timestamp()
+    initial_ts = now_ts if settings.initial_commit_ts == -1 else settings.initial_commit_ts
+    store = CheckpointStore(target, upstream.cluster_id, schema=settings.checkpoint_schema)
+    start = await asyncio.to_thread(store.start, settings.worker_count, initial_ts, now_ts)
+    logger.info(
+        "checkpoint",
+        cluster_id=upstream.cluster_id,
+        positions=[f"{place.commit_ts}:{place.rows}" for place in start.positions],
+        epoch=start.epoch,
+        safe_until=start.safe_until,
+        lanes=len(start.positions),
+    )
+    if len(start.positions) != settings.worker_count:
+        logger.warning(
+            "worker-count takes effect after the next graceful stop",
+            lanes=len(start.positions),
+            configured=settings.worker_count,
+        )
+    return store, start
+
+
+async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
+    """The schema as it was at the checkpoint."""
+    jobs = await upstream.history.jobs()
+    if start.checkpoint is not None and start.checkpoint.schema_version:
+        return SchemaTracker.from_history(jobs, schema_version=start.checkpoint.schema_version)
+    return SchemaTracker.from_history(jobs, finished_ts=min(place.complete_ts for place in start.positions))
+
+
+def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(db-name, tbl-name) of each rule; `ConfigError` if one is missing or empty."""
+    for rule in rules:
+        for name in ("db-name", "tbl-name"):
+            if not isinstance(rule.get(name), str) or not rule[name]:
+                what = "schema" if name == "db-name" else "table"
+                raise ConfigError(f"empty {what} name in `{key}` config", hint=f"each rule needs {name}")
+    return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
+
+
+async def assemble(settings: DrainerConfig, process: daemon.Daemon) -> Parts:
+    """Connect, take over the checkpoint, build the pipeline and register its tasks."""
+    clock = SystemClock()
+    upstream = await StandaloneUpstream.connect(settings.pd_urls)
+    nodes = await etcd.connect(settings.pd_urls)
+    target = target_of(settings)
+    store, start = await open_checkpoint(settings, upstream, target)
+    tracker = await schema_at(upstream, start)
+    table_filter = TableFilter(
+        do_db=settings.replicate_do_db,
+        do_table=table_rules("replicate-do-table", settings.replicate_do_table),
+        ignore_table=table_rules("ignore-table", settings.ignore_table),
+        ignore_schemas=settings.ignore_schemas.split(","),
+    )
+    applier = Applier(
+        start,
+        store,
+        target,
+        Translator(tracker, table_filter),
+        DdlRunner(target, tracker),
+        ApplierSettings(
+            LaneSettings(batch_rows=settings.txn_batch, queue_bytes_max=settings.lane_queue_bytes),
+            checkpoint_interval_s=settings.checkpoint_interval_s,
+            safe_mode=settings.safe_mode,
+        ),
+        clock,
+    )
+    collector = Collector(
+        nodes,
+        upstream.history,
+        cluster_id=upstream.cluster_id,
+        after_ts=applier.start_ts,
+        clock=clock,
+        queue_bytes_max=settings.pull_bytes,
+    )
+    return Parts(upstream, nodes, applier, collector)
+
+
+async def serve(settings: DrainerConfig, process: daemon.Daemon) -> None:
+    parts = await assemble(settings, process)
+    applier, collector = parts.applier, parts.collector
+    clock = SystemClock()
+    state = NodeState(settings.name, node.ONLINE)
+    status = Status(applier, collector, state, clock, settings.synced_check_time * 60.0)
+
+    host, port = split_address("addr", settings.addr)
+    server = await rpc.serve([notify_service(collector.notify)], host, port)
+    status_host, status_port = settings.status_address
+    http = await status_http.serve(routes(status, state, process.stop), status_host, status_port)
+
+    def entry() -> NodeStatus:
+        now_ts = tso.from_wall_s(clock.wall_s())
+        return NodeStatus(settings.name, settings.advertised, state.state, applier.stored_ts, now_ts)
+
+    heartbeat = Heartbeat(
+        parts.registry,
+        registry.DRAINERS,
+        entry,
+        settings.heartbeat_interval_s,
+        clock,
+        oracle=parts.upstream.oracle,
+    )
+    await heartbeat.register(node.ONLINE)
+
+    beating = process.task("heartbeat", heartbeat.run())
+    process.task("collector", collector.run())
+    process.task("lanes", applier.watch())
+    process.task("applier", applier.run(collector.batches()))
+    process.task("checkpoint", applier.keep_checkpoint())
+    process.task("status", status.run())
+
+    async def drain() -> None:
+        if state.state != node.ONLINE:
+            with contextlib.suppress(Unavailable):
+                await heartbeat.change_state(state.state)
+        await applier.stop(STOP_DEADLINE_S)
+
+    async def leave() -> None:
+        beating.cancel()
+        state.apply("stop")
+        await heartbeat.leave(state.state)
+
+    async def close() -> None:
+        await http.stop()
+        await server.stop(1.0)
+        await parts.registry.close()
+        await parts.upstream.close()
+
+    process.on_stop("drain", drain, STOP_DEADLINE_S + 5)
+    process.on_stop("leave", leave, 5)
+    process.on_stop("close", close, 5)
+    logger.info(
+        "drainer is up", node_id=settings.name, addr=settings.addr, status_addr=f"{status_host}:{http.port}"
+    )
+
+
+def make_data_dir(path: str) -> None:
+    try:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"data directory {path} cannot be made: {error.strerror}", hint="choose another --data-dir"
+        ) from None
+
+
+async def run(argv: list[str]) -> int:
+    settings = config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+    log.setup(settings.log_level, settings.log_file, settings.log_format)
+    try:
+        Path(settings.data_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"data directory {settings.data_dir} cannot be made: {error.strerror}",
+            hint="choose another --data-dir",
+        ) from None
+    logger.info(
+        "drainer starts", **{key: value for key, value in config.describe(settings).items() if value != ""}
+    )
+    process = daemon.Daemon("drainer", logger)
+    return await process.run(functools.partial(serve, settings))
+
+
+def main() -> NoReturn:
+    daemon.main("drainer", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Configuration of a Drainer: the keys, flags and environment of the Go drainer that mean something here.
+
+Environment: `BINLOG_SERVER_<FLAG>`. Differences: `worker-count` is the number of lanes, `txn-batch` the row
+changes of one downstream transaction, and both default to what multi-row statements need.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common.config import option
+from common.errors import ConfigError
+
+ENV_PREFIX: Final = "BINLOG_SERVER"
+SINKS: Final = ("mysql", "tidb")
+
+
+@dataclass(frozen=True, slots=True)
+class DrainerConfig:
+    addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
+    advertise_addr: str = option(
+        "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
+    )
+    status_addr: str = option(
+        "",
+        key="status-addr",
+        flag="status-addr",
+        help="address of /status and /metrics (default: host of addr, port + 100)",
+    )
+    node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
+    data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
+    pd_urls: str = option(
+        "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
+    )
+    upstream: str = option(
+        "standalone", key="upstream", flag="upstream", help="where timestamps and DDL come from"
+    )
+    initial_commit_ts: int = option(
+        -1,
+        key="initial-commit-ts",
+        flag="initial-commit-ts",
+        kind="int",
+        help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
+    )
+    heartbeat_interval_s: float = option(
+        1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
+    )
+    log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
+    log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
+    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
+    synced_check_time: int = option(
+        5,
+        key="synced-check-time",
+        flag="synced-check-time",
+        kind="int",
+        help="minutes without a change after which /status says Synced",
+    )
+    detect_interval: int = option(
+        5,
+        key="detect-interval",
+        flag="detect-interval",
+        kind="int",
+        deprecated=True,
+        help="pumps are watched, not polled",
+    )
+    ignore_schemas: str = option(
+        "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql",
+        key="syncer.ignore-schemas",
+        flag="ignore-schemas",
+        help="databases left out, comma separated",
+    )
+    replicate_do_db: tuple[str, ...] = option(
+        (), key="syncer.replicate-do-db", kind="list", help="databases to replicate; ~ begins a pattern"
+    )
+    replicate_do_table: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.replicate-do-table", kind="tables", help="tables to replicate: db-name, tbl-name"
+    )
+    ignore_table: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
+    )
+    db_type: str = option(
+        "mysql", key="syncer.db-type", flag="dest-db-type", help="kind of downstream: mysql, tidb"
+    )
+    worker_count: int = option(4, key="syncer.worker-count", flag="c", kind="int", help="number of lanes")
+    txn_batch: int = option(
+        1600,
+        key="syncer.txn-batch",
+        flag="txn-batch",
+        kind="int",
+        help="row changes of one downstream transaction at most",
+    )
+    safe_mode: bool = option(
+        False,
+        key="syncer.safe-mode",
+        flag="safe-mode",
+        kind="bool",
+        help="use only statements that may be repeated",
+    )
+    lane_queue_bytes: int = option(
+        "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
+    )
+    pull_bytes: int = option(
+        "64 MiB", key="syncer.pull-queue", kind="size", help="binlogs that may wait between pumps and lanes"
+    )
+    checkpoint_interval_s: float = option(
+        0.5, key="syncer.checkpoint-interval", kind="duration", help="pace of the checkpoint row"
+    )
+    to_host: str = option("", key="syncer.to.host", help="downstream host (default: MYSQL_HOST or localhost)")
+    to_port: int = option(
+        0, key="syncer.to.port", kind="int", help="downstream port (default: MYSQL_PORT or 3306)"
+    )
+    to_user: str = option("", key="syncer.to.user", help="downstream user (default: MYSQL_USER or root)")
+    to_password: str = option(
+        "", key="syncer.to.password", secret=True, help="downstream password (default: MYSQL_PSWD)"
+    )
+    to_socket: str = option(
+        "", key="syncer.to.socket", help="downstream unix socket instead of host and port"
+    )
+    to_read_timeout_s: float = option(
+        "1m", key="syncer.to.read-timeout", kind="duration", help="limit of a row statement; DDL has none"
+    )
+    checkpoint_schema: str = option(
+        "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
+    )
+
+    def validate(self) -> None:
+        """Relations between values; `ConfigError` names the key."""
+        if self.db_type not in SINKS:
+            raise ConfigError(
+                f"syncer.db-type {self.db_type!r} is not known here", hint=f"one of {', '.join(SINKS)}"
+            )
+        if self.upstream != "standalone":
+            raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
+        for key, value in (("worker-count", self.worker_count), ("txn-batch", self.txn_batch)):
+            if value < 1:
+                raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
+        if self.initial_commit_ts < -1:
+            raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
+        if any(not name.strip() for name in self.ignore_schemas.split(",")):
+            raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
+        for key, address in (("addr", self.addr), ("status-addr", self.status_addr)):
+            if address:
+                split_address(key, address)
+
+    @property
+    def advertised(self) -> str:
+        return self.advertise_addr or self.addr
+
+    @property
+    def name(self) -> str:
+        return self.node_id or f"{socket.gethostname()}:{split_address('addr', self.addr)[1]}"
+
+    @property
+    def status_address(self) -> tuple[str, int]:
+        if self.status_addr:
+            return split_address("status-addr", self.status_addr)
+        host, port = split_address("addr", self.addr)
+        return host, port + 100 if port else 0
+
+    @property
+    def downstream(self) -> tuple[str, int, str, str]:
+        """host, port, user, password with the defaults of the environment."""
+        environ = os.environ
+        return (
+            self.to_host or environ.get("MYSQL_HOST", "localhost"),
+            self.to_port or int(environ.get("MYSQL_PORT", "3306")),
+            self.to_user or environ.get("MYSQL_USER", "root"),
+            self.to_password or environ.get("MYSQL_PSWD", ""),
+        )
+
+
+def split_address(key: str, address: str) -> tuple[str, int]:
+    """(host, port) of `host:port`; `ConfigError` names the key."""
+    host, separator, port = address.removeprefix("http://").rpartition(":")
+    if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ConfigError(f"{key} {address!r} is not host:port", hint=f"for example {key} = 127.0.0.1:8249")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,230 @@
+"""DDL on the downstream: run each once, whatever happens in between.
+
+Drives  `checkpoint` (the stored intent) and one connection without read time-out
+Holds   the intent, with the shape of the tables concerned before the statement, is durable before the
+        statement runs; after a crash the shape decides whether it had run. Error codes decide nothing.
+Never   edits the statement's text
+
+A statement that leaves the shape as it was can be run again without harm: it changed nothing that a second
+run would change differently (TRUNCATE runs at a barrier, so no later row can be in the table).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pymysql
+
+from common import log
+from common.errors import DownstreamError
+from common.table_info import STRING_TYPES, TableInfo
+from drainer.checkpoint import Intent
+from drainer.sink import mysql
+from drainer.txn import Ddl, TableVersion
+
+logger = log.get(__name__)
+
+NO_SUCH_DATABASE: Final = 1049
+NO_SUCH_TABLE: Final = 1146
+_AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
+_DATABASE_STATEMENT = re.compile(
+    r"\s*(?:/\*.*?\*/\s*)*(?:create|drop|alter)\s+(?:database|schema)\b", re.I | re.S
+)
+
+
+class TrackedSchema(Protocol):
+    """What DDL needs of the tracked schema, as it is after the DDL."""
+
+    def table_named(self, schema: str, name: str) -> TableVersion | None: ...
+
+    def database_collation(self, schema: str) -> tuple[str, str] | None:
+        """(charset, collation) of a database."""
+        ...
+
+
+def touches_database(query: str) -> bool:
+    """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
+    return _DATABASE_STATEMENT.match(query) is not None
+
+
+def shape(connection: pymysql.Connection[Any], names: Sequence[tuple[str, str]]) -> dict[str, str | None]:
+    """Definition of each (schema, table) as the downstream prints it; None where it does not exist."""
+    found: dict[str, str | None] = {}
+    for schema, table in names:
+        statement = (
+            b"SHOW CREATE TABLE " + mysql.qualified(schema, table)
+            if table
+            else b"SHOW CREATE DATABASE " + mysql.quote(schema)
+        )
+        try:
+            rows = mysql.rows(connection, statement)
+            text = _AUTO_INCREMENT.sub("", str(rows[0][1]))
+        except pymysql.err.MySQLError as error:
+            if mysql.error_code(error) not in (NO_SUCH_TABLE, NO_SUCH_DATABASE):
+                raise
+            text = None
+        found[f"{schema}.{table}"] = text
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DdlRunner:
+    """Runs one DDL on a session of its own; PyMySQL errors come through for the caller to classify."""
+
+    target: mysql.Target
+    schema: TrackedSchema
+
+    def before(self, ddl: Ddl) -> dict[str, str | None]:
+        connection = self._connect(ddl)
+        try:
+            return shape(connection, ddl.tables)
+        finally:
+            connection.close()
+
+    def had_run(self, intent: Intent, ddl: Ddl) -> bool:
+        """Whether the statement of a stored intent had taken effect before the crash."""
+        return self.before(ddl) != intent.before
+
+    def run(self, ddl: Ddl) -> None:
+        """Execute the statement. Raises the downstream's refusal as `DownstreamError`."""
+        connection = self._connect(ddl)
+        try:
+            self._use(connection, ddl)
+            try:
+                mysql.run(connection, ddl.query.encode())
+            except pymysql.err.MySQLError as error:
+                if mysql.is_transient(error):
+                    raise
+                raise self._refused(ddl, error) from None
+            self._align_collation(connection, ddl)
+            connection.commit()
+        finally:
+            connection.close()
+
+    def already_done(self, ddl: Ddl) -> bool:
+        """Whether the downstream already has exactly the columns that the tracked schema has after the DDL.
+
+        Asked only in safe mode, where another program may have run the statement without recording it.
+        """
+        connection = self._connect(ddl)
+        try:
+            for schema, table in ddl.tables:
+                tracked = self.schema.table_named(schema, table) if table else None
+                wanted = [column.name.lower() for column in _visible(tracked.info)] if tracked else []
+                rows = mysql.rows(
+                    connection,
+                    b"SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema="
+                    + mysql.literal(schema)
+                    + b" AND table_name="
+                    + mysql.literal(table)
+                    + b" ORDER BY ordinal_position",
+                )
+                if table and [str(name) for (name,) in rows] != wanted:
+                    return False
+                if not table and (shape(connection, [(schema, "")])[f"{schema}."] is not None) != (
+                    self.schema.database_collation(schema) is not None
+                ):
+                    return False
+            return True
+        finally:
+            connection.close()
+
+    def _connect(self, ddl: Ddl) -> pymysql.Connection[Any]:
+        connection = mysql.connect(self.target, read_timeout_s=None)
+        try:
+            mysql.prepare_session(connection, mysql.LAX_SQL_MODE)
+            names = self.schema.database_collation(ddl.tables[0][0] if ddl.tables else ddl.schema)
+            if names is not None and all(re.fullmatch(r"\w+", name) for name in names):
+                charset, collation = names
+                # What a database gets that is created without naming a character set.
+                mysql.run(
+                    connection,
+                    f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _use(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
+        if not ddl.schema or touches_database(ddl.query):
+            return
+        try:
+            mysql.run(connection, b"USE " + mysql.quote(ddl.schema))
+        except pymysql.err.MySQLError as error:
+            if mysql.error_code(error) != NO_SUCH_DATABASE:
+                raise
+            logger.warning("database is missing downstream, creating it", schema=ddl.schema)
+            mysql.run(connection, b"CREATE DATABASE " + mysql.quote(ddl.schema))
+            mysql.run(connection, b"USE " + mysql.quote(ddl.schema))
+
+    def _align_collation(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
+        """Give text columns the upstream's collation where the downstream chose another default.
+
+        `CHARSET=utf8mb4` alone means utf8mb4_bin upstream and something case-insensitive elsewhere: keys
+        that differ upstream would collide downstream.
+        """
+        for schema, table in ddl.tables:
+            tracked = self.schema.table_named(schema, table) if table else None
+            if tracked is None or tracked.info.is_view or tracked.info.is_sequence:
+                continue
+            wanted = {
+                column.name.lower(): (column.type.charset, column.type.collate)
+                for column in _visible(tracked.info)
+                if column.type.tp in STRING_TYPES and not column.type.is_binary_string
+            }
+            rows = mysql.rows(
+                connection,
+                b"SELECT column_name, character_set_name, collation_name, column_type, is_nullable"
+                b" FROM information_schema.columns WHERE collation_name IS NOT NULL AND table_schema="
+                + mysql.literal(schema)
+                + b" AND table_name="
+                + mysql.literal(table),
+            )
+            differing = [row for row in rows if wanted.get(row[0].lower(), row[1:3]) != tuple(row[1:3])]
+            if differing:
+                self._convert(connection, tracked, differing, set(wanted.values()))
+
+    def _convert(
+        self,
+        connection: pymysql.Connection[Any],
+        tracked: TableVersion,
+        differing: list[tuple[Any, ...]],
+        wanted: set[tuple[str, str]],
+    ) -> None:
+        if len(wanted) != 1:
+            logger.warning(
+                "text columns have another collation downstream than upstream",
+                table=f"{tracked.schema}.{tracked.name}",
+                columns=[row[0] for row in differing],
+            )
+            return
+        ((charset, collation),) = wanted
+        statement = (
+            b"ALTER TABLE "
+            + mysql.qualified(tracked.schema, tracked.name)
+            + f" CONVERT TO CHARACTER SET {charset} COLLATE {collation}".encode()
+        )
+        try:
+            mysql.run(connection, statement)
+        except pymysql.err.MySQLError as error:
+            logger.warning(
+                "downstream cannot hold the upstream's collation",
+                table=f"{tracked.schema}.{tracked.name}",
+                collation=collation,
+                reason=mysql.safe_text(error),
+            )
+
+    def _refused(self, ddl: Ddl, error: BaseException) -> DownstreamError:
+        return DownstreamError(
+            f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} was refused: {mysql.safe_text(error)};"
+            f" statement in `{ddl.schema}`: {ddl.query}",
+            hint="run an equivalent statement downstream, or correct it, and start the drainer again",
+        )
+
+
+def _visible(info: TableInfo) -> list[Any]:
+    return [column for column in info.columns if not column.hidden and column.state == 5]

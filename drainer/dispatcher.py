@@ -1,0 +1,204 @@
+"""Dispatcher: cuts transactions into lanes.
+
+In     transactions in commit order
+Out    chunks per lane
+Holds  every row event goes to the lane that `causality` names, in order; what a lane had applied before
+       a crash (its position) is skipped, so each event reaches the downstream exactly once
+Never  waits: whoever drives it decides when lanes have room and when a DDL needs them drained
+
+An UPDATE that moves a row to another key is two changes, the removal of the old key and the write of the
+new one; each goes to the lane of its own key, and both count as the same row event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from zlib import crc32
+
+from drainer.causality import Spread, lane_of_key
+from drainer.change import (
+    APPEND,
+    DROP_ONE,
+    PUT_INSERT,
+    PUT_MOVED,
+    PUT_UPDATE,
+    REMOVE,
+    REMOVE_OLD,
+    REPLACE_ONE,
+    Change,
+    Chunk,
+    Position,
+    TableTarget,
+)
+from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion, Transaction
+
+# A transaction is cut inside a lane when the lane's part of it is larger than this.
+CUT_ROWS: Final = 6400
+# With further unique keys only the end of a transaction is certain to be free of collisions.
+CUT_ROWS_UNIQUE: Final = 200_000
+
+# Bytes that decide the lane of a row: equal whenever the server could take two keys for one.
+LaneKey = Callable[[bytes], bytes]
+
+
+class Dispatcher:
+    """`chunk_rows`: a chunk is closed at the first transaction end at or above it."""
+
+    def __init__(
+        self,
+        positions: Sequence[Position],
+        target_of: Callable[[TableVersion], TableTarget],
+        *,
+        chunk_rows: int = 400,
+        cut_rows: int = CUT_ROWS,
+    ) -> None:
+        self.lanes = len(positions)
+        self._positions = tuple(positions)
+        self._skip_up_to = max(position.commit_ts for position in positions)
+        self._target_of = target_of
+        self._targets: dict[TableVersion, TableTarget] = {}
+        self._chunk_rows = chunk_rows
+        self._cut_rows = cut_rows
+        self._open: list[list[Change]] = [[] for _ in positions]
+        self._first_ts = [0] * self.lanes
+        self._sequence = [0] * self.lanes
+        self._ready: list[tuple[int, Chunk]] = []
+        self._last = Position(0)
+        self.skipped = 0
+
+    def forget_tables(self) -> None:
+        """After a DDL: targets of old table versions are not needed any more."""
+        self._targets.clear()
+
+    def dispatch(self, transaction: Transaction) -> int:
+        """Cut one transaction; the number of row events it had."""
+        commit_ts = transaction.commit_ts
+        events = 0
+        for table_events in transaction.tables:
+            events += len(table_events.rows)
+            self._cut(commit_ts, table_events)
+        position = Position(commit_ts)
+        for lane, changes in enumerate(self._open):
+            if changes and not self._first_ts[lane]:
+                self._first_ts[lane] = commit_ts
+            if len(changes) >= self._chunk_rows:
+                self._close(lane, position)
+        self._last = position
+        return events
+
+    def take(self) -> list[tuple[int, Chunk]]:
+        """Close all open chunks and return everything that is ready, as (lane, chunk)."""
+        for lane, changes in enumerate(self._open):
+            if changes:
+                self._close(lane, self._last)
+        ready, self._ready = self._ready, []
+        return ready
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready)
+
+    def _close(self, lane: int, position: Position) -> None:
+        changes = self._open[lane]
+        self._open[lane] = []
+        self._sequence[lane] += 1
+        size = sum([len(change[3]) for change in changes])
+        first_ts = self._first_ts[lane] or position.commit_ts
+        self._first_ts[lane] = 0
+        self._ready.append((lane, Chunk(self._sequence[lane], changes, first_ts, position, size)))
+
+    def _target(self, version: TableVersion) -> TableTarget:
+        target = self._targets.get(version)
+        if target is None:
+            target = self._targets[version] = self._target_of(version)
+        return target
+
+    def _cut(self, commit_ts: int, events: TableEvents) -> None:
+        target = self._target(events.table)
+        large = len(events.rows) >= self._cut_rows
+        if commit_ts <= self._skip_up_to or large:
+            self._cut_carefully(commit_ts, events, target)
+        elif target.spread is Spread.BY_KEY:
+            self._cut_by_key(events, target)
+        else:
+            for kind, row in zip(events.kinds, events.rows, strict=True):
+                for lane, change in self._changes(target, kind, row):
+                    self._open[lane].append(change)
+
+    def _cut_by_key(self, events: TableEvents, target: TableTarget) -> None:
+        """The hot path: exact keys, nothing to skip."""
+        sql = target.sql
+        lanes = self.lanes
+        table_id = events.table.id & 0xFFFFFFFF
+        opens = self._open
+        insert_key, delete_key, update_keys = sql.insert_key, sql.delete_key, sql.update_keys
+        for kind, row in zip(events.kinds, events.rows, strict=True):
+            if kind == UPDATE:
+                old_key, key, split = update_keys(row)
+                if old_key == key:
+                    opens[crc32(key, table_id) % lanes].append((target, PUT_UPDATE, key, row, split))
+                else:
+                    opens[crc32(old_key, table_id) % lanes].append((target, REMOVE_OLD, old_key, row, split))
+                    opens[crc32(key, table_id) % lanes].append((target, PUT_MOVED, key, row, split))
+            elif kind == INSERT:
+                key = insert_key(row)
+                opens[crc32(key, table_id) % lanes].append((target, PUT_INSERT, key, row, 0))
+            else:
+                key = delete_key(row)
+                opens[crc32(key, table_id) % lanes].append((target, REMOVE, key, row, 0))
+
+    def _changes(self, target: TableTarget, kind: int, row: bytes) -> list[tuple[int, Change]]:
+        """The changes of one row event with their lanes, for every kind of table."""
+        sql = target.sql
+        if not target.keyed:
+            if kind == UPDATE:
+                return [(target.lane, (target, REPLACE_ONE, b"", row, sql.update_split(row)))]
+            return [(target.lane, (target, APPEND if kind == INSERT else DROP_ONE, b"", row, 0))]
+        if kind == INSERT:
+            lane = self._lane(target, sql.insert_lane_key, row)
+            return [(lane, (target, PUT_INSERT, sql.insert_key(row), row, 0))]
+        if kind != UPDATE:
+            lane = self._lane(target, sql.delete_lane_key, row)
+            return [(lane, (target, REMOVE, sql.delete_key(row), row, 0))]
+        old_key, key, split = sql.update_keys(row)
+        old_lane = lane = target.lane
+        if target.spread is not Spread.BY_TABLE:
+            old_lane_key, lane_key, _ = sql.update_lane_keys(row)
+            old_lane = lane_of_key(target.version.id, old_lane_key, self.lanes)
+            lane = lane_of_key(target.version.id, lane_key, self.lanes)
+        if old_key == key:
+            return [(lane, (target, PUT_UPDATE, key, row, split))]
+        return [
+            (old_lane, (target, REMOVE_OLD, old_key, row, split)),
+            (lane, (target, PUT_MOVED, key, row, split)),
+        ]
+
+    def _lane(self, target: TableTarget, lane_key: LaneKey, row: bytes) -> int:
+        if target.spread is Spread.BY_TABLE:
+            return target.lane
+        return lane_of_key(target.version.id, lane_key(row), self.lanes)
+
+    def _cut_carefully(self, commit_ts: int, events: TableEvents, target: TableTarget) -> None:
+        """Skip what lanes have applied before; cut a large transaction inside a lane."""
+        cut_rows = CUT_ROWS_UNIQUE if target.has_other_unique_keys else self._cut_rows
+        ordinal = events.first_ordinal
+        for kind, row in zip(events.kinds, events.rows, strict=True):
+            touched = set()
+            for lane, change in self._changes(target, kind, row):
+                if self._positions[lane].covers(commit_ts, ordinal):
+                    self.skipped += 1
+                    continue
+                if not self._open[lane] and not self._first_ts[lane]:
+                    self._first_ts[lane] = commit_ts
+                self._open[lane].append(change)
+                touched.add(lane)
+            ordinal += 1
+            for lane in sorted(touched):
+                if len(self._open[lane]) >= cut_rows:
+                    self._close(lane, Position(commit_ts, ordinal))
+
+    def check(self) -> None:
+        assert all(
+            bool(changes) or not first for changes, first in zip(self._open, self._first_ts, strict=True)
+        )

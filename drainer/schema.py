@@ -1,0 +1,375 @@
+"""Schema tracker: which table an id means, at the place of the stream where the translator is.
+
+In     finished DDL jobs, in the order of their binlogs (`apply`), and the whole history once (`from_history`)
+Out    TableVersion by table id; the names that a job touched
+Holds  a job is applied once, whatever brings it; jobs that were rolled back change nothing
+Why    the history at start ends later than the stream begins. What lies at or below the starting position
+       is applied at once. The rest is pending until its binlog comes; a pending job whose binlog cannot
+       come any more (it finished before the binlog at hand, or a row was written under its schema version)
+       is applied then. So a position between a job's commit and its entry in the history, purged pumps and
+       jobs without a binlog (ALTER TABLE ... CACHE) lose nothing.
+Never  raises for an action that it does not know: with a table definition the table is updated, without
+       one nothing is tracked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common.errors import Corruption
+from common.tso import TS_MAX
+from drainer import ddl_job
+from drainer.catalog import Catalog, name_in
+from drainer.ddl_job import DdlJob, RenamePair
+from drainer.txn import TableVersion
+
+SYSTEM_SCHEMAS: Final = frozenset(
+    {"mysql", "information_schema", "performance_schema", "metrics_schema", "inspection_schema", "sys"}
+)
+TABLE_ID_MAX: Final = (1 << 48) - 1 - 1000
+"""Ids above it are tables that TiDB keeps for itself."""
+
+Names = tuple[tuple[str, str], ...]
+
+
+def is_system_schema(name: str) -> bool:
+    return name.lower() in SYSTEM_SCHEMAS
+
+
+class UnknownTable(Corruption):
+    """Rows of a table that no DDL up to here has made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What a job touched: the database its statement ran in, and (schema, table) names, old and new."""
+
+    schema: str = ""
+    tables: Names = ()
+
+
+class SchemaTracker:
+    """Databases and tables by id, at one place of the stream.
+
+    `version` is the highest schema version applied; `generation` grows whenever a table may have changed.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.generation = 0
+        self._catalog = Catalog()
+        self._applied: set[int] = set()
+        self._pending: dict[int, DdlJob] = {}
+        self._pending_finished_ts = TS_MAX
+        self._pending_version = TS_MAX
+
+    @classmethod
+    def from_history(
+        cls, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: int = 0
+    ) -> SchemaTracker:
+        """The schema at a position: jobs up to `schema_version`, or without one finished by `finished_ts`.
+
+        Later jobs become pending. Raises `Corruption` for a job that cannot be read.
+        """
+        tracker = cls()
+        decoded = [job if isinstance(job, DdlJob) else ddl_job.parse(job) for job in jobs]
+        for job in sorted(decoded, key=lambda job: (job.schema_version, job.id)):
+            if not job.took_effect:
+                continue
+            if schema_version is not None:
+                reached = job.schema_version <= schema_version
+            else:
+                reached = 0 < job.finished_ts <= finished_ts
+            if reached:
+                tracker.apply(job)
+            else:
+                tracker._pending[job.id] = job
+        tracker._note_pending()
+        return tracker
+
+    # -- questions ------------------------------------------------------------------------------------
+
+    def table_for(self, table_id: int, schema_version: int) -> TableVersion:
+        """The table as its rows are to be read; `schema_version` is the rows'.
+
+        Raises `UnknownTable` for an id that nothing made, or that was dropped.
+        """
+        table = self._catalog.tables.get(table_id)
+        if table is None and self._pending:
+            self._apply_pending(lambda job: job.schema_version <= schema_version)
+            table = self._catalog.tables.get(table_id)
+        if table is None:
+            raise self._unknown(table_id)
+        return table.for_rows_of(schema_version)
+
+    def previous(self, table_id: int, schema_version: int) -> TableVersion:
+        """The definition whose defaults count for rows of that schema version."""
+        table = self._catalog.tables.get(table_id)
+        if table is None:
+            raise self._unknown(table_id)
+        return table.definitions[table.at(schema_version)].table()
+
+    def is_truncated(self, table_id: int) -> bool:
+        """Whether the id belonged to a table that was truncated: its late rows are to be dropped."""
+        return table_id in self._catalog.truncated
+
+    def table_named(self, schema: str, name: str) -> TableVersion | None:
+        """The newest definition of a table by name, without regard to case."""
+        table = self._catalog.table_named(schema, name)
+        return None if table is None else table.current.table()
+
+    def database_collation(self, schema: str) -> tuple[str, str] | None:
+        """(charset, collation) of a database; None for one that does not exist or does not say."""
+        found = self._catalog.database_named(schema)
+        return (found[1].charset, found[1].collate) if found and found[1].charset else None
+
+    def _unknown(self, table_id: int) -> UnknownTable:
+        version = self._catalog.dropped.get(table_id)
+        if version is not None:
+            return UnknownTable(f"table id {table_id} was dropped at schema version {version}")
+        return UnknownTable(f"table id {table_id} is not known at schema version {self.version}")
+
+    # -- jobs -----------------------------------------------------------------------------------------
+
+    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+        """Apply pending jobs whose binlogs cannot come any more at this place of the stream.
+
+        A job finishes after its binlog's commit_ts. Rows have a job's schema version only after the job's
+        binlog is committed, except with multi-schema changes, which reach their last version earlier.
+        """
+        if commit_ts > self._pending_finished_ts or schema_version >= self._pending_version:
+            self._apply_pending(
+                lambda job: (
+                    0 < job.finished_ts < commit_ts
+                    or (job.schema_version <= schema_version and job.action != ddl_job.MULTI_SCHEMA_CHANGE)
+                )
+            )
+
+    def apply(self, job: DdlJob) -> SchemaChange:
+        """Change the schema as the job did; the names it touched. Again, or rolled back: names only."""
+        if self._pending.pop(job.id, None) is not None:
+            self._note_pending()
+        if job.id in self._applied or not job.took_effect:
+            return self._touched(job)
+        handler = _HANDLERS.get(job.action, SchemaTracker._update)
+        change = handler(self, job)
+        self._applied.add(job.id)
+        self.version = max(self.version, job.schema_version)
+        self.generation += 1
+        return change
+
+    def _apply_pending(self, may: Callable[[DdlJob], bool]) -> None:
+        for job in list(self._pending.values()):
+            if not may(job):
+                return
+            self.apply(job)
+
+    def _note_pending(self) -> None:
+        head = next(iter(self._pending.values()), None)
+        self._pending_finished_ts = self._pending_version = TS_MAX
+        if head is not None:
+            self._pending_finished_ts = head.finished_ts or TS_MAX
+            if head.action != ddl_job.MULTI_SCHEMA_CHANGE:
+                self._pending_version = head.schema_version
+
+    def _home(self, job: DdlJob, schema_id: int | None = None) -> str:
+        """Name of the job's database, or of another one."""
+        database = self._catalog.databases.get(job.schema_id if schema_id is None else schema_id)
+        return job.schema_name if database is None else database.name
+
+    def _touched(self, job: DdlJob) -> SchemaChange:
+        """Names of a job that changes nothing (any more)."""
+        if job.db_info is not None:
+            name = name_in(job.db_info, "db_name")
+            return SchemaChange(name if job.action in _IN_DATABASE else "", ((name, ""),))
+        documents = job.table_infos or ((job.table_info,) if job.table_info is not None else ())
+        if not documents:
+            return SchemaChange()
+        schema = self._home(job)
+        names = [(schema, name_in(document)) for document in documents]
+        table = self._catalog.tables.get(job.table_id)
+        if job.action == ddl_job.RENAME_TABLE and table is not None and len(table.definitions) > 1:
+            before = table.definitions[-2]
+            names.insert(0, (before.schema, before.name))
+            pairs = ddl_job.rename_pairs(job.query)
+            if not pairs or not pairs[0].old_schema:
+                schema = before.schema
+        return SchemaChange(schema, _unique(names))
+
+    # -- one method an action ---------------------------------------------------------------------------
+
+    def _create_schema(self, job: DdlJob) -> SchemaChange:
+        name = self._catalog.put_database(_required(job.db_info, job))
+        return SchemaChange("", ((name, ""),))
+
+    def _modify_schema(self, job: DdlJob) -> SchemaChange:
+        name = self._catalog.put_database(_required(job.db_info, job))
+        return SchemaChange(name, ((name, ""),))
+
+    def _drop_schema(self, job: DdlJob) -> SchemaChange:
+        name = self._catalog.drop_database(job.schema_id, job.schema_version) or job.schema_name
+        return SchemaChange("", ((name, ""),))
+
+    def _recover_schema(self, job: DdlJob) -> SchemaChange:
+        document = _required(job.db_info, job)
+        name = self._catalog.put_database(document)
+        arguments = job.raw_args[0] if isinstance(job.raw_args, list) and job.raw_args else None
+        recovered = arguments.get("RecoverTabsInfo") if isinstance(arguments, dict) else None
+        for table in recovered or ():
+            self._catalog.put(table["TableInfo"], int(document["id"]), name, job.schema_version)
+        return SchemaChange("", ((name, ""),))
+
+    def _create_table(self, job: DdlJob) -> SchemaChange:
+        document = _required(job.table_info, job)
+        schema, name = self._home(job), name_in(document)
+        replaced = self._catalog.table_named(schema, name)
+        if replaced is not None and replaced.id != document["id"]:  # CREATE OR REPLACE VIEW
+            self._catalog.remove(replaced.id, job.schema_version)
+        self._put(document, job.schema_id, schema, job)
+        return SchemaChange(schema, ((schema, name),))
+
+    def _create_tables(self, job: DdlJob) -> SchemaChange:
+        schema = self._home(job)
+        documents = job.table_infos or (_required(job.table_info, job),)
+        for document in documents:
+            self._put(document, job.schema_id, schema, job)
+        return SchemaChange(schema, tuple((schema, name_in(document)) for document in documents))
+
+    def _drop_table(self, job: DdlJob) -> SchemaChange:
+        removed = self._catalog.remove(job.table_id, job.schema_version)
+        if removed is not None:
+            key = removed.key
+        else:
+            key = self._home(job), name_in(job.table_info) if job.table_info else job.table_name
+        return SchemaChange(key[0], (key,))
+
+    def _truncate(self, job: DdlJob) -> SchemaChange:
+        document = _required(job.table_info, job)
+        old = self._catalog.remove(job.table_id, job.schema_version)
+        schema = old.current.schema if old else self._home(job)
+        self._catalog.truncated.add(job.table_id)
+        self._put(document, job.schema_id, schema, job)
+        return SchemaChange(schema, ((schema, name_in(document)),))
+
+    def _rename(self, job: DdlJob) -> SchemaChange:
+        documents = job.table_infos or (_required(job.table_info, job),)
+        pairs = ddl_job.rename_pairs(job.query)
+        if len(pairs) != len(documents):
+            pairs = (RenamePair("", "", "", ""),) * len(documents)
+        names: list[tuple[str, str]] = []
+        session = ""
+        homes = self._rename_targets(job, documents, pairs)
+        for document, pair, (schema_id, schema) in zip(documents, pairs, homes, strict=True):
+            known = self._catalog.tables.get(int(document["id"]))
+            if known is not None:
+                names.append(known.key)
+                if not session and not pair.old_schema:
+                    session = known.current.schema
+            if not session and not pair.new_schema:
+                session = schema
+            names.append((schema, name_in(document)))
+            self._catalog.put(document, schema_id, schema, job.schema_version)
+        return SchemaChange(session or names[0][0], _unique(names))
+
+    def _rename_targets(
+        self, job: DdlJob, documents: tuple[dict[str, Any], ...], pairs: tuple[RenamePair, ...]
+    ) -> list[tuple[int, str]]:
+        """(id, name) of the database that each table of a rename goes to."""
+        if len(documents) == 1:
+            return [(job.schema_id, self._home(job))]
+        arguments = job.raw_args
+        ids = arguments[1] if isinstance(arguments, list) and len(arguments) > 1 else None
+        if isinstance(ids, list) and len(ids) == len(documents):
+            return [(int(schema_id), self._home(job, int(schema_id))) for schema_id in ids]
+        # The job leaves it out: take it from the statement. A name without a database belongs to the
+        # session's, which is where the first table with an unqualified old name was.
+        session_id = job.schema_id
+        moved: set[int] = set()
+        for document, pair in zip(documents, pairs, strict=True):
+            known = self._catalog.tables.get(int(document["id"]))
+            if known is not None and not pair.old_schema and known.id not in moved:
+                session_id = known.schema_id
+                break
+            moved.add(int(document["id"]))
+        targets = []
+        for pair in pairs:
+            found = self._catalog.database_named(pair.new_schema) if pair.new_schema else None
+            schema_id = found[0] if found else session_id
+            targets.append((schema_id, self._home(job, schema_id)))
+        return targets
+
+    def _exchange_partition(self, job: DdlJob) -> SchemaChange:
+        """The plain table and a partition swap ids; rows of partitions carry the partitioned table's id."""
+        document = _required(job.table_info, job)
+        partitioned = self._catalog.tables.get(int(document["id"]))
+        if partitioned is None:
+            return self._update(job)
+        plain = self._catalog.tables.get(job.table_id)
+        gone = _partition_ids(partitioned.current.document) - _partition_ids(document)
+        schema = partitioned.current.schema
+        self._catalog.put(document, partitioned.schema_id, schema, job.schema_version)
+        names = [partitioned.key]
+        if plain is not None:
+            names.append(plain.key)
+            if len(gone) == 1:
+                self._catalog.move(plain, gone.pop(), job.schema_version)
+        return SchemaChange(schema, _unique(names))
+
+    def _update(self, job: DdlJob) -> SchemaChange:
+        """Everything that replaces one table's definition, and actions of the future."""
+        document = job.table_info
+        if document is None:
+            return SchemaChange() if job.db_info is None else self._modify_schema(job)
+        known = self._catalog.tables.get(job.table_id) or self._catalog.tables.get(int(document["id"]))
+        schema = known.current.schema if known else self._home(job)
+        if known is not None and known.id != document["id"]:  # PARTITION BY, REMOVE PARTITIONING
+            self._catalog.move(known, int(document["id"]), job.schema_version)
+        self._put(document, known.schema_id if known else job.schema_id, schema, job)
+        return SchemaChange(schema, ((schema, name_in(document)),))
+
+    def _put(self, document: dict[str, Any], schema_id: int, schema: str, job: DdlJob) -> None:
+        if int(document["id"]) <= TABLE_ID_MAX:
+            self._catalog.put(document, schema_id, schema, job.schema_version)
+
+
+def _partition_ids(document: dict[str, Any]) -> set[int]:
+    partition = document.get("partition") or {}
+    return {int(definition["id"]) for definition in partition.get("definitions") or ()}
+
+
+def _required(document: dict[str, Any] | None, job: DdlJob) -> dict[str, Any]:
+    if document is None:
+        raise Corruption(
+            f"DDL job {job.id} ({ddl_job.action_name(job.action)}) has no definition of what it changed",
+            hint="compare the job with `ADMIN SHOW DDL JOBS` of the upstream",
+        )
+    return document
+
+
+def _unique(names: list[tuple[str, str]]) -> Names:
+    return tuple(dict.fromkeys(names))
+
+
+_IN_DATABASE: Final = (ddl_job.MODIFY_SCHEMA_CHARSET, ddl_job.MODIFY_SCHEMA_PLACEMENT)
+
+_HANDLERS: Final[dict[int, Callable[[SchemaTracker, DdlJob], SchemaChange]]] = {
+    ddl_job.CREATE_SCHEMA: SchemaTracker._create_schema,
+    ddl_job.DROP_SCHEMA: SchemaTracker._drop_schema,
+    ddl_job.MODIFY_SCHEMA_CHARSET: SchemaTracker._modify_schema,
+    ddl_job.MODIFY_SCHEMA_PLACEMENT: SchemaTracker._modify_schema,
+    ddl_job.RECOVER_SCHEMA: SchemaTracker._recover_schema,
+    ddl_job.CREATE_TABLE: SchemaTracker._create_table,
+    ddl_job.CREATE_VIEW: SchemaTracker._create_table,
+    ddl_job.CREATE_SEQUENCE: SchemaTracker._create_table,
+    ddl_job.RECOVER_TABLE: SchemaTracker._create_table,
+    ddl_job.CREATE_TABLES: SchemaTracker._create_tables,
+    ddl_job.DROP_TABLE: SchemaTracker._drop_table,
+    ddl_job.DROP_VIEW: SchemaTracker._drop_table,
+    ddl_job.DROP_SEQUENCE: SchemaTracker._drop_table,
+    ddl_job.TRUNCATE_TABLE: SchemaTracker._truncate,
+    ddl_job.RENAME_TABLE: SchemaTracker._rename,
+    ddl_job.RENAME_TABLES: SchemaTracker._rename,
+    ddl_job.EXCHANGE_PARTITION: SchemaTracker._exchange_partition,
+}

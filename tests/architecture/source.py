@@ -1,0 +1,47 @@
+"""The project's own source files, parsed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("common", "pump", "pumpclient", "drainer", "deploy")
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        return len(self.path.read_text().splitlines())
+
+    def imports(self) -> Iterator[str]:
+        """Full dotted names of everything imported, also inside functions."""
+        for found in ast.walk(self.tree):
+            if isinstance(found, ast.Import):
+                for alias in found.names:
+                    yield alias.name
+            elif isinstance(found, ast.ImportFrom) and found.module and not found.level:
+                yield found.module
+                for alias in found.names:
+                    yield f"{found.module}.{alias.name}"
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    found = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path.name.endswith("_pb2.py"):
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found.append(Module(name, path, ast.parse(path.read_text())))
+    return tuple(found)

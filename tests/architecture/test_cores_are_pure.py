@@ -1,0 +1,81 @@
+"""Cores decide: they import no clock, socket, file, thread or logging."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.architecture.source import modules
+
+CORES = (
+    "common.binlog",
+    "common.node",
+    "common.record",
+    "common.table_info",
+    "common.tso",
+    "common.backoff",
+    "common.quantities",
+    "drainer.causality",
+    "drainer.change",
+    "drainer.dispatcher",
+    "drainer.merger",
+    "drainer.progress",
+    "drainer.row_fold",
+    "drainer.schema",
+    "drainer.statement",
+    "drainer.table_filter",
+    "drainer.translator",
+    "drainer.txn",
+    "drainer.ddl_job",
+    "pump.admission",
+    "pump.group_commit",
+    "pump.recovery",
+    "pump.sorter",
+    "pump.value_pointer",
+    "pumpclient.health",
+    "pumpclient.selector",
+    "pumpclient.write_policy",
+)
+FORBIDDEN = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "grpc",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "plyvel",
+    "pymysql",
+    "secrets",
+    "select",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+}
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_core_is_pure(name: str) -> None:
+    found = [module for module in modules() if module.name == name or module.name.startswith(name + ".")]
+    assert found, f"{name} is missing"
+    for module in found:
+        roots = {imported.partition(".")[0] for imported in module.imports()}
+        assert not roots & FORBIDDEN, f"{module.name} imports {sorted(roots & FORBIDDEN)}"
+
+
+def test_rowcodec_is_pure() -> None:
+    for module in modules():
+        if module.name.startswith("common.rowcodec"):
+            roots = {imported.partition(".")[0] for imported in module.imports()}
+            assert not roots & (FORBIDDEN - {"datetime"}), module.name
+
+
+def test_only_the_clock_reads_the_time() -> None:
+    """Everything else is given a clock. The event loop's own time is for deadlines of shells."""
+    for module in modules():
+        if module.name in ("common.clock",) or module.name.startswith("deploy"):
+            continue
+        assert "time" not in {name.partition(".")[0] for name in module.imports()}, module.name

@@ -1,0 +1,168 @@
+"""Lanes crash and come back at any point: every change reaches the downstream exactly once, in order.
+
+Random transactions over tables with a spread key, a pinned key and no key go through a dispatcher into
+lanes that commit chunk by chunk in any order and crash at any moment; the restarted ones skip by their
+positions. The contents at the end equal the model's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from drainer.change import COMPLETE, Chunk, Position, TableTarget
+from drainer.dispatcher import Dispatcher
+from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tests.drainer.lane_model import Downstream, table
+
+LANES = 3
+
+
+def tables() -> dict[TableVersion, TableTarget]:
+    targets = [
+        table(1, keyed=True, pinned=False, lanes=LANES),
+        table(2, keyed=True, pinned=True, lanes=LANES, unique=True),
+        table(3, keyed=False, pinned=True, lanes=LANES),
+        table(4, keyed=True, pinned=False, lanes=LANES),
+    ]
+    return {target.version: target for target in targets}
+
+
+class Upstream:
+    """Produces transactions and remembers what they lead to."""
+
+    def __init__(self, rng: random.Random, targets: dict[TableVersion, TableTarget]) -> None:
+        self._rng = rng
+        self._targets = targets
+        self.model = Downstream()
+        self._stamp = 0
+
+    def transaction(self, commit_ts: int) -> Transaction:
+        rng, ordinal, parts = self._rng, 0, []
+        for version in rng.sample(list(self._targets), rng.randint(1, 3)):
+            kinds, rows = [], []
+            for _ in range(rng.choice((1, 2, 3, 12))):
+                keyed = self._targets[version].keyed
+                kind, row = self._keyed(version.id) if keyed else self._keyless(version.id)
+                kinds.append(kind)
+                rows.append(row)
+            parts.append(TableEvents(version, kinds, rows, ordinal))
+            ordinal += len(rows)
+        return Transaction(commit_ts - 1, commit_ts, tuple(parts), 100)
+
+    def _value(self) -> bytes:
+        self._stamp += 1
+        return b"%d" % self._stamp
+
+    def _keyed(self, table_id: int) -> tuple[int, bytes]:
+        rows = self.model.keyed.setdefault(table_id, {})
+        key = b"k%d" % self._rng.randrange(8)
+        value = self._value()
+        if key not in rows:
+            rows[key] = value
+            return INSERT, key + b"=" + value
+        old = rows.pop(key)
+        if self._rng.random() < 0.3:
+            return DELETE, key + b"=" + old
+        to = key
+        if self._rng.random() < 0.3:
+            to = self._rng.choice([b"k%d" % i for i in range(9) if b"k%d" % i not in rows])
+        rows[to] = value
+        return UPDATE, key + b"=" + old + b">" + to + b"=" + value
+
+    def _keyless(self, table_id: int) -> tuple[int, bytes]:
+        rows = self.model.keyless.setdefault(table_id, Counter())
+        new = b"r=%d" % self._rng.randrange(3)
+        present = sorted(rows.elements())
+        if not present or self._rng.random() < 0.5:
+            rows[new] += 1
+            return INSERT, new
+        old = self._rng.choice(present)
+        rows[old] -= 1
+        if self._rng.random() < 0.5:
+            return DELETE, old
+        rows[new] += 1
+        return UPDATE, old + b">" + new
+
+
+def run(seed: int, crashes: int) -> None:
+    rng = random.Random(seed)
+    targets = tables()
+    upstream = Upstream(rng, targets)
+    transactions = [upstream.transaction(10 * number) for number in range(1, 40)]
+    downstream = Downstream()
+    positions = [Position(0)] * LANES
+    while True:
+        dispatcher = Dispatcher(positions, targets.__getitem__, chunk_rows=rng.choice((1, 3, 9)), cut_rows=5)
+        start_ts = min(position.complete_ts for position in positions)
+        queues: list[list[Chunk]] = [[] for _ in range(LANES)]
+        crash_at = rng.randrange(60) if crashes else -1
+        steps = 0
+        crashed = False
+        pending = [txn for txn in transactions if txn.commit_ts > start_ts]
+        while pending or any(queues):
+            if pending and (rng.random() < 0.5 or not any(queues)):
+                dispatcher.dispatch(pending.pop(0))
+                if rng.random() < 0.5 or not pending:
+                    for lane, chunk in dispatcher.take():
+                        queues[lane].append(chunk)
+                dispatcher.check()
+            else:
+                lane = rng.choice([lane for lane in range(LANES) if queues[lane]])
+                chunk = queues[lane].pop(0)
+                assert chunk.first_ts <= chunk.position.commit_ts
+                downstream.apply(chunk)
+                positions[lane] = chunk.position
+            steps += 1
+            if steps == crash_at:
+                crashes -= 1
+                crashed = True
+                break
+        if not crashed:
+            break
+    assert downstream.contents() == upstream.model.contents()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_exactly_once_over_crashes(seed: int) -> None:
+    run(seed, crashes=seed % 6)
+
+
+def test_a_large_transaction_is_cut_inside_a_lane() -> None:
+    targets = tables()
+    version = next(iter(targets))
+    rows = [b"k%d=1" % number for number in range(100)]
+    dispatcher = Dispatcher([Position(0)], targets.__getitem__, cut_rows=30)
+    assert dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT] * 100, rows, 0),), 1)) == 100
+    chunks = [chunk for _, chunk in dispatcher.take()]
+    assert [chunk.position for chunk in chunks] == [
+        Position(6, 30),
+        Position(6, 60),
+        Position(6, 90),
+        Position(6, COMPLETE),
+    ]
+    assert [chunk.first_ts for chunk in chunks] == [6] * 4
+    assert [chunk.sequence for chunk in chunks] == [1, 2, 3, 4]
+
+
+def test_a_restart_inside_a_transaction_skips_what_was_done() -> None:
+    targets = tables()
+    version = next(iter(targets))
+    rows = [b"k%d=1" % number for number in range(10)]
+    dispatcher = Dispatcher([Position(6, 4)], targets.__getitem__)
+    dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT] * 10, rows, 0),), 1))
+    ((_, chunk),) = dispatcher.take()
+    assert [change[3] for change in chunk.changes] == rows[4:]
+    assert dispatcher.skipped == 4
+
+
+def test_a_move_counts_as_one_row_event_on_both_lanes() -> None:
+    targets = tables()
+    version = next(iter(targets))
+    row = b"k1=a>k7=b"
+    dispatcher = Dispatcher([Position(6, 1)] * LANES, targets.__getitem__)
+    dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT, UPDATE], [b"k1=a", row], 0),), 1))
+    changes = [change for _, chunk in dispatcher.take() for change in chunk.changes]
+    assert sorted(change[2] for change in changes) == [b"k1", b"k7"]
