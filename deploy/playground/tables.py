@@ -15,6 +15,8 @@ from common import table_info as ti
 NOT_NULL: Final = ti.FLAG_NOT_NULL
 PRIMARY: Final = ti.FLAG_PRIMARY
 UNSIGNED: Final = ti.FLAG_UNSIGNED
+UNIQUE_KEY: Final = 4
+MULTIPLE_KEY: Final = 8
 BINARY: Final = 128
 ZEROFILL: Final = 64
 NO_DEFAULT: Final = 4096
@@ -240,6 +242,9 @@ class Table:
             flags |= NO_DEFAULT
         if column.name in self.primary:
             flags |= PRIMARY
+        for index in self.indexes:
+            if index.parts[0][0] == column.name:
+                flags |= UNIQUE_KEY if index.unique and len(index.parts) == 1 else MULTIPLE_KEY
         return {
             "id": column.id,
             "name": _name(column.name),
