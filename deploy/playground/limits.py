@@ -25,10 +25,19 @@ def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical)
     return False
 
 
+def _negative_zero(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
+    return column.repr == "double" and expected == "-0.0" and actual == "0.0"
+
+
 MARIADB: Final[tuple[Limit, ...]] = (
     Limit(
         "text outside the character set",
         "TiDB stores any UTF-8 text in latin1 and ascii columns; MariaDB stores these characters only",
         _outside_charset,
+    ),
+    Limit(
+        "negative zero",
+        "MariaDB shows the FLOAT or DOUBLE -0 as 0, whatever it was given",
+        _negative_zero,
     ),
 )

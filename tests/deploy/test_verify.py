@@ -130,3 +130,10 @@ def test_the_documented_limit_is_about_characters_the_charset_lacks() -> None:
     assert limit.explains(latin1, Raw("ff"), "?")
     assert not limit.explains(latin1, "é", "?")
     assert not limit.explains(ColumnForm("c", "text", "varchar(10)", "utf8mb4"), "日本", "??")
+
+
+def test_the_documented_limit_of_negative_zero() -> None:
+    (limit,) = [one for one in MARIADB if one.name == "negative zero"]
+    assert limit.explains(ColumnForm("c", "double"), "-0.0", "0.0")
+    assert not limit.explains(ColumnForm("c", "double"), "0.0", "-0.0")
+    assert not limit.explains(ColumnForm("c", "text"), "-0.0", "0.0")
