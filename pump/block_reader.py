@@ -50,7 +50,7 @@ class BlockReader:
         return start[which] if len(start) > which else 0
 
     def _block(self, found: Segment, offset: int) -> tuple[bytes, int]:
-        """The block with this offset and the position in it; shorter than a block where the file grows still."""
+        """The block with this offset and the position in it; a short block where the file still grows."""
         number, at = divmod(offset, BLOCK_SIZE)
         key = (found.fid, number)
         block = self._blocks.get(key)

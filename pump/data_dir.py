@@ -71,7 +71,8 @@ class DataDir:
             self._write(".cluster", str(cluster_id))
         elif stored != str(cluster_id):
             raise ConfigError(
-                f"data directory {self.path} belongs to cluster {stored}, but the upstream is cluster {cluster_id}",
+                f"data directory {self.path} belongs to cluster {stored}, "
+                f"but the upstream is cluster {cluster_id}",
                 hint="check pd-urls, or use an empty data-dir for this cluster",
             )
 

@@ -53,12 +53,11 @@ class History:
                 hint=f"take a new snapshot of the upstream and start the drainer at a position above {gc_ts}",
             )
         deliveries: list[Delivery] = []
-        total = seen = 0
+        total = 0
         at = max(position, 0)
-        for ts, place in self._index.between(at, watermark):
+        for seen, (ts, place) in enumerate(self._index.between(at, watermark)):
             if total >= bytes_max or seen >= records_max:
                 return Page(deliveries, at)
-            seen += 1
             delivery = self._delivery(ts, place, gc_ts)
             if delivery is not None:
                 deliveries.append(delivery)
@@ -94,7 +93,8 @@ class History:
     def _without_prewrite(header: binlog.Header, gc_ts: int) -> BinlogError:
         if header.start_ts <= gc_ts:
             return PositionPurged(
-                f"the prewrite {header.start_ts} of commit {header.commit_ts} was purged (gc timestamp {gc_ts})",
+                f"the prewrite {header.start_ts} of commit {header.commit_ts} was purged "
+                f"(gc timestamp {gc_ts})",
                 hint=f"take a new snapshot of the upstream and start the drainer above {header.commit_ts}",
             )
         return Corruption(

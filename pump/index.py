@@ -1,8 +1,8 @@
-"""Index: from a timestamp to the place of its record, and the positions a restart needs. LevelDB through plyvel.
+"""Index: from a timestamp to the place of its record, and the positions a restart needs, in LevelDB.
 
     ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
     !binlog!headPointer           value pointer       last record that is in the index
-    !binlog!handlePointer         value pointer       last record that the sorter had decided with all before it
+    !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it
     !binlog!maxCommitTS           i64 little-endian   watermark from stored records
     !binlog!gcts                  i64 little-endian   everything below may have been purged
 

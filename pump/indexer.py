@@ -43,6 +43,7 @@ class Indexer:
         queue_bytes_max: int,
         clock: Clock,
         on_advance: Callable[[int], None],
+        on_settled: Callable[[], None],
         on_late: Callable[[Late], None],
         on_trouble: Callable[[Exception | None], None],
     ) -> None:
@@ -53,6 +54,7 @@ class Indexer:
         self._queue_bytes_max = queue_bytes_max
         self._clock = clock
         self._on_advance = on_advance
+        self._on_settled = on_settled
         self._on_late = on_late
         self._on_trouble = on_trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pump-index")
@@ -82,7 +84,7 @@ class Indexer:
         self._wake.set()
 
     def mark(self, ts: int) -> None:
-        """A timestamp drawn from the oracle before this call: a watermark once what is durable now is settled."""
+        """A timestamp drawn before this call: a watermark once what is durable now is settled."""
         if self.cursor == self.durable and not self._marks:
             self._publish(self._sorter.mark(ts), replay=False)
         else:
@@ -99,7 +101,7 @@ class Indexer:
     # -- following -------------------------------------------------------------------------------
 
     def replay(self, indexed_to: ValuePointer) -> int:
-        """At start, from a worker thread: everything from the cursor to the end. Returns the number of records.
+        """At start, from a worker thread: everything from the cursor to the end; the number of records.
 
         Records before `indexed_to` are in the index already and only go through the sorter.
         """
@@ -184,9 +186,7 @@ class Indexer:
         while True:
             watermark, decided = self._sorter.watermark, self._sorter.decided
             try:
-                await loop.run_in_executor(
-                    self._thread, self._index.write, records, head, watermark, decided
-                )
+                await loop.run_in_executor(self._thread, self._index.write, records, head, watermark, decided)
             except OSError as error:
                 if not trouble:
                     self._on_trouble(error)
@@ -203,6 +203,7 @@ class Indexer:
         self._publish(self._sorter.feed(records, self._clock.monotonic_s()), replay=replay)
         while self._marks and self._marks[0][0] <= self.cursor:
             self._publish(self._sorter.mark(self._marks.popleft()[1]), replay=replay)
+        self._on_settled()
 
     def _publish(self, effects: list[Advanced | Late], *, replay: bool) -> None:
         for effect in effects:

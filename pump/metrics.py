@@ -57,7 +57,5 @@ PULLERS = metrics.gauge("binlog_pump_puller_streams_count", "Open pull streams",
 PULLED_BYTES = metrics.counter(
     "binlog_pump_puller_sent_bytes_total", "Payload bytes sent to drainers", ("protocol",)
 )
-DRAWN = metrics.counter(
-    "binlog_pump_idle_watermark_drawn_total", "Timestamps drawn because a puller waited"
-)
+DRAWN = metrics.counter("binlog_pump_idle_watermark_drawn_total", "Timestamps drawn because a puller waited")
 REFUSED = metrics.counter("binlog_pump_admission_refused_total", "Writes refused, by reason", ("reason",))

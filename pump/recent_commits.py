@@ -127,7 +127,7 @@ class RecentCommits:
         self.floor = max(self.floor, ts)
 
     def after(self, position: int, bytes_max: int) -> list[Delivery] | None:
-        """Commits behind `position` up to the watermark, at least one if there is any; None below the floor."""
+        """Commits behind `position`, at least one if there is any; None below the floor."""
         if position < self.floor:
             return None
         at = bisect_right(self._timestamps, position, self._dropped)

@@ -10,6 +10,7 @@ Never  reads a file; `storage` does what is decided here
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,10 +43,11 @@ def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePoin
     `head`: last record in the index. `handle`: last record that the sorter had decided with all before it.
     """
     assert segments
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in itertools.pairwise(segments):
         if after.fid != before.fid + 1:
             raise Corruption(
-                f"value log file {before.fid + 1:06d}.vlog is missing between {before.fid:06d} and {after.fid:06d}",
+                f"value log file {before.fid + 1:06d}.vlog is missing: "
+                f"{before.fid:06d} and {after.fid:06d} are there",
                 hint="restore the file from a backup",
             )
     first, last = segments[0], segments[-1]

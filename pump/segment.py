@@ -85,11 +85,11 @@ class Segment:
     def corruption(self, error: RecordError) -> Corruption:
         return Corruption(
             f"{self.file.path}: {error}",
-            hint="restore the file from a backup or move the data directory away; drainers have to skip its range",
+            hint="restore the file from a backup; without it drainers have to start behind its range",
         )
 
     def scan(self, start: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
-        """(offset, payload, offset behind) of each record in [start, stop); `RecordError` at the first bad one."""
+        """(offset, payload, offset behind) of the records in [start, stop); `RecordError` at a bad one."""
         at, base, data = start, start, b""
         while at < stop:
             try:
@@ -99,7 +99,9 @@ class Segment:
                     raise
                 wanted = self._needed(data, at - base)
                 if at + wanted > stop:
-                    raise RecordError(at, f"record of {wanted - VALUE_HEADER_SIZE} bytes ends early", True) from None
+                    raise RecordError(
+                        at, f"record of {wanted - VALUE_HEADER_SIZE} bytes ends early", True
+                    ) from None
                 data = self.file.read(at, min(max(_CHUNK, wanted), stop - at))
                 base = at
                 if len(data) < wanted:
@@ -129,7 +131,7 @@ class Segment:
         self.file.sync()
 
     def find_record(self, start: int, stop: int) -> int | None:
-        """Offset of the first valid record that begins in [start, stop), wherever it lies; None if none does."""
+        """Offset of the first valid record that begins in [start, stop), at any offset; None without one."""
         at = start
         while at < stop:
             data = self.file.read(at, _CHUNK + VALUE_HEADER_SIZE)

@@ -61,7 +61,9 @@ class OpenPrewrite:
 class Sorter:
     """See the head of this file. `watermark`: where an earlier run had arrived."""
 
-    def __init__(self, watermark: int = 0, decided: ValuePointer = START, *, ended_max: int = 1 << 16) -> None:
+    def __init__(
+        self, watermark: int = 0, decided: ValuePointer = START, *, ended_max: int = 1 << 16
+    ) -> None:
         self.watermark = watermark
         self.decided = decided
         self._ended_max = ended_max

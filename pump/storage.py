@@ -30,7 +30,7 @@ from pump.recent_commits import RecentCommits
 from pump.sorter import Late, OpenPrewrite, Sorter
 from pump.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
 from pump.value_pointer import START, ValuePointer
-from pump.writer import Writer, WriteFailed, WrittenGroup
+from pump.writer import WriteFailed, Writer, WrittenGroup
 
 _HISTORY_THREADS = 2
 _logger = log.get("storage")
@@ -56,7 +56,9 @@ class Limits:
 class Storage:
     """One data directory, open. Use from one event loop."""
 
-    def __init__(self, data_dir: DataDir, index: Index, value_log: ValueLog, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, data_dir: DataDir, index: Index, value_log: ValueLog, limits: Limits, clock: Clock
+    ) -> None:
         self._data_dir = data_dir
         self._index = index
         self._log = value_log
@@ -70,6 +72,7 @@ class Storage:
         self._recent: RecentCommits
         self.watermark = 0
         self.stored_total = 0
+        self._has_open = asyncio.Event()
         self.index_trouble: Exception | None = None
 
     # -- life ------------------------------------------------------------------------------------
@@ -138,6 +141,7 @@ class Storage:
             queue_bytes_max=self._limits.index_queue_bytes_max,
             clock=self._clock,
             on_advance=self._advance,
+            on_settled=self._settled,
             on_late=self._late,
             on_trouble=self._index_trouble,
         )
@@ -221,6 +225,16 @@ class Storage:
         self.watermark = watermark
         for event in self._listeners:
             event.set()
+
+    def _settled(self) -> None:
+        if self._sorter.open_count:
+            self._has_open.set()
+        else:
+            self._has_open.clear()
+
+    async def wait_for_open_prewrites(self) -> None:
+        """Return when at least one prewrite is open."""
+        await self._has_open.wait()
 
     def _late(self, late: Late) -> None:
         metrics.LATE_COMMITS.inc()
@@ -309,9 +323,7 @@ def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) ->
     """The index; one that cannot be read is set aside and built anew from the log."""
 
     def attempt() -> Index:
-        return Index.open(
-            data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
-        )
+        return Index.open(data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes)
 
     try:
         return attempt()

@@ -185,7 +185,7 @@ class ValueLog:
         return self.segment(place.fid).read(place.offset)
 
     def forward(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[tuple[Logged, ValuePointer]]:
-        """Records in [cursor, stop) in log order, each with the place behind it; for the slow chaser and replay."""
+        """Records in [cursor, stop) in log order, each with the place behind it."""
         fid, offset = cursor
         while fid <= stop.fid:
             found = self.segment(fid)

@@ -1,0 +1,231 @@
+"""`pump`: read the configuration, put the rooms together, run, end with an exit code.
+
+Start   lock the directory, connect the upstream, open storage (everything stored is sorted by then), listen,
+        register, tell the drainers, accept prewrites
+Stop    refuse prewrites, end the pull streams, finish writes and index, say paused (or offline) in the
+        registry, close
+
+Exit codes: 0 graceful stop; 1 wrong configuration; 2 start failed, or an internal failure; 3 a peer cannot
+be reached at start; 5 another process has this node id; 6 the value log is damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from dataclasses import dataclass
+from typing import NoReturn
+
+from common import config, daemon, etcd, log, node, rpc, status_http, version
+from common.clock import Clock, SystemClock
+from common.errors import Unavailable
+from common.registry import Registry
+from common.tls import TlsConfig
+from common.upstream import Upstream
+from common.upstream.standalone import StandaloneUpstream
+from pump import fake_binlog
+from pump.config import ENV_PREFIX, PumpConfig, read_environment, split_address
+from pump.data_dir import DataDir
+from pump.disk_guard import DiskGuard
+from pump.idle_watermark import IdleWatermark
+from pump.presence import Presence
+from pump.puller import Pullers
+from pump.resolver import Resolver, ResolveSchedule
+from pump.server import PumpServer
+from pump.status import StatusRoutes
+from pump.storage import Limits, Storage
+
+_SWITCH_INTERVAL_S = 0.0005  # the writer thread must not wait for the event loop's 5 ms slices
+_FLUSH_DEADLINE_S = 20.0
+
+logger = log.get("pump")
+
+
+@dataclass(slots=True)
+class Opened:
+    """What was opened, in order; closed in the reverse order, also when the start fails half way."""
+
+    data_dir: DataDir | None = None
+    upstream: Upstream | None = None
+    registry: Registry | None = None
+    storage: Storage | None = None
+    server: rpc.Server | None = None
+    http: status_http.HttpServer | None = None
+
+
+async def open_all(settings: PumpConfig, opened: Opened, tls: TlsConfig | None, clock: Clock) -> str:
+    """Directory, upstream, registry, storage; returns the node id."""
+    opened.data_dir = data_dir = DataDir(settings.data_dir)
+    node_id, ignored = data_dir.node_id(settings.node_id, settings.default_node_id)
+    if ignored:
+        logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
+    opened.upstream = upstream = await StandaloneUpstream.connect(settings.endpoints, tls=tls)
+    data_dir.adopt_cluster(upstream.cluster_id)
+    opened.registry = await etcd.connect(settings.endpoints, tls=tls)
+    limits = Limits(
+        write_queue_bytes_max=settings.write_queue_bytes,
+        index_queue_bytes_max=settings.index_queue_bytes,
+        recent_bytes_max=settings.recent_bytes,
+        segment_bytes_max=settings.segment_bytes,
+    )
+    opened.storage = await Storage.open(
+        data_dir,
+        clock=clock,
+        limits=limits,
+        sync=settings.sync_log,
+        loss_accepted=settings.loss_accepted,
+        write_buffer_bytes=settings.write_buffer_bytes,
+        cache_bytes=settings.cache_bytes,
+    )
+    return node_id
+
+
+async def close_all(opened: Opened) -> None:
+    """Close what is open, the newest first."""
+    if opened.http is not None:
+        await opened.http.stop()
+    if opened.server is not None:
+        await opened.server.stop(1.0)
+    if opened.storage is not None:
+        await opened.storage.close()
+        opened.storage = None
+    if opened.registry is not None:
+        await opened.registry.close()
+    if opened.upstream is not None:
+        await opened.upstream.close()
+    if opened.data_dir is not None:
+        opened.data_dir.close()
+
+
+async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
+    """Set everything up; on failure what was opened is closed by the last stop phase."""
+    clock = SystemClock()
+    tls = TlsConfig.from_paths(settings.ssl_ca, settings.ssl_cert, settings.ssl_key)
+    opened = Opened()
+    host, port = split_address("addr", settings.listen)
+    rpc.check_port_free(host, port)  # before anything is touched: this is the commonest mistake
+    try:
+        node_id = await open_all(settings, opened, tls, clock)
+        await serve(settings, process, opened, node_id, tls, clock)
+    except BaseException:
+        await close_all(opened)
+        raise
+
+
+async def serve(
+    settings: PumpConfig,
+    process: daemon.Daemon,
+    opened: Opened,
+    node_id: str,
+    tls: TlsConfig | None,
+    clock: Clock,
+) -> None:
+    storage, upstream, registry = opened.storage, opened.upstream, opened.registry
+    assert storage is not None
+    assert upstream is not None
+    assert registry is not None
+    idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
+    pullers = Pullers(storage, idle, upstream.cluster_id)
+    disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
+    await disk_guard.look()
+
+    advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
+    host, port = split_address("addr", settings.listen)
+    status_host, status_port = split_address("status-addr", settings.status_listen)
+
+    state: list[Presence] = []
+    server = PumpServer(
+        storage,
+        pullers,
+        disk_guard,
+        upstream.cluster_id,
+        lambda: state[0].state if state else node.OFFLINE,
+        clock,
+    )
+    opened.server = await rpc.serve(
+        server.services(), host, port, tls=tls, receive_bytes_max=settings.receive_bytes_max
+    )
+    presence = Presence(
+        registry,
+        node_id,
+        f"{advertised_host}:{advertised_port or opened.server.port}",
+        watermark=lambda: storage.watermark,
+        heartbeat_s=settings.heartbeat_interval_s,
+        clock=clock,
+        tls=tls,
+    )
+    state.append(presence)
+
+    async def leave(event: str) -> None:
+        await presence.begin_leaving(event)
+        asyncio.get_running_loop().call_soon(process.stop)
+
+    status = StatusRoutes(storage, pullers, presence, registry, upstream.oracle, clock, leave)
+    status.bind_gauges()
+    resolver = Resolver(
+        storage,
+        upstream.transactions,
+        ResolveSchedule(waited_after_s=settings.resolve_after_s),
+        clock,
+        lambda: idle.somebody_waits,
+    )
+    process.task("indexer", storage.run())
+    process.task("disk-guard", disk_guard.run())
+    process.task("idle-watermark", idle.run())
+    process.task("resolver", resolver.run())
+
+    await presence.enter(await upstream.oracle.timestamp())
+    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
+    opened.http = await status_http.serve(
+        status.routes(), status_host, status_port, tls=tls.server_context() if tls else None
+    )
+    beating = process.task("heartbeat", presence.run())
+    process.task(
+        "fake-binlog",
+        fake_binlog.run(
+            storage,
+            upstream.oracle,
+            lambda: pullers.old_streams > 0 or pullers.new_streams == 0,
+            settings.gen_binlog_interval_s,
+        ),
+    )
+
+    async def leave_registry() -> None:
+        beating.cancel()
+        try:
+            await presence.leave()
+        except Unavailable as error:
+            logger.warning("the registry does not hear that this pump leaves", error=error)
+
+    async def end_streams() -> None:
+        pullers.end()
+
+    process.on_stop("leave", leave_registry, 6.0)
+    process.on_stop("streams", end_streams, 1.0)
+    process.on_stop("close", functools.partial(close_all, opened), _FLUSH_DEADLINE_S)
+    logger.info(
+        "pump is up",
+        node_id=node_id,
+        addr=f"{host}:{opened.server.port}",
+        status_addr=f"{status_host}:{opened.http.port}",
+        cluster_id=upstream.cluster_id,
+        watermark=storage.watermark,
+    )
+
+
+async def run(argv: list[str]) -> int:
+    settings = config.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
+    log.setup(settings.log_level, settings.log_file, settings.log_format)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    logger.info("Welcome to Pump", **version.fields())
+    logger.info("start pump...", config=config.describe(settings))
+    return await daemon.Daemon("pump", logger).run(functools.partial(start, settings))
+
+
+def main() -> NoReturn:
+    daemon.main("pump", run)
+
+
+if __name__ == "__main__":
+    main()

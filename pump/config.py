@@ -1,0 +1,240 @@
+"""Configuration of a Pump: flags, TOML keys and environment (`PUMP_<FLAG>`) of the Go pump, and our own.
+
+Keys that only had a meaning inside the Go pump are accepted and have no effect. Durations are seconds,
+sizes bytes; `validate` checks what must hold between values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from common.config import option
+from common.errors import ConfigError
+from common.rpc import RECEIVE_BYTES_MAX
+
+ENV_PREFIX: Final = "PUMP"
+PORT: Final = 8250
+STATUS_PORT_STEP: Final = 100
+_URL: Final = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<address>[^/]*)(?P<path>/.*)?")
+_ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
+
+
+def _own_address() -> str:
+    """The address other hosts would see; loopback if there is no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # no packet is sent, only the route is looked up
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def split_address(key: str, text: str) -> tuple[str, int]:
+    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
+    bare = re.sub(r"^https?://", "", text)
+    host, separator, port = bare.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
+        raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
+    return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class PumpConfig:
+    """See `deploy/pump.toml` for every key with its reason."""
+
+    node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
+    addr: str = option("", key="addr", flag="addr", help="host:port to listen on")
+    advertise_addr: str = option("", key="advertise-addr", flag="advertise-addr", help="host:port for others")
+    status_addr: str = option("", key="status-addr", flag="status-addr", help="host:port of the HTTP routes")
+    socket: str = option("", key="socket", flag="socket", help="unix listener; not served, must be empty")
+    pd_urls: str = option(
+        "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
+    )
+    upstream: str = option(
+        "standalone", key="upstream", flag="upstream", help="where timestamps and outcomes come from"
+    )
+    data_dir: str = option("data.pump", key="data-dir", flag="data-dir", help="directory of the value log")
+    heartbeat_interval_s: float = option(
+        2, key="heartbeat-interval", flag="heartbeat-interval", kind="duration", help="seconds between beats"
+    )
+    gc_s: float = option("7", key="gc", flag="gc", kind="retention", help="how long binlogs are kept")
+    log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn, error, fatal")
+    log_file: str = option("", key="log-file", flag="log-file", help="log file; empty: standard output")
+    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
+    gen_binlog_interval_s: float = option(
+        3,
+        key="gen-binlog-interval",
+        flag="fake-binlog-interval",
+        kind="duration",
+        help="pause of stored time marks for old drainers while nothing is written",
+    )
+    resolve_after_s: float = option(
+        "100ms",
+        key="resolve-after",
+        flag="resolve-after",
+        kind="duration",
+        help="age at which the upstream is asked about an open prewrite that somebody waits for",
+    )
+    accept_loss: str = option(
+        "",
+        key=None,
+        flag="accept-loss",
+        help="FILE:OFFSET of a damage named at start; everything behind it is given up",
+    )
+    max_message_size: int = option(
+        2**63 - 1 - (4 << 20),
+        key=None,
+        flag="max-message-size",
+        kind="int",
+        help="largest request in bytes",
+    )
+    ssl_ca: str = option("", key="security.ssl-ca", flag="ssl-ca", help="authority; empty: no TLS")
+    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
+    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
+    sync_log: bool = option(
+        True, key="storage.sync-log", kind="bool", help="acknowledge only what is on the medium"
+    )
+    stop_write_at_bytes: int = option(
+        "10 GiB",
+        key="storage.stop-write-at-available-space",
+        kind="size",
+        help="no prewrite enters when less is free",
+    )
+    write_queue_bytes: int = option(
+        "64 MiB", key="storage.write-queue", kind="size", help="payloads waiting for the writer"
+    )
+    index_queue_bytes: int = option(
+        "32 MiB", key="storage.index-queue", kind="size", help="payloads waiting for the index"
+    )
+    recent_bytes: int = option(
+        "32 MiB", key="storage.recent-commits", kind="size", help="commits kept in memory for pullers"
+    )
+    segment_bytes: int = option(
+        500 << 20, key="storage.segment-size", kind="size", help="size at which a new log file begins"
+    )
+    cache_bytes: int = option(
+        8 << 20, key="storage.kv.block-cache-capacity", kind="int", help="LevelDB's block cache"
+    )
+    write_buffer_bytes: int = option(
+        64 << 20, key="storage.kv.write-buffer", kind="int", help="LevelDB's write buffer"
+    )
+
+    # Accepted, no effect.
+    kv_chan_cap: int = option(0, key="storage.kv_chan_cap", kind="int", help="", deprecated=True)
+    slow_write_threshold: float = option(
+        1.0, key="storage.slow_write_threshold", kind="float", help="", deprecated=True
+    )
+    kv_restart: int = option(
+        16, key="storage.kv.block-restart-interval", kind="int", help="", deprecated=True
+    )
+    kv_block: int = option(4096, key="storage.kv.block-size", kind="int", help="", deprecated=True)
+    kv_l0: int = option(8, key="storage.kv.compaction-L0-trigger", kind="int", help="", deprecated=True)
+    kv_table: int = option(0, key="storage.kv.compaction-table-size", kind="int", help="", deprecated=True)
+    kv_total: int = option(0, key="storage.kv.compaction-total-size", kind="int", help="", deprecated=True)
+    kv_factor: float = option(
+        8.0, key="storage.kv.compaction-total-size-multiplier", kind="float", help="", deprecated=True
+    )
+    kv_pause: int = option(24, key="storage.kv.write-L0-pause-trigger", kind="int", help="", deprecated=True)
+    kv_slow: int = option(
+        17, key="storage.kv.write-L0-slowdown-trigger", kind="int", help="", deprecated=True
+    )
+    metrics_addr: str = option("", key="MetricsAddr", flag="metrics-addr", help="", deprecated=True)
+    metrics_interval: int = option(
+        15, key="MetricsInterval", flag="metrics-interval", kind="int", help="", deprecated=True
+    )
+    etcd_dial_timeout: int = option(0, key="EtcdDialTimeout", kind="int", help="", deprecated=True)
+    enable_debug: bool = option(False, key=None, flag="enable-debug", kind="bool", help="", deprecated=True)
+    binlog_file_size: int = option(0, key=None, flag="binlog-file-size", kind="int", help="", deprecated=True)
+    enable_slice: bool = option(
+        False, key=None, flag="enable-binlog-slice", kind="bool", help="", deprecated=True
+    )
+    slice_size: int = option(0, key=None, flag="binlog-slice-size", kind="int", help="", deprecated=True)
+    log_rotate: str = option("", key=None, flag="log-rotate", help="", deprecated=True)
+
+    def validate(self) -> None:
+        """Raise `ConfigError` for values that cannot work."""
+        split_address("addr", self.listen)
+        split_address("status-addr", self.status_listen)
+        host, _ = split_address("advertise-addr", self.advertised)
+        if host in ("", "0.0.0.0", "::"):
+            raise ConfigError(
+                f"invalid advertiseAddr host: {host!r}",
+                hint="set advertise-addr to what other hosts can reach",
+            )
+        self._validate_urls()
+        if self.upstream != "standalone":
+            raise ConfigError(f"upstream {self.upstream!r} is not known", hint='set upstream = "standalone"')
+        if self.socket:
+            raise ConfigError("socket is set, but unix sockets are not served", hint="remove it and use addr")
+        for key, value in (
+            ("heartbeat-interval", self.heartbeat_interval_s),
+            ("gen-binlog-interval", self.gen_binlog_interval_s),
+            ("resolve-after", self.resolve_after_s),
+            ("storage.write-queue", self.write_queue_bytes),
+            ("storage.index-queue", self.index_queue_bytes),
+            ("storage.recent-commits", self.recent_bytes),
+            ("storage.segment-size", self.segment_bytes),
+            ("storage.kv.block-cache-capacity", self.cache_bytes),
+            ("storage.kv.write-buffer", self.write_buffer_bytes),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
+        if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
+            raise ConfigError(
+                f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"
+            )
+
+    def _validate_urls(self) -> None:
+        for url in self.endpoints.split(","):
+            match = _URL.fullmatch(url)
+            assert match is not None
+            if match["scheme"] not in (None, "http", "https"):
+                raise ConfigError(f"pd-urls: URL scheme must be http or https: {url}", hint="correct pd-urls")
+            if match["path"]:
+                raise ConfigError(f"pd-urls: URL must not contain a path: {url}", hint="correct pd-urls")
+            host, _, port = match["address"].rpartition(":")
+            if not host or not port.isdigit():
+                raise ConfigError(
+                    f'pd-urls: URL address does not have the form "host:port": {url}', hint="correct pd-urls"
+                )
+
+    @property
+    def listen(self) -> str:
+        return self.addr or f"{_own_address()}:{PORT}"
+
+    @property
+    def advertised(self) -> str:
+        return self.advertise_addr or self.listen
+
+    @property
+    def status_listen(self) -> str:
+        if self.status_addr:
+            return self.status_addr
+        host, port = split_address("addr", self.listen)
+        return f"{host}:{min(port + STATUS_PORT_STEP, 65535) if port else 0}"
+
+    @property
+    def endpoints(self) -> str:
+        """etcd endpoints, sorted."""
+        return ",".join(sorted(url.strip() for url in self.pd_urls.split(",")))
+
+    @property
+    def receive_bytes_max(self) -> int:
+        return min(self.max_message_size, RECEIVE_BYTES_MAX)
+
+    @property
+    def default_node_id(self) -> str:
+        return f"{socket.gethostname()}:{split_address('addr', self.listen)[1]}"
+
+    def loss_accepted(self, name: str, offset: int) -> bool:
+        """Whether the operator gave up what lies behind this place."""
+        return self.accept_loss == f"{name}:{offset}"
+
+
+def read_environment() -> dict[str, str]:
+    """The process's environment; the only place that looks."""
+    return dict(os.environ)

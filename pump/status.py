@@ -1,0 +1,183 @@
+"""Status: the HTTP routes of a pump.
+
+    GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
+    GET  /drainers                  all drainers as the registry has them
+    PUT  /state/{node_id}/{action}  pause, close
+    GET  /debug/binlog/{ts}         one stored record: start_ts of a prewrite, else commit_ts
+    GET  /metrics
+
+`/status` has the shape of the Go pump's with one key more, `pump`. It answers within two seconds whatever
+the registry does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from common import binlog, metrics
+from common.clock import Clock
+from common.errors import BinlogError, Rejected
+from common.registry import Registry
+from common.status_http import Response, Routes, json_response
+from common.upstream import TimestampOracle
+from pump import metrics as pump_metrics
+from pump.presence import Presence
+from pump.puller import Pullers
+from pump.storage import Storage
+
+_ANSWER_S: Final = 2.0
+_CODE_OK: Final = 200
+_CODE_OTHER: Final = 3
+
+
+class StatusRoutes:
+    """What an operator sees. `leave` is called with `pause` or `close` and ends the process later."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        pullers: Pullers,
+        presence: Presence,
+        registry: Registry,
+        oracle: TimestampOracle,
+        clock: Clock,
+        leave: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._storage = storage
+        self._pullers = pullers
+        self._presence = presence
+        self._registry = registry
+        self._oracle = oracle
+        self._clock = clock
+        self._leave = leave
+
+    def routes(self) -> Routes:
+        routes = Routes()
+        routes.add("GET", "/status", self._status)
+        routes.add("GET", "/drainers", self._drainers)
+        routes.add("PUT", "/state/{node_id}/{action}", self._state)
+        routes.add("GET", "/debug/binlog/{ts}", self._binlog)
+        routes.add("*", "/metrics", self._metrics)
+        return routes
+
+    def pump(self) -> dict[str, Any]:
+        """This pump, from memory alone."""
+        storage = self._storage
+        oldest = next(storage.open_prewrites(), None)
+        failure = storage.write_failure
+        return {
+            "node_id": self._presence.node_id,
+            "state": self._presence.state,
+            "watermark": storage.watermark,
+            "open_prewrites": storage.open_count,
+            "oldest_open": None
+            if oldest is None
+            else {
+                "start_ts": oldest.start_ts,
+                "age_s": round(self._clock.monotonic_s() - oldest.since_s, 3),
+            },
+            "index_lag_bytes": storage.index_lag_bytes,
+            "slow_chaser": storage.is_chasing,
+            "index_error": None if storage.index_trouble is None else str(storage.index_trouble),
+            "writer": "ok" if failure is None else "failed",
+            "writer_error": None if failure is None else str(failure),
+            "write_queue_bytes": storage.write_queue_bytes,
+            "gc_ts": storage.gc_ts,
+            "streams": {"entity": self._pullers.old_streams, "batch": self._pullers.new_streams},
+        }
+
+    def bind_gauges(self) -> None:
+        """Let the gauges read the state whenever they are scraped."""
+        storage, clock = self._storage, self._clock
+
+        def oldest_age_s() -> float:
+            oldest = next(storage.open_prewrites(), None)
+            return 0.0 if oldest is None else clock.monotonic_s() - oldest.since_s
+
+        def oldest_start_ms() -> float:
+            oldest = next(storage.open_prewrites(), None)
+            return 0.0 if oldest is None else float(oldest.start_ts >> 18)
+
+        pump_metrics.MAX_COMMIT_TS.set_function(lambda: storage.watermark >> 18)
+        pump_metrics.GC_TS.set_function(lambda: storage.gc_ts >> 18)
+        pump_metrics.OPEN_PREWRITES.set_function(lambda: storage.open_count)
+        pump_metrics.OLDEST_OPEN_SECONDS.set_function(oldest_age_s)
+        pump_metrics.OLDEST_OPEN_START_TS.set_function(oldest_start_ms)
+        pump_metrics.INDEX_LAG_BYTES.set_function(lambda: storage.index_lag_bytes)
+        pump_metrics.CHASING.set_function(lambda: float(storage.is_chasing))
+        pump_metrics.WRITE_QUEUE_BYTES.set_function(lambda: storage.write_queue_bytes)
+        pump_metrics.WRITER_FAILED.set_function(lambda: float(storage.write_failure is not None))
+        pump_metrics.RECENT_BYTES.set_function(lambda: storage.recent_bytes)
+
+    async def _status(self, _: dict[str, str]) -> Response:
+        document: dict[str, Any] = {"status": None, "CommitTS": 0, "Checkpoint": {}, "ErrMsg": ""}
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                view, now_ts = await asyncio.gather(self._registry.view(), self._oracle.timestamp())
+            document["status"] = {
+                node_id: json.loads(entry.status.to_json()) for node_id, entry in view.pumps.items()
+            }
+            document["CommitTS"] = now_ts
+        except BinlogError as error:
+            document["ErrMsg"] = str(error)
+        except TimeoutError:
+            document["ErrMsg"] = f"registry or timestamp oracle does not answer within {_ANSWER_S:g} s"
+        document["pump"] = self.pump()
+        return json_response(document)
+
+    async def _drainers(self, _: dict[str, str]) -> Response:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                view = await self._registry.view()
+        except (BinlogError, TimeoutError):
+            return json_response(None)
+        return json_response([json.loads(entry.status.to_json()) for entry in view.drainers.values()] or None)
+
+    async def _state(self, params: dict[str, str]) -> Response:
+        node_id, action = params["node_id"], params["action"]
+        own, state = self._presence.node_id, self._presence.state
+        if node_id != own:
+            return _reply(_CODE_OTHER, f"invalide nodeID {node_id}, this pump's nodeID is {own}")
+        if state != "online":
+            return _reply(_CODE_OTHER, f"this pump's state is {state}, apply {action} failed!")
+        if action not in ("pause", "close"):
+            return _reply(_CODE_OTHER, f"invalide action {action}")
+        try:
+            await self._leave(action)
+        except Rejected as error:
+            return _reply(_CODE_OTHER, error.message)
+        return _reply(_CODE_OK, f"apply action {action} success!")
+
+    async def _binlog(self, params: dict[str, str]) -> Response:
+        text = params["ts"]
+        if not text.isdigit() or int(text) >= 1 << 63:
+            return Response(200, f"invalid parameter ts: {text}\n".encode())
+        try:
+            payload = await self._storage.find(int(text))
+            if payload is None:
+                return Response(200, f"fail read binlog by ts: {text}: not found\n".encode())
+            message = binlog.parse(payload)
+        except BinlogError as error:
+            return Response(200, f"fail read binlog by ts: {text}: {error}\n".encode())
+        # Rows stay out: whoever may look at a node need not be allowed to see data.
+        lines = {
+            "tp": message.tp,
+            "start_ts": message.start_ts,
+            "commit_ts": message.commit_ts,
+            "ddl_job_id": message.ddl_job_id,
+            "ddl_schema_state": message.ddl_schema_state,
+            "ddl_query": message.ddl_query.decode(errors="replace"),
+            "prewrite_key": message.prewrite_key.hex(),
+            "prewrite_value_bytes": len(message.prewrite_value),
+        }
+        return Response(200, "".join(f"{key}: {value}\n" for key, value in lines.items()).encode())
+
+    async def _metrics(self, _: dict[str, str]) -> Response:
+        return Response(200, metrics.exposition(), metrics.CONTENT_TYPE)
+
+
+def _reply(code: int, message: str) -> Response:
+    return json_response({"message": message, "code": code, "data": None}, indent=2)
