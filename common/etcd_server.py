@@ -18,6 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import Final, Protocol
 
+from common import rpc
 from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
 
@@ -62,7 +63,7 @@ class EtcdServer:
     def start(cls, data_dir: str | Path, *, log: _Log | None = None, port: int = 0) -> EtcdServer:
         """Start a server in `data_dir` (made if need be) and wait until it is healthy.
 
-        `log` gets one line when it is up. Raises `Unavailable` with the end of the server's log.
+        `log` gets one line when it is up. Raises `PortTaken`, `Unavailable` with the end of its log.
         """
         server = cls(data_dir, port or free_port(), free_port())
         server.restart()
@@ -81,6 +82,8 @@ class EtcdServer:
 
     def command(self) -> list[str]:
         """What starts it; for whoever keeps the process themselves."""
+        for port in (self.port, self.peer_port):  # else we would take a stranger's health for ours
+            rpc.check_port_free("127.0.0.1", port, "the port argument")
         peer = f"http://127.0.0.1:{self.peer_port}"
         return [
             program_path(),

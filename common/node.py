@@ -81,5 +81,5 @@ class NodeStatus:
                 score=int(document.get("score", 0)),
                 label=document.get("label"),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Corruption(f"registry entry {where or 'of a node'} is not a node status: {error}") from None

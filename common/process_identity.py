@@ -39,7 +39,7 @@ class ProcessIdentity:
                 str(document["started"]),
                 str(document["token"]),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
 

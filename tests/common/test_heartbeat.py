@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.clock import SystemClock
+from common.errors import ConfigError, Conflict, Unavailable
+from common.etcd import EtcdClient, EtcdRegistry, connect
+from common.etcd import client as etcd_client
+from common.etcd_server import EtcdServer
+from common.heartbeat import Heartbeat
+from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
+from common.registry import DRAINERS, PUMPS, alive_key, status_key
+
+pytestmark = pytest.mark.integration
+
+
+class Node:
+    """A node whose position moves."""
+
+    def __init__(self, node_id: str = "p") -> None:
+        self.node_id = node_id
+        self.max_commit_ts = 1
+
+    def status(self) -> NodeStatus:
+        self.max_commit_ts += 1
+        return NodeStatus(self.node_id, "h:1", OFFLINE, self.max_commit_ts, self.max_commit_ts * 10)
+
+
+@pytest.fixture
+async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
+    registry = await connect(etcd_clean)
+    yield registry
+    await registry.close()
+
+
+def beat_of(registry: EtcdRegistry, node: Node, interval_s: float = 0.05) -> Heartbeat:
+    return Heartbeat(registry, PUMPS, node.status, interval_s, SystemClock())
+
+
+async def entry_of(registry: EtcdRegistry, node_id: str = "p") -> NodeStatus:
+    return (await registry.view()).pumps[node_id].status
+
+
+async def test_register_beat_leave(registry: EtcdRegistry) -> None:
+    node = Node()
+    heartbeat = beat_of(registry, node)
+    assert await heartbeat.register(ONLINE) is None
+    first = await entry_of(registry)
+    assert (first.state, heartbeat.state) == (ONLINE, ONLINE)
+    assert await heartbeat.beat()
+    second = await entry_of(registry)
+    assert second.max_commit_ts > first.max_commit_ts
+    assert second.update_ts > first.update_ts
+    await heartbeat.change_state(PAUSED)
+    assert (await entry_of(registry)).state == PAUSED
+    await heartbeat.leave(OFFLINE)
+    view = await registry.view()
+    assert (view.pumps["p"].status.state, view.pumps["p"].alive) == (OFFLINE, False)
+
+
+async def test_start_wins_over_leftovers_and_tells_them(registry: EtcdRegistry) -> None:
+    left = NodeStatus("p", "old:1", PAUSED, 99, 99)
+    await registry.put(PUMPS, left, None)
+    heartbeat = beat_of(registry, Node())
+    assert await heartbeat.register(ONLINE) == left
+    assert (await entry_of(registry)).host == "h:1"
+    await heartbeat.leave(PAUSED)
+
+
+async def test_run_beats_on_its_own(registry: EtcdRegistry) -> None:
+    heartbeat = beat_of(registry, Node(), interval_s=0.02)
+    await heartbeat.register(ONLINE)
+    running = asyncio.create_task(heartbeat.run())
+    async with asyncio.timeout(10):
+        while (await entry_of(registry)).max_commit_ts < 6:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait({running})
+    await heartbeat.leave(PAUSED)
+
+
+async def test_a_running_node_writes_over_an_operators_edit(registry: EtcdRegistry, etcd_clean: str) -> None:
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    operator = await connect(etcd_clean)
+    entry = (await operator.view()).pumps["p"]
+    await operator.put(PUMPS, replace(entry.status, state=OFFLINE), entry.mod_revision)
+    assert await heartbeat.beat()
+    assert (await entry_of(registry)).state == ONLINE
+    client = await EtcdClient.connect(etcd_clean)
+    await client.txn([], [etcd_client.delete(status_key(PUMPS, "p"))])
+    assert await heartbeat.beat()
+    assert (await entry_of(registry)).state == ONLINE
+    await client.close()
+    await operator.close()
+
+
+async def test_a_second_living_process_is_refused_and_changes_nothing(
+    registry: EtcdRegistry, etcd_clean: str
+) -> None:
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    before = await entry_of(registry)
+    other = await connect(etcd_clean)
+    with pytest.raises(Conflict, match="pump p is already running"):
+        await beat_of(other, Node()).register(ONLINE)
+    assert await entry_of(registry) == before
+    await other.close()
+
+
+async def test_an_impossible_id_announces_nothing(registry: EtcdRegistry, etcd_clean: str) -> None:
+    with pytest.raises(ConfigError):
+        await beat_of(registry, Node("a/b")).register(ONLINE)
+    client = await EtcdClient.connect(etcd_clean)
+    assert await client.get(alive_key(PUMPS, "a/b")) is None
+    await client.close()
+
+
+async def test_kinds_do_not_collide(registry: EtcdRegistry) -> None:
+    await beat_of(registry, Node()).register(ONLINE)
+    drainer = Heartbeat(registry, DRAINERS, Node().status, 1.0, SystemClock())
+    await drainer.register(ONLINE)
+    view = await registry.view()
+    assert (set(view.pumps), set(view.drainers)) == ({"p"}, {"p"})
+
+
+async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "tidb_binlog")
+    server = EtcdServer.start(tmp_path)
+    registry = await connect(server.endpoint, timeout_s=0.5)
+    heartbeat = beat_of(registry, Node(), interval_s=0.02)
+    try:
+        await heartbeat.register(ONLINE)
+        running = asyncio.create_task(heartbeat.run())
+        server.kill()
+        for _ in range(3):
+            assert not await heartbeat.beat()
+        with pytest.raises(Unavailable):
+            await heartbeat.change_state(PAUSED)
+        await asyncio.sleep(0.3)
+        assert not running.done()
+        server.restart()
+        reader = await connect(server.endpoint)
+        async with asyncio.timeout(20):
+            while (await entry_of(reader)).state != PAUSED:  # what could not be written is written now
+                await asyncio.sleep(0.02)
+            while not any(record.message == "heartbeat works again" for record in caplog.records):
+                await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.wait({running})
+        failed = [record for record in caplog.records if "send heartbeat failed" in record.message]
+        assert len(failed) == 1
+        await reader.close()
+    finally:
+        await registry.close()
+        server.stop()
