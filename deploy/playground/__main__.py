@@ -9,8 +9,8 @@ from typing import Final
 
 from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError
+from deploy.playground import mariadb, result
 from deploy.playground import options as command_line
-from deploy.playground import result
 from deploy.playground.cluster import Cluster
 from deploy.playground.live_view import LiveView
 from deploy.playground.options import Options
@@ -38,6 +38,7 @@ async def run(options: Options) -> int:
     try:
         if options.replay is not None and not options.replay.is_dir():
             raise ConfigError(f"{options.replay} is not a directory", hint="give a recorded scenario")
+        mariadb.programs()  # say what is missing before anything is made
         cluster = Cluster(SystemClock())
     except (BinlogError, OSError) as error:
         return _failed(error)
@@ -78,9 +79,9 @@ async def _run(options: Options, cluster: Cluster) -> int:
 
 async def _keep(cluster: Cluster) -> None:
     """Leave everything running until a signal comes."""
-    mariadb = cluster.mariadb
+    server = cluster.mariadb
     print(
-        f"MariaDB:  mariadb -h {mariadb.host} -P {mariadb.port} -u {mariadb.user} -p{mariadb.password}\n"
+        f"MariaDB:  mariadb -h {server.host} -P {server.port} -u {server.user} -p{server.password}\n"
         f"etcd:     {cluster.etcd_endpoint}",
         file=sys.stderr,
     )

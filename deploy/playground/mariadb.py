@@ -37,6 +37,11 @@ def find_program(*names: str) -> str:
     raise ConfigError(f"{names[0]} is not installed", hint=INSTALL_HINT)
 
 
+def programs() -> tuple[str, str]:
+    """Paths of the server and of the program that makes a data directory; `ConfigError` if one is missing."""
+    return find_program("mariadbd", "mysqld"), find_program("mariadb-install-db", "mysql_install_db")
+
+
 class MariaDbServer:
     """One server process with a data directory made for it. Start, kill and restart as often as needed."""
 
@@ -54,8 +59,7 @@ class MariaDbServer:
 
         Raises `ConfigError` when MariaDB is not installed, `BinlogError` when its set-up fails.
         """
-        program = find_program("mariadbd", "mysqld")
-        installer = find_program("mariadb-install-db", "mysql_install_db")
+        program, installer = programs()
         self.directory = directory
         self.port = self.port or free_ports(1)[0]
         self.socket = str(directory / "mariadb.sock")

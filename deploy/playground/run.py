@@ -30,7 +30,6 @@ from deploy.playground.evolution import Evolution, creation
 from deploy.playground.lag import LagProbe
 from deploy.playground.limits import MARIADB
 from deploy.playground.live_view import LiveView, Snapshot
-from deploy.playground.mariadb import find_program
 from deploy.playground.model import Model
 from deploy.playground.options import Options
 from deploy.playground.replay import Replay
@@ -69,7 +68,6 @@ class Run:
 
     async def demo(self) -> Report:
         """Recorded workload, random workload, comparison."""
-        find_program("mariadbd", "mysqld")  # say so before anything is started
         scenario = load(RECORDED)
         await self._start(scenario, PUMPS)
         model = Model(SCHEMA)
@@ -84,7 +82,6 @@ class Run:
     async def replay(self, directory: Path) -> Report:
         """A recorded scenario, comparison."""
         scenario = load(directory)
-        find_program("mariadbd", "mysqld")
         await self._start(scenario, len(scenario.files))
         async with self._background(scenario):
             await self._replay(scenario)
