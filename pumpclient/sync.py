@@ -53,11 +53,13 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; cancelled when the waiting is interrupted."""
-        future = self.submit(work)
+        future: Future[T] | None = None
         try:
+            future = self.submit(work)
             return future.result()
         except BaseException:
-            future.cancel()
+            if future is not None:
+                future.cancel()
             raise
 
     def stop(self) -> None:

@@ -46,6 +46,10 @@ class ManualTime(ManualClock):
         finally:
             self._sleepers.remove(sleeper)
 
+    def sleeping(self) -> int:
+        """How many tasks are in `sleep` now."""
+        return len(self._sleepers)
+
     async def run(self, seconds: float) -> None:
         """Let `seconds` pass: sleepers wake in order, each at its own moment."""
         end_s = self.now_s + seconds
@@ -124,6 +128,10 @@ class MemoryTransport:
             pump.payloads.append(payload)
         else:
             pump.probes += 1
+
+    def connected(self, address: str) -> bool:
+        """Whether a connection to this address is open."""
+        return address in self._connected
 
     async def drop(self, address: str) -> None:
         self._connected.discard(address)

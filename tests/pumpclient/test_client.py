@@ -306,6 +306,7 @@ async def test_pumps_come_leave_and_move_while_writing() -> None:
         await settle()
         assert await client.write_commit(1, 9)
         assert client.counters.attempts_failed == 0
+        assert not cluster.transport.connected("b")  # nothing goes on at the old address
 
 
 async def test_a_commit_that_waits_follows_its_pump_to_a_new_address() -> None:
@@ -360,6 +361,7 @@ async def test_a_cancelled_prewrite_leaves_nothing_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await write
         assert sum(pump.in_flight for pump in client.pumps()) == 0
+        assert all(load.in_flight == 0 for load in client._roster.selector._loads.values())
         assert states(client) == {"a": State.USABLE, "b": State.USABLE}
         assert client.counters.prewrites_failed == 1
         assert not await client.write_commit(1, 2)

@@ -9,6 +9,7 @@ import pytest
 
 from common import binlog
 from common.errors import ConfigError, Conflict, Unavailable
+from common.rowcodec.encoder import prewrite_value
 from common.upstream import Committed, RolledBack, Undecided
 from common.wire import binlog_pb2
 from pumpclient import (
@@ -78,6 +79,17 @@ async def test_rows_become_one_mutation_per_table_in_order() -> None:
     assert (list(first.inserted_rows), list(first.updated_rows)) == ([b"i1", b"i2"], [b"u1"])
     assert list(first.deleted_rows) == [b"d1"]
     assert (second.table_id, list(second.sequence), list(second.deleted_rows)) == (7, [4], [b"d7"])
+
+
+async def test_a_prewrite_is_what_the_row_codec_makes_of_the_same_rows() -> None:
+    cluster, publisher = await publisher_of()
+    async with publisher, publisher.transaction(schema_version=9) as txn:
+        txn.insert(5, b"i1")
+        txn.insert(7, b"i7")
+        txn.update(5, b"u1")
+        txn.delete(5, b"d1")
+    value = binlog.parse(cluster.pumps["a"].payloads[0]).prewrite_value
+    assert value == prewrite_value(9, [(5, (0, 1, 2), (b"i1", b"u1", b"d1")), (7, (0,), (b"i7",))])
 
 
 async def test_a_transaction_without_rows_writes_no_binlog() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
@@ -73,6 +75,15 @@ def test_close_ends_the_thread_and_waiting_callers() -> None:
 
 def test_close_waits_for_ends_sent_in_the_background() -> None:
     cluster = MemoryCluster(["a"])
+    write = cluster.transport.write
+
+    async def slow_write(address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
+        if binlog.parse(payload).tp == binlog.COMMIT:
+            for _ in range(300):
+                await asyncio.sleep(0)
+        await write(address, cluster_id, payload, timeout_s)
+
+    cluster.transport.write = slow_write  # type: ignore[method-assign]
     with opened(cluster) as client:
         for start_ts in range(1, 100, 2):
             client.write_prewrite(start_ts, b"k", b"v")
@@ -95,8 +106,8 @@ def test_an_interrupted_call_is_cancelled() -> None:
     cluster.pumps["a"].hanging = True
 
     def interrupt() -> None:
-        while not cluster.pumps["a"].attempts:
-            pass
+        while not cluster.time.sleeping():
+            time.sleep(0)
         os.kill(os.getpid(), signal.SIGINT)
 
     with opened(cluster) as client:
