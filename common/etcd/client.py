@@ -28,6 +28,7 @@ from common.tls import TlsConfig
 HINT: Final = "start etcd or pass --pd-urls"
 REQUEST_TIMEOUT_S: Final = 5.0
 OPS_MAX: Final = 128  # etcd's default limit of operations in a transaction
+REQUEST_BYTES_MAX: Final = 1536 * 1024  # etcd's default limit of a request
 
 _OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", -1),
@@ -253,6 +254,8 @@ class EtcdClient:
     ) -> TxnResult:
         """One atomic step. After `Unavailable` it may or may not have taken place."""
         request = messages.TxnRequest(compare=compare, success=success, failure=failure)
+        if (size := request.ByteSize()) > REQUEST_BYTES_MAX:
+            raise Rejected(f"a request of {size} bytes is larger than etcd's limit of {REQUEST_BYTES_MAX}")
         return _txn_result(
             await self._call(lambda endpoint: endpoint.kv.Txn(request, timeout=self._timeout_s))
         )
