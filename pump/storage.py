@@ -25,7 +25,7 @@ from pump.group_commit import GroupCommit
 from pump.history import History, Page, PositionPurged
 from pump.index import Index, IndexDamaged
 from pump.indexer import Indexer
-from pump.log_file import OsLogDirectory
+from pump.log_file import LogDirectory, OsLogDirectory
 from pump.recent_commits import RecentCommits
 from pump.sorter import Late, OpenPrewrite, Sorter
 from pump.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
@@ -88,6 +88,7 @@ class Storage:
         loss_accepted: Callable[[str, int], bool] = lambda _name, _offset: False,
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
+        directory: LogDirectory | None = None,
     ) -> Self:
         """Open and recover. Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
@@ -95,7 +96,7 @@ class Storage:
         def open_blocking() -> tuple[Index, ValueLog, Opened]:
             index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
             value_log = ValueLog(
-                OsLogDirectory(data_dir.value_path),
+                directory or OsLogDirectory(data_dir.value_path),
                 group_bytes_max=limits.torn_bytes_max,
                 segment_bytes_max=limits.segment_bytes_max,
                 loss_accepted=loss_accepted,
@@ -181,6 +182,12 @@ class Storage:
         await asyncio.to_thread(self._log.close, healthy=self._writer.failure is None)
         await asyncio.to_thread(self._index.close)
 
+    def abandon(self) -> None:
+        """Let go of the files without finishing anything, as a killed process does; `run` has ended."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._log.close(healthy=False)
+        self._index.close()
+
     # -- writing ---------------------------------------------------------------------------------
 
     async def write(self, payload: bytes, header: binlog.Header) -> None:
@@ -207,7 +214,7 @@ class Storage:
 
     def mark(self, ts: int) -> None:
         """A timestamp drawn from the oracle before this call: becomes the watermark once what is stored now
-        is settled. Kept in memory only."""
+        is settled. Nothing is written for it; the next batch of the index remembers it."""
         self._indexer.mark(ts)
 
     @contextmanager

@@ -1,0 +1,77 @@
+"""Payloads and small helpers for tests of storage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from common import binlog
+from common.clock import SystemClock
+from pump.data_dir import DataDir
+from pump.recent_commits import Delivery
+from pump.storage import Storage
+
+
+def header(payload: bytes) -> binlog.Header:
+    return binlog.header(binlog.parse(payload))
+
+
+async def put(storage: Storage, *payloads: bytes) -> None:
+    await asyncio.gather(*(storage.write(payload, header(payload)) for payload in payloads))
+
+
+async def put_pair(storage: Storage, start_ts: int, commit_ts: int, value: bytes = b"value") -> bytes:
+    """Write a transaction; returns the payload that a drainer gets."""
+    first, second = binlog.prewrite(start_ts, b"key", value), binlog.commit(start_ts, commit_ts, b"key")
+    await put(storage, first)
+    await put(storage, second)
+    return binlog.join(first, second)
+
+
+@asynccontextmanager
+async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
+    """A storage that runs; closed (or, with `abandon=True`, left as a killed process leaves it)."""
+    abandon = options.pop("abandon", False)
+    data_dir = DataDir(str(path))
+    try:
+        storage = await Storage.open(data_dir, clock=options.pop("clock", SystemClock()), **options)
+        following = asyncio.create_task(storage.run())
+        try:
+            yield storage
+        finally:
+            if abandon:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
+                storage.abandon()
+            else:
+                await storage.close()
+                await following
+    finally:
+        data_dir.close()
+
+
+async def wait_watermark(storage: Storage, ts: int) -> None:
+    async with asyncio.timeout(10):
+        with storage.listener() as wake:
+            while storage.watermark < ts:
+                wake.clear()
+                await wake.wait()
+
+
+async def pull(storage: Storage, after: int = 0, *, from_disk: bool = False) -> list[Delivery]:
+    """Everything up to the watermark."""
+    history, position, found = storage.history(), after, []
+    while position < storage.watermark:
+        if from_disk:
+            page = history.page(position, storage.watermark, bytes_max=1 << 20)
+        else:
+            page = await storage.page(history, position, 1 << 20)
+        found += page.deliveries
+        assert page.covered > position
+        position = page.covered
+    assert [delivery.commit_ts for delivery in found] == sorted({delivery.commit_ts for delivery in found})
+    return found
