@@ -12,19 +12,21 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from common.upstream.standalone import StandaloneUpstream
+from pymysql.err import MySQLError
 
 from common import config, daemon, etcd, log, node, registry, rpc, status_http, tso
+from common.backoff import Backoff
 from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.upstream import Upstream
+from common.upstream.standalone import StandaloneUpstream
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.collector import Collector
@@ -33,7 +35,7 @@ from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
 from drainer.schema import SchemaTracker
 from drainer.server import NodeState, notify_service, routes
-from drainer.sink.mysql import Target
+from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.status import Status
 from drainer.table_filter import TableFilter
 from drainer.translator import Translator
@@ -41,6 +43,8 @@ from drainer.translator import Translator
 logger = log.get("drainer")
 
 STOP_DEADLINE_S = 10.0
+START_DEADLINE_S = 60.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ async def open_checkpoint(
     now_ts = await upstream.oracle.timestamp()
     initial_ts = now_ts if settings.initial_commit_ts == -1 else settings.initial_commit_ts
     store = CheckpointStore(target, upstream.cluster_id, schema=settings.checkpoint_schema)
-    start = await asyncio.to_thread(store.start, settings.worker_count, initial_ts, now_ts)
+    start = await patiently(lambda: store.start(settings.worker_count, initial_ts, now_ts), store.close)
     logger.info(
         "checkpoint",
         cluster_id=upstream.cluster_id,
@@ -81,6 +85,25 @@ async def open_checkpoint(
             configured=settings.worker_count,
         )
     return store, start
+
+
+async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
+    """Run on a thread; a downstream that is away is waited for, not for ever: it may be a wrong port."""
+    backoff = Backoff(0.1, 1.0)
+    clock = SystemClock()
+    end_s = clock.monotonic_s() + START_DEADLINE_S
+    while True:
+        try:
+            return await asyncio.to_thread(function)
+        except (Unavailable, MySQLError, OSError) as error:
+            reset()
+            if not isinstance(error, Unavailable) and not is_transient(error):
+                raise refuse(error, "opening the checkpoint") from None
+            if clock.monotonic_s() > end_s:
+                raise
+            if not backoff.attempts:
+                logger.warning("waiting for the downstream", reason=str(error))
+            await asyncio.sleep(backoff.next_s())
 
 
 async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
@@ -101,8 +124,8 @@ def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str,
     return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
 
 
-async def assemble(settings: DrainerConfig, process: daemon.Daemon) -> Parts:
-    """Connect, take over the checkpoint, build the pipeline and register its tasks."""
+async def assemble(settings: DrainerConfig) -> Parts:
+    """Connect, take over the checkpoint, build the pipeline."""
     clock = SystemClock()
     upstream = await StandaloneUpstream.connect(settings.pd_urls)
     nodes = await etcd.connect(settings.pd_urls)
@@ -140,7 +163,7 @@ async def assemble(settings: DrainerConfig, process: daemon.Daemon) -> Parts:
 
 
 async def serve(settings: DrainerConfig, process: daemon.Daemon) -> None:
-    parts = await assemble(settings, process)
+    parts = await assemble(settings)
     applier, collector = parts.applier, parts.collector
     clock = SystemClock()
     state = NodeState(settings.name, node.ONLINE)
@@ -161,7 +184,6 @@ async def serve(settings: DrainerConfig, process: daemon.Daemon) -> None:
         entry,
         settings.heartbeat_interval_s,
         clock,
-        oracle=parts.upstream.oracle,
     )
     await heartbeat.register(node.ONLINE)
 
@@ -209,13 +231,7 @@ def make_data_dir(path: str) -> None:
 async def run(argv: list[str]) -> int:
     settings = config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
     log.setup(settings.log_level, settings.log_file, settings.log_format)
-    try:
-        Path(settings.data_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"data directory {settings.data_dir} cannot be made: {error.strerror}",
-            hint="choose another --data-dir",
-        ) from None
+    make_data_dir(settings.data_dir)
     logger.info(
         "drainer starts", **{key: value for key, value in config.describe(settings).items() if value != ""}
     )

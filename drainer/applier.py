@@ -11,6 +11,7 @@ Stops   `stop` takes no further item, commits what lanes have, stores `consisten
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ from common.clock import Clock
 from common.errors import DownstreamError, Unavailable
 from drainer import metrics
 from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
-from drainer.merger import Merged, MergedBatch
 from drainer.ddl_apply import DdlRunner
 from drainer.dispatcher import Dispatcher
 from drainer.lane import Lane, LaneSettings
+from drainer.merger import Merged, MergedBatch
 from drainer.progress import Progress
 from drainer.sink import mysql
 from drainer.table_target import target_of
@@ -120,14 +121,18 @@ class Applier:
 
     def _on_committed(self, lane: int, sequence: int, rows: int) -> None:
         metrics.LANE_BATCH_ROWS.observe(rows)
-        self._loop.call_soon_threadsafe(self._committed, lane, sequence)
+        self._report(self._committed, lane, sequence)
 
     def _committed(self, lane: int, sequence: int) -> None:
         self._progress.committed(lane, sequence)
         self._changed.set()
 
     def _on_failed(self, lane: int, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._fail, error)
+        self._report(self._fail, error)
+
+    def _report(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():

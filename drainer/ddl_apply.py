@@ -100,7 +100,6 @@ class DdlRunner:
                     raise
                 raise self._refused(ddl, error) from None
             self._align_collation(connection, ddl)
-            connection.commit()
         finally:
             connection.close()
 
@@ -136,6 +135,7 @@ class DdlRunner:
         connection = mysql.connect(self.target, read_timeout_s=None)
         try:
             mysql.prepare_session(connection, mysql.LAX_SQL_MODE)
+            connection.autocommit(True)  # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction
             names = self.schema.database_collation(ddl.tables[0][0] if ddl.tables else ddl.schema)
             if names is not None and all(re.fullmatch(r"\w+", name) for name in names):
                 charset, collation = names

@@ -124,15 +124,16 @@ class Life:
             asyncio.create_task(self.applier.keep_checkpoint()),
         ]
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        through = tasks[0] in done
+        ended = False
         try:
             for task in done:
                 task.result()
-            if through:
-                assert await self.applier.stop(60.0)
-            return through
+            if tasks[0] in done:
+                ended = await self.applier.stop(60.0)
+                assert ended
+            return ended
         finally:
-            if not through:
+            if not ended:
                 self.die()
             for task in tasks:
                 task.cancel()
@@ -147,6 +148,7 @@ class Life:
                 connection._force_close()
         for lane in self.applier._lanes:
             lane.join(10)
+        self.store.close()
 
 
 def differences(name: str, target: mysql.Target) -> list[str]:
