@@ -53,8 +53,7 @@ class Daemon:
         return task
 
     def on_stop(self, name: str, stop: Callable[[], Awaitable[None]], deadline_s: float) -> None:
-        """Add a phase to the end. It may be added while running, not once the end has begun."""
-        assert not self._stopping.is_set() or self._cause is not None or self._signals
+        """Add a phase to the end; also while running."""
         self._phases.append((name, stop, deadline_s))
 
     def stop(self, cause: BaseException | None = None) -> None:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from common import rpc
 from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
+from common.tls import TlsConfig
 
 START_DEADLINE_S: Final = 20.0
 STOP_DEADLINE_S: Final = 5.0
@@ -52,20 +53,23 @@ def free_port() -> int:
 class EtcdServer:
     """One server process. `start` and `stop` block; they are quick."""
 
-    def __init__(self, data_dir: str | Path, port: int, peer_port: int) -> None:
+    def __init__(self, data_dir: str | Path, port: int, peer_port: int, tls: TlsConfig | None = None) -> None:
         self.data_dir = Path(data_dir)
         self.port = port
         self.peer_port = peer_port
-        self.endpoint = f"http://127.0.0.1:{port}"
+        self._tls = tls
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, data_dir: str | Path, *, log: _Log | None = None, port: int = 0) -> EtcdServer:
-        """Start a server in `data_dir` (made if need be) and wait until it is healthy.
+    def start(
+        cls, data_dir: str | Path, *, log: _Log | None = None, port: int = 0, tls: TlsConfig | None = None
+    ) -> EtcdServer:
+        """Start a server in `data_dir` (made if need be) and wait until it is healthy. `tls`: mutual TLS.
 
         `log` gets one line when it is up. Raises `PortTaken`, `Unavailable` with the end of its log.
         """
-        server = cls(data_dir, port or free_port(), free_port())
+        server = cls(data_dir, port or free_port(), free_port(), tls)
         server.restart()
         if log is not None:
             log(f"etcd is up at {server.endpoint}")
@@ -82,8 +86,6 @@ class EtcdServer:
 
     def command(self) -> list[str]:
         """What starts it; for whoever keeps the process themselves."""
-        for port in (self.port, self.peer_port):  # else we would take a stranger's health for ours
-            rpc.check_port_free("127.0.0.1", port, "the port argument")
         peer = f"http://127.0.0.1:{self.peer_port}"
         return [
             program_path(),
@@ -97,6 +99,17 @@ class EtcdServer:
             "--auto-compaction-mode=revision",
             "--auto-compaction-retention=10000",
             "--log-level=warn",
+            *self._tls_flags(),
+        ]
+
+    def _tls_flags(self) -> list[str]:
+        if self._tls is None:
+            return []
+        return [
+            f"--trusted-ca-file={self._tls.ca}",
+            f"--cert-file={self._tls.cert}",
+            f"--key-file={self._tls.key}",
+            "--client-cert-auth",
         ]
 
     @staticmethod
@@ -108,6 +121,8 @@ class EtcdServer:
         """Start again on the same port and data. Does nothing when it runs."""
         if self.pid:
             return
+        for port in (self.port, self.peer_port):  # else we would take a stranger's health for ours
+            rpc.check_port_free("127.0.0.1", port, "the port argument")
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.log_path, "ab") as log_file:
             self._process = subprocess.Popen(
@@ -128,7 +143,10 @@ class EtcdServer:
         process = self._process
         assert process is not None
         # No proxy of the environment may come between us and loopback.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if self._tls is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=self._tls.client_context()))
+        opener = urllib.request.build_opener(*handlers)
         clock = SystemClock()
         deadline_s = clock.monotonic_s() + START_DEADLINE_S
         while clock.monotonic_s() < deadline_s:

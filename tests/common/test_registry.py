@@ -12,6 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from aetcd import rpc as messages
 
 from common import etcd as etcd_package
 from common.clock import SystemClock
@@ -21,6 +22,7 @@ from common.etcd import client as etcd_client
 from common.etcd_server import EtcdServer
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.registry import DRAINERS, PUMPS, ClusterView, alive_key, check_node_id, status_key
+from common.tls import TlsConfig
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -272,7 +274,7 @@ async def test_watch_sees_a_lease_end(registry: EtcdRegistry, etcd_clean: str) -
         await _until(watch, lambda view: view.pumps["p"].alive is False)
 
 
-async def test_watch_survives_etcd_and_compaction(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_watch_survives_an_outage_of_etcd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = EtcdServer.start(tmp_path)
     registry = await connect(server.endpoint)
     try:
@@ -293,6 +295,31 @@ async def test_watch_survives_etcd_and_compaction(tmp_path: Path, caplog: pytest
         assert len(broken) == 1
     finally:
         await registry.close()
+        server.stop()
+
+
+async def test_a_watch_from_before_a_compaction_says_so(client: EtcdClient) -> None:
+    first = await client.put(b"/k", b"1")
+    last = await client.put(b"/k", b"2")
+    await client._endpoints[0].kv.Compact(messages.CompactionRequest(revision=last))
+    with pytest.raises(etcd_client.Compacted):
+        async for _ in client.watch(b"/k", first):
+            pass
+
+
+async def test_over_mutual_tls(tmp_path: Path) -> None:
+    directory = ROOT / "tests" / "golden" / "tls"
+    tls = TlsConfig(str(directory / "ca.pem"), str(directory / "node.pem"), str(directory / "node.key"))
+    server = EtcdServer.start(tmp_path, tls=tls)
+    try:
+        registry = await connect(server.endpoint, tls=tls)
+        await registry.put(PUMPS, status("p"), None)
+        assert set((await registry.view()).pumps) == {"p"}
+        await registry.close()
+        for refused in (None, TlsConfig(tls.ca)):
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                await connect(server.endpoint, tls=refused, timeout_s=2.0)
+    finally:
         server.stop()
 
 

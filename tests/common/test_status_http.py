@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from common import status_http
 from common.errors import PortTaken
 from common.status_http import Limits, Response, Routes, json_response
+from common.tls import TlsConfig
 
 
 async def _params(params: dict[str, str]) -> Response:
@@ -196,3 +199,30 @@ async def test_a_taken_port_is_named() -> None:
     async with running() as server:
         with pytest.raises(PortTaken, match=rf"127.0.0.1:{server.port}: the port is taken .*--addr"):
             await status_http.serve(_routes(), "127.0.0.1", server.port)
+
+
+async def test_mutual_tls() -> None:
+    directory = Path(__file__).parent.parent / "golden" / "tls"
+    tls = TlsConfig(str(directory / "ca.pem"), str(directory / "node.pem"), str(directory / "node.key"))
+    server = await status_http.serve(_routes(), "127.0.0.1", 0, tls=tls.server_context())
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls.client_context())
+    writer.write(request("GET", "/status"))
+    assert parse(await reader.read())[0] == 200
+    writer.close()
+    await writer.wait_closed()
+    with pytest.raises((ConnectionError, ssl.SSLError)):
+        await _read_over(TlsConfig(tls.ca), server.port)
+    assert await talk(server, request("GET", "/status")) == b""
+    await server.stop()
+
+
+async def _read_over(tls: TlsConfig, port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls.client_context())
+    try:
+        writer.write(request("GET", "/status"))
+        await writer.drain()
+        # TLS 1.3 tells the client only now that its certificate was missing.
+        assert await reader.read() == b""
+        raise ConnectionError("closed without an answer")
+    finally:
+        writer.transport.abort()
