@@ -68,7 +68,8 @@ def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePoin
 
 @dataclass(frozen=True, slots=True)
 class Tear:
-    """The newest file holds no whole record at `offset`; `later`: a valid record further behind, if any."""
+    """The newest file holds no whole record at `offset`; `later`: a valid record behind it, if any,
+    one that lies further away than a group if there is one."""
 
     offset: int
     size: int

@@ -99,7 +99,9 @@ class ValueLog:
 
     def _cut(self, newest: Segment, error: RecordError, size: int, head: ValuePointer) -> recovery.Cut:
         at = error.offset
-        tear = recovery.Tear(at, size, error.reason, newest.find_record(at + 1, size))
+        # One record beyond the reach of a single group decides; one nearer is only worth telling.
+        later = newest.find_record(at + self._group_bytes_max + 1, size) or newest.find_record(at + 1, size)
+        tear = recovery.Tear(at, size, error.reason, later)
         verdict = recovery.judge_tear(
             tear,
             acknowledged_to=head.offset + 1 if head.fid == newest.fid and head != (0, 0) else 0,
