@@ -66,10 +66,12 @@ def option(
         default = tuple(default)
     metadata = {_METADATA: entry}
     if kind == "table":
-        return dataclasses.field(default_factory=lambda: dict(default or {}), metadata=metadata)
+        return dataclasses.field(
+            default_factory=lambda: dict(default or {}), metadata=metadata, repr=not entry.secret
+        )
     if kind == "tables":
         return dataclasses.field(default_factory=tuple, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata, repr=not entry.secret)
 
 
 def options(cls: type[Any]) -> dict[str, Option]:

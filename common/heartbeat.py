@@ -54,6 +54,8 @@ class Heartbeat:
         self._revision = 0
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
+        self._left = False
+        self._beat_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
 
     @property
@@ -99,7 +101,11 @@ class Heartbeat:
                 pause_s = backoff.next_s()
 
     async def beat(self) -> bool:
-        """One round: lease and entry. False when the registry did not take it."""
+        """One round: lease and entry. False when the registry did not take it. Nothing after `leave`."""
+        async with self._beat_lock:
+            return self._left or await self._beat()
+
+    async def _beat(self) -> bool:
         assert self._announcement is not None, "register first"
         try:
             await self._announcement.keep_alive()
@@ -116,15 +122,17 @@ class Heartbeat:
         return True
 
     async def leave(self, state: str) -> None:
-        """Write the last state and end the lease. Raises `Unavailable`. Cancel `run` first."""
-        self._state = state
-        try:
-            await self._write()
-        finally:
-            announcement, self._announcement = self._announcement, None
-            if announcement is not None:
-                with contextlib.suppress(Unavailable):
-                    await announcement.withdraw()
+        """Write the last state and end the lease; no beat follows. Raises `Unavailable`."""
+        async with self._beat_lock:
+            self._left = True
+            self._state = state
+            try:
+                await self._write()
+            finally:
+                announcement, self._announcement = self._announcement, None
+                if announcement is not None:
+                    with contextlib.suppress(Unavailable):
+                        await announcement.withdraw()
 
     def _node_id(self) -> str:
         return self._status().node_id

@@ -199,9 +199,10 @@ async def serve(
     *,
     tls: TlsConfig | None = None,
     receive_bytes_max: int = RECEIVE_BYTES_MAX,
+    flag: str = "--addr",
 ) -> Server:
-    """Start serving. `port` 0 takes a free one. Raises `PortTaken`, `ConfigError`."""
-    check_port_free(host, port)
+    """Start serving. `port` 0 takes a free one; `flag` set it. Raises `PortTaken`, `ConfigError`."""
+    check_port_free(host, port, flag)
     limit = receive_bytes_max if receive_bytes_max < RECEIVE_BYTES_MAX else -1
     server = grpc.aio.server(options=[*_SERVER_OPTIONS, ("grpc.max_receive_message_length", limit)])
     server.add_generic_rpc_handlers(tuple(_generic_handler(service) for service in services))
@@ -215,7 +216,7 @@ async def serve(
             raise RuntimeError("no address could be bound")
     except RuntimeError as error:
         await server.stop(None)
-        raise port_taken(host, port, OSError(0, str(error))) from None
+        raise port_taken(host, port, OSError(0, str(error)), flag) from None
     except BaseException:
         await server.stop(None)
         raise

@@ -107,12 +107,10 @@ class HttpServer:
         self.port = 0
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        try:
-            self._server = await asyncio.start_server(
-                self._accept, host, port, ssl=context, limit=_READ_BYTES, reuse_address=True
-            )
-        except OSError as error:
-            raise rpc.port_taken(host, port, error) from None
+        """Raises `OSError`."""
+        self._server = await asyncio.start_server(
+            self._accept, host, port, ssl=context, limit=_READ_BYTES, reuse_address=True
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -245,10 +243,14 @@ async def serve(
     *,
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
+    flag: str = "--addr",
 ) -> HttpServer:
-    """Start listening; `port` 0 takes a free one. Raises `PortTaken`."""
+    """Start listening; `port` 0 takes a free one; `flag` set it. Raises `PortTaken`."""
     server = HttpServer(routes, limits or Limits())
-    await server.start(host, port, tls)
+    try:
+        await server.start(host, port, tls)
+    except OSError as error:
+        raise rpc.port_taken(host, port, error, flag) from None
     return server
 
 

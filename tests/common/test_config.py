@@ -229,6 +229,7 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     assert described["addr"] == "127.0.0.1:8250"
     assert "log-rotate" not in described
     assert "c4n4ry" not in repr(described)
+    assert "c4n4ry" not in repr(load("-password", "c4n4ry"))
     assert "c4n4ry" not in config.usage(Example, "drainer")
 
 

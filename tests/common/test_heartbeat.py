@@ -84,6 +84,20 @@ async def test_run_beats_on_its_own(registry: EtcdRegistry) -> None:
     await heartbeat.leave(PAUSED)
 
 
+async def test_no_beat_follows_leave(registry: EtcdRegistry) -> None:
+    heartbeat = beat_of(registry, Node(), interval_s=0.001)
+    await heartbeat.register(ONLINE)
+    running = asyncio.create_task(heartbeat.run())
+    await asyncio.sleep(0.02)
+    await heartbeat.leave(OFFLINE)
+    left = await registry.view()
+    await asyncio.sleep(0.02)
+    assert (await registry.view()).pumps == left.pumps
+    assert (left.pumps["p"].status.state, left.pumps["p"].alive) == (OFFLINE, False)
+    running.cancel()
+    await asyncio.wait({running})
+
+
 async def test_a_running_node_writes_over_an_operators_edit(registry: EtcdRegistry, etcd_clean: str) -> None:
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)

@@ -197,8 +197,8 @@ async def test_stop_drops_idle_connections_and_finishes_answers() -> None:
 
 async def test_a_taken_port_is_named() -> None:
     async with running() as server:
-        with pytest.raises(PortTaken, match=rf"127.0.0.1:{server.port}: the port is taken .*--addr"):
-            await status_http.serve(_routes(), "127.0.0.1", server.port)
+        with pytest.raises(PortTaken, match=rf"127.0.0.1:{server.port}: the port is taken .*--status-addr"):
+            await status_http.serve(_routes(), "127.0.0.1", server.port, flag="--status-addr")
 
 
 async def test_mutual_tls() -> None:
