@@ -3,8 +3,9 @@
 Drives  raw `WriteBinlog` calls, one Pump per recording; the standalone upstream's history, outcomes and clock
 Owns    the calls in flight
 Stops   when everything is acknowledged and the clock stands at the largest recorded timestamp
-Never   sends the end of a transaction before its prewrite is acknowledged, or moves the clock past a record
-        that is not
+Never   sends the end of a transaction before every earlier prewrite of that Pump is acknowledged (a commit
+        timestamp tells a Pump that each prewrite that comes later commits later), or moves the clock past a
+        record that is not
 """
 
 from __future__ import annotations
@@ -40,9 +41,8 @@ class Replay:
         self._order = arrival_order(scenario.files)
         self._acked = AckedPrefix(self._order)
         self._outcomes = _outcomes(scenario)
-        self._prewritten: dict[int, asyncio.Event] = {
-            item.record.start_ts: asyncio.Event() for item in self._order if item.record.tp == PREWRITE
-        }
+        # Prewrites on their way, by Pump: what ends a transaction waits for those sent before it.
+        self._prewrites: list[set[asyncio.Event]] = [set() for _ in scenario.files]
         self._progressed = asyncio.Event()
         self.gate = asyncio.Event()
         """While it is clear no further record is sent; those in flight go on."""
@@ -65,13 +65,24 @@ class Replay:
             for position, arrival in enumerate(self._order):
                 await slots.acquire()
                 await self.gate.wait()
-                group.create_task(self._deliver(position, arrival, slots))
+                group.create_task(self._deliver(position, arrival, self._begin(arrival), slots))
+
+    def _begin(self, arrival: Arrival) -> list[asyncio.Event]:
+        """For a prewrite its own mark of being on the way; for an end those of the prewrites before it."""
+        under_way = self._prewrites[arrival.pump]
+        if arrival.record.tp != PREWRITE:
+            return list(under_way)
+        mark = asyncio.Event()
+        under_way.add(mark)
+        return [mark]
 
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
 
-    async def _deliver(self, position: int, arrival: Arrival, slots: asyncio.Semaphore) -> None:
+    async def _deliver(
+        self, position: int, arrival: Arrival, marks: list[asyncio.Event], slots: asyncio.Semaphore
+    ) -> None:
         record = arrival.record
         try:
             if record.tp == PREWRITE:
@@ -80,11 +91,12 @@ class Replay:
                 if outcome is not None:
                     await self._upstream.transactions.record(record.start_ts, outcome)
                 await self._write(arrival)
-                self._prewritten[record.start_ts].set()
+                (mark,) = marks
+                mark.set()
+                self._prewrites[arrival.pump].discard(mark)
             else:
-                prewritten = self._prewritten.get(record.start_ts)
-                if prewritten is not None:
-                    await prewritten.wait()
+                for mark in marks:
+                    await mark.wait()
                 await self._write(arrival)
         finally:
             slots.release()
