@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pymysql
 
+from common.errors import DownstreamError
 from deploy.playground.scenario import ExpectedChecksum
 from deploy.playground.verify import ActualTable, ColumnForm, Difference, ExpectedTable, TableName, canonical
 
@@ -49,16 +50,20 @@ class Downstream:
     def tables(self) -> dict[TableName, tuple[str, ...]]:
         """Column names of every base table outside the system's own schemas."""
         listed = ", ".join(f"'{name}'" for name in SYSTEM_SCHEMAS)
-        rows = self._run(
-            "SELECT t.table_schema, t.table_name, c.column_name FROM information_schema.tables t"
-            " JOIN information_schema.columns c USING (table_schema, table_name)"
-            f" WHERE t.table_schema NOT IN ({listed}) AND t.table_type = 'BASE TABLE'"
-            " ORDER BY 1, 2, c.ordinal_position"
+        where = f"WHERE table_schema NOT IN ({listed})"
+        tables = self._run(
+            "SELECT table_schema, table_name FROM information_schema.tables"
+            f" {where} AND table_type = 'BASE TABLE' ORDER BY 1, 2"
         )
-        found: dict[TableName, list[str]] = {}
-        for schema, table, column in rows:
-            found.setdefault((schema, table), []).append(column)
-        return {name: tuple(columns) for name, columns in found.items()}
+        columns = self._run(
+            "SELECT table_schema, table_name, column_name FROM information_schema.columns"
+            f" {where} ORDER BY table_schema, table_name, ordinal_position"
+        )
+        found: dict[TableName, list[str]] = {(schema, table): [] for schema, table in tables}
+        for schema, table, column in columns:
+            if (schema, table) in found:  # not a view or a sequence
+                found[schema, table].append(column)
+        return {name: tuple(names) for name, names in found.items()}
 
     def contents(self, expected: Sequence[ExpectedTable]) -> dict[TableName, ActualTable]:
         """All base tables; rows are read where a table with the same columns is expected."""
@@ -92,11 +97,12 @@ class Downstream:
         return Difference(f"{table.schema}.{table.name}", what)
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
-        with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
-            cursor.execute(sql)
-            rows: list[tuple[Any, ...]] = []
-            while True:
-                some = cursor.fetchmany(_FETCH_ROWS)
-                if not some:
-                    return rows
-                rows.extend(some)
+        try:
+            with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
+                cursor.execute(sql)
+                rows: list[tuple[Any, ...]] = []
+                while some := cursor.fetchmany(_FETCH_ROWS):
+                    rows.extend(some)
+                return rows
+        except pymysql.MySQLError as error:
+            raise DownstreamError(f"MariaDB does not answer {sql[:120]!r}: {error}") from None

@@ -109,8 +109,12 @@ class MariaDbServer:
 
     def ping(self) -> None:
         """Log in and out; `Unavailable` if that is not possible now."""
+        self.open(timeout_s=2.0).close()
+
+    def open(self, timeout_s: float = 10.0) -> pymysql.connections.Connection[Any]:
+        """`connect`, or `Unavailable`."""
         try:
-            self.connect(timeout_s=2.0).close()
+            return self.connect(timeout_s)
         except pymysql.MySQLError as error:
             raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 

@@ -199,7 +199,7 @@ class Run:
         return await asyncio.to_thread(self._compare_now, scenario)
 
     def _compare_now(self, scenario: Scenario) -> Report:
-        connection = self.cluster.mariadb.connect()
+        connection = self.cluster.mariadb.open()
         try:
             downstream = Downstream(connection)
             if scenario.checksums:
