@@ -20,7 +20,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from common import binlog
 from common.tls import TlsConfig
@@ -53,13 +53,17 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; cancelled when the waiting is interrupted."""
-        future: Future[T] | None = None
+        call = _Call(work)
         try:
-            future = self.submit(work)
-            return future.result()
+            return self.submit(call.run()).result()
+        except ClientClosed:
+            work.close()  # no effect if it ran
+            raise
         except BaseException:
-            if future is not None:
-                future.cancel()
+            # An interrupt may come before there is a future to cancel; there is always a call.
+            with self._lock:
+                if not self._stopped:
+                    self._loop.call_soon_threadsafe(call.cancel)
             raise
 
     def stop(self) -> None:
@@ -74,7 +78,29 @@ class LoopThread:
         self._loop.close()
 
 
+class _Call(Generic[T]):
+    """A coroutine that can be cancelled before, while and after it runs. Used on the loop's thread."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            self._work.close()
+            raise asyncio.CancelledError
+        return await self._work
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 async def _cancel_others() -> None:
+    await asyncio.sleep(0)  # what was submitted last begins, and so can be cancelled
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
