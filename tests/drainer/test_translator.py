@@ -1,0 +1,329 @@
+"""Translator: execution order, ordinals, filters, DDL reasons, and everything that must stop it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common import binlog
+from common.errors import Corruption
+from common.wire import binlog_pb2
+from drainer.merger import Merged
+from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable
+from drainer.table_filter import TableFilter
+from drainer.translator import NO_DOWNSTREAM_MEANING, Translator, UnsupportedDdl
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from tests.drainer.test_schema import Upstream, database, table
+
+I, U, D = binlog_pb2.Insert, binlog_pb2.Update, binlog_pb2.DeleteRow  # noqa: E741
+
+
+def mutation(table_id: int, sequence: list[Any], **rows: Any) -> binlog_pb2.TableMutation:
+    """Rows named by kind and number: i0, i1, u0, d0 ..., unless given."""
+    return binlog_pb2.TableMutation(
+        table_id=table_id,
+        sequence=sequence,
+        inserted_rows=rows.get("inserts", [b"i%d" % n for n in range(sequence.count(I))]),
+        updated_rows=rows.get("updates", [b"u%d" % n for n in range(sequence.count(U))]),
+        deleted_rows=rows.get("deletes", [b"d%d" % n for n in range(sequence.count(D))]),
+        deleted_ids=rows.get("deleted_ids", []),
+        deleted_pks=rows.get("deleted_pks", []),
+    )
+
+
+def rows(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001, version: int = 4) -> Merged:
+    value = binlog_pb2.PrewriteValue(schema_version=version, mutations=mutations).SerializeToString()
+    payload = binlog.join(binlog.prewrite(1000, b"k", value), binlog.commit(1000, commit_ts, b"k"))
+    return Merged(commit_ts, payload)
+
+
+def ddl(job: Any, query: str = "ALTER TABLE t", commit_ts: int = 2001, state: int = 5) -> Merged:
+    prewritten = binlog.prewrite_ddl(commit_ts - 1, b"k", query, job.id, state)
+    payload = binlog.join(prewritten, binlog.commit(commit_ts - 1, commit_ts, b"k"))
+    return Merged(commit_ts, payload, job.document)
+
+
+class Setting:
+    """Db (1000) with t (1), u (2); other (2000); mysql.user (4)."""
+
+    def __init__(self, **lists: Any) -> None:
+        self.up = Upstream()
+        self.tracker = SchemaTracker()
+        for job in (
+            self.up.create_database(),
+            self.up.create_database(2000, "other"),
+            self.up.create(table(1, "t")),
+            self.up.create(table(2, "u")),
+            self.up.create(table(4, "user"), schema_id=1),
+        ):
+            self.tracker.apply(job)
+        self.translator = Translator(self.tracker, TableFilter(**lists))
+
+    def rows(self, *mutations: binlog_pb2.TableMutation, version: int = 5) -> Transaction:
+        item = self.translator.translate(rows(*mutations, version=version))
+        assert isinstance(item, Transaction)
+        return item
+
+    def ddl(self, action: int, query: str = "ALTER TABLE t", **fields: Any) -> Ddl:
+        item = self.translator.translate(ddl(self.up.job(action, **fields), query))
+        assert isinstance(item, Ddl)
+        return item
+
+
+@pytest.fixture
+def s() -> Setting:
+    return Setting()
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sequence", "kinds", "order"),
+    [
+        ([I, I], (INSERT, INSERT), [b"i0", b"i1"]),
+        ([U], (UPDATE,), [b"u0"]),
+        ([D, D, D], (DELETE, DELETE, DELETE), [b"d0", b"d1", b"d2"]),
+        ([U, U, D, I], (UPDATE, UPDATE, DELETE, INSERT), [b"u0", b"u1", b"d0", b"i0"]),
+        ([D, I, D, I], (DELETE, INSERT, DELETE, INSERT), [b"d0", b"i0", b"d1", b"i1"]),
+        ([I, U, D], (INSERT, UPDATE, DELETE), [b"i0", b"u0", b"d0"]),
+        ([D, I] * 50, (DELETE, INSERT) * 50, [b"%c%d" % (kind, n) for n in range(50) for kind in b"di"]),
+    ],
+)
+def test_rows_come_in_execution_order(
+    s: Setting, sequence: list[Any], kinds: Any, order: list[bytes]
+) -> None:
+    for _ in range(2):  # the second time by the kept shape
+        (events,) = s.rows(mutation(1, sequence)).tables
+        assert (tuple(events.kinds), events.rows) == (kinds, order)
+
+
+def test_transaction_carries_both_timestamps_and_its_size(s: Setting) -> None:
+    merged = rows(mutation(1, [I]), commit_ts=1234)
+    item = s.translator.translate(merged)
+    assert isinstance(item, Transaction)
+    assert (item.start_ts, item.commit_ts, item.size_bytes) == (1000, 1234, len(merged.payload))
+    assert (item.tables[0].table.schema, item.tables[0].table.name) == ("Db", "t")
+
+
+def test_ordinals_count_filtered_rows_too() -> None:
+    s = Setting(ignore_table=[("Db", "t")])
+    item = s.rows(mutation(4, [I]), mutation(1, [I, I, I]), mutation(2, [U, D]))
+    assert [(events.table.name, events.first_ordinal, len(events.rows)) for events in item.tables] == [
+        ("u", 4, 2)
+    ]
+
+
+def test_a_filtered_transaction_is_an_empty_one() -> None:
+    assert Setting(do_db=["other"]).rows(mutation(1, [I])).tables == ()
+
+
+def test_system_and_internal_tables_are_left_out() -> None:
+    s = Setting(ignore_schemas=["nothing"])
+    item = s.rows(mutation(4, [I]), mutation(TABLE_ID_MAX + 7, [I]), mutation(1, [I]))
+    assert [(events.table.name, events.first_ordinal) for events in item.tables] == [("t", 2)]
+
+
+def test_rows_of_a_truncated_id_are_left_out(s: Setting) -> None:
+    s.ddl(11, "TRUNCATE TABLE t", table_id=1, info=table(9, "t"))
+    item = s.rows(mutation(1, [I]), mutation(9, [I, I]), version=6)
+    assert [(events.table.id, events.first_ordinal) for events in item.tables] == [(9, 1)]
+
+
+def test_the_table_is_the_same_object_until_a_ddl_changes_it(s: Setting) -> None:
+    first = s.rows(mutation(1, [I])).tables[0].table
+    assert s.rows(mutation(1, [D])).tables[0].table is first
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    assert s.rows(mutation(1, [D]), version=6).tables[0].table is not first
+
+
+def test_rows_of_an_older_schema_version_read_with_the_newest_layout(s: Setting) -> None:
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    for version in (3, 6, 99):
+        (events,) = s.rows(mutation(1, [I]), version=version).tables
+        assert [column.name for column in events.table.info.columns] == ["id", "c"]
+
+
+def test_an_empty_prewrite_value_is_an_empty_transaction(s: Setting) -> None:
+    message = binlog_pb2.Binlog(tp=binlog_pb2.Commit, start_ts=1, commit_ts=2, prewrite_value=b"")
+    item = s.translator.translate(Merged(2, message.SerializeToString()))
+    assert isinstance(item, Transaction)
+    assert item.tables == ()
+
+
+# -- what stops it ----------------------------------------------------------------------------------------
+
+
+def test_unknown_table_names_id_place_and_the_next_command(s: Setting) -> None:
+    with pytest.raises(UnknownTable, match=r"commit_ts 1001 .* table id 77 is not known") as caught:
+        s.rows(mutation(77, [I]))
+    assert "ADMIN SHOW DDL JOBS" in caught.value.hint
+
+
+def test_rows_of_a_dropped_table_stop(s: Setting) -> None:
+    s.ddl(4, "DROP TABLE t", table_id=1, info=table(1, "t"))
+    with pytest.raises(UnknownTable, match="table id 1 was dropped at schema version 6"):
+        s.rows(mutation(1, [I]), version=6)
+
+
+def test_commit_without_prewrite_stops(s: Setting) -> None:
+    with pytest.raises(Corruption, match="commit without prewrite: binlog with start_ts 5 and commit_ts 6"):
+        s.translator.translate(Merged(6, binlog.commit(5, 6, b"k")))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        mutation(1, [I, I], inserts=[b"only one"]),
+        mutation(1, [I], inserts=[b"one", b"too many"]),
+        mutation(1, [I], updates=[b"unannounced"]),
+        mutation(1, [I, U], inserts=[b"a", b"b"], updates=[]),
+        mutation(1, [D], deletes=[]),
+        mutation(1, [], inserts=[b"a"]),
+    ],
+)
+def test_a_sequence_that_does_not_fit_its_rows_stops(s: Setting, broken: binlog_pb2.TableMutation) -> None:
+    with pytest.raises(Corruption, match=r"commit_ts 1001, table id 1: its sequence"):
+        s.rows(broken)
+
+
+@pytest.mark.parametrize(
+    "obsolete",
+    [
+        mutation(1, [binlog_pb2.DeleteID], deleted_ids=[4]),
+        mutation(1, [binlog_pb2.DeletePK], deleted_pks=[b"k"]),
+        mutation(1, [I], deleted_ids=[4]),
+        mutation(1, [I, binlog_pb2.DeleteID]),
+    ],
+)
+def test_obsolete_mutations_stop(s: Setting, obsolete: binlog_pb2.TableMutation) -> None:
+    with pytest.raises(Corruption, match="obsolete mutation type"):
+        s.rows(obsolete)
+
+
+@pytest.mark.parametrize("tp", [binlog_pb2.PreDDL, binlog_pb2.PostDDL])
+def test_obsolete_binlog_types_stop(s: Setting, tp: Any) -> None:
+    message = binlog_pb2.Binlog(tp=tp, start_ts=5, commit_ts=6, prewrite_value=b"")
+    with pytest.raises(Corruption, match="commit_ts 6 is of obsolete type"):
+        s.translator.translate(Merged(6, message.SerializeToString()))
+
+
+def test_undecodable_payloads_and_rows_stop(s: Setting) -> None:
+    with pytest.raises(Corruption, match=r"commit_ts 9 \(2 bytes\) cannot be decoded"):
+        s.translator.translate(Merged(9, b"\xff\xff"))
+    whole = rows(mutation(1, [I] * 20)).payload
+    for cut in range(1, len(whole)):  # truncated anywhere: an error, or what was cut off was optional
+        try:
+            s.translator.translate(Merged(1001, whole[:cut]))
+        except Corruption:
+            pass
+    torn = binlog_pb2.Binlog(tp=binlog_pb2.Commit, start_ts=5, commit_ts=6, prewrite_value=b"\x12\x7f\x08")
+    with pytest.raises(Corruption, match="rows of the binlog with commit_ts 6 cannot be decoded"):
+        s.translator.translate(Merged(6, torn.SerializeToString()))
+
+
+def test_a_ddl_without_its_job_stops(s: Setting) -> None:
+    job = s.up.job(5, info=table(1, "t"))
+    with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
+        s.translator.translate(ddl(job)._replace(job=None))
+
+
+def test_tables_created_in_a_batch_are_refused_not_lost(s: Setting) -> None:
+    with pytest.raises(UnsupportedDdl, match=r"creates 2 tables at once.*Db\.x, Db\.y") as caught:
+        s.ddl(60, "", infos=[table(11, "x"), table(12, "y")])
+    assert caught.value.hint
+    filtered = Setting(do_db=["other"]).ddl(60, "", infos=[table(11, "x"), table(12, "y")])
+    assert filtered.skip == "filtered"
+
+
+# -- DDL -----------------------------------------------------------------------------------------
+
+
+def test_a_ddl_carries_statement_database_names_and_job(s: Setting) -> None:
+    item = s.ddl(5, "ALTER TABLE `t` ADD COLUMN `c` INT;", info=table(1, "t", "id", "c"))
+    assert item.query == "ALTER TABLE `t` ADD COLUMN `c` INT;"
+    assert (item.schema, item.tables, item.action, item.skip) == ("Db", (("Db", "t"),), 5, "")
+    assert (item.commit_ts, item.job_id, item.schema_version) == (2001, 6, 6)
+    assert item.job is not None
+    assert item.job["id"] == 6
+
+
+def test_the_statement_is_passed_on_byte_for_byte(s: Setting) -> None:
+    item = s.ddl(17, "ALTER TABLE `t` COMMENT = 'x; -- 表';", info=table(1, "t"))
+    assert item.query == "ALTER TABLE `t` COMMENT = 'x; -- 表';"
+
+
+def test_rolled_back_jobs_are_skipped(s: Setting) -> None:
+    item = s.ddl(7, info=table(1, "t", "id", "x"), state=3)
+    assert "rolled back" in item.skip
+    assert item.schema_version == 5
+    assert len(s.rows(mutation(1, [I])).tables[0].table.info.columns) == 1
+
+
+def test_delete_only_records_are_skipped_without_a_job(s: Setting) -> None:
+    job = s.up.job(6, info=table(1, "t"))
+    item = s.translator.translate(ddl(job, state=1)._replace(job=None))
+    assert isinstance(item, Ddl)
+    assert item.skip.startswith("delete-only state")
+    assert item.schema_version == 5
+
+
+@pytest.mark.parametrize("action", sorted(NO_DOWNSTREAM_MEANING))
+def test_actions_without_meaning_downstream_are_skipped_with_the_reason(s: Setting, action: int) -> None:
+    if action == 55:  # of a database
+        assert "has no meaning downstream" in s.ddl(action, db=database(1000, "Db")).skip
+        return
+    item = s.ddl(action, info=table(1, "t", "id", "c"))
+    assert "has no meaning downstream" in item.skip
+    assert len(s.rows(mutation(1, [I]), version=6).tables[0].table.info.columns) == 2, "the tracker saw it"
+
+
+def test_system_databases_are_skipped() -> None:
+    s = Setting(ignore_schemas=["nothing"])
+    assert s.ddl(5, schema_id=1, info=table(4, "user", "id", "c")).skip == "system schema"
+    assert s.ddl(1, "CREATE DATABASE sys", schema_id=6, db=database(6, "sys")).skip == "system schema"
+
+
+def test_internal_tables_are_skipped(s: Setting) -> None:
+    assert s.ddl(3, info=table(TABLE_ID_MAX + 1, "x")).skip == "internal table of the upstream"
+
+
+def test_filtered_ddl_is_skipped_but_tracked() -> None:
+    s = Setting(ignore_table=[("db", "t")])
+    assert s.ddl(5, info=table(1, "t", "id", "c")).skip == "filtered"
+    assert s.ddl(14, "RENAME TABLE t TO other.v", schema_id=2000, info=table(1, "v", "id", "c")).skip == ""
+    (events,) = s.rows(mutation(1, [I]), version=7).tables
+    assert (events.table.schema, events.table.name, len(events.table.info.columns)) == ("other", "v", 2)
+
+
+def test_a_rename_out_of_the_filter_still_runs() -> None:
+    """Otherwise the table would stay downstream under its old name, without its rows."""
+    s = Setting(ignore_schemas=["other"])
+    assert s.ddl(14, "RENAME TABLE t TO other.t", schema_id=2000, info=table(1, "t")).skip == ""
+    assert s.rows(mutation(1, [I]), version=6).tables == ()
+
+
+def test_database_ddl_is_filtered_by_database() -> None:
+    assert Setting(do_db=["db"]).ddl(1, schema_id=9, db=database(9, "x")).skip == "filtered"
+    assert Setting(do_db=["x"]).ddl(1, schema_id=9, db=database(9, "x")).skip == ""
+
+
+def test_an_unknown_action_is_passed_on(s: Setting) -> None:
+    item = s.ddl(999, "ALTER TABLE t NEW THING", info=table(1, "t", "id", "c"))
+    assert (item.skip, item.action, item.tables) == ("", 999, (("Db", "t"),))
+    without = s.ddl(998, "NEW STATEMENT")
+    assert (without.skip, without.tables) == ("", ())
+
+
+def test_a_ddl_brings_no_pending_job_forward_that_is_still_to_come() -> None:
+    up = Upstream()
+    jobs = [up.create_database(), up.create(table(1, "t")), up.job(5, info=table(1, "t", "id", "a"))]
+    tracker = SchemaTracker.from_history(jobs, schema_version=1)
+    translator = Translator(tracker, TableFilter())
+    translator.translate(ddl(jobs[1], "CREATE TABLE t (id INT)", commit_ts=18))
+    (events,) = translator.translate(rows(mutation(1, [I]), commit_ts=22, version=2)).tables  # type: ignore[union-attr]
+    assert len(events.table.info.columns) == 1
+    translator.translate(ddl(jobs[2], commit_ts=28))
+    (events,) = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3)).tables  # type: ignore[union-attr]
+    assert len(events.table.info.columns) == 2
