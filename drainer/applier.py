@@ -220,6 +220,7 @@ class Applier:
             await self._on_store(self._store.settle, self._checkpoint(resolved_ts, consistent=True))
             self._note_stored(resolved_ts)
         await self._loop.run_in_executor(self._store_thread, self._store.close)
+        await self._loop.run_in_executor(self._store_thread, self._ddl_runner.close)
         self._store_thread.shutdown(wait=False)
         return drained
 

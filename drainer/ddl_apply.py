@@ -11,9 +11,9 @@ run would change differently (TRUNCATE runs at a barrier, so no later row can be
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import pymysql
@@ -70,19 +70,27 @@ def shape(connection: pymysql.Connection[Any], names: Sequence[tuple[str, str]])
     return found
 
 
-@dataclass(frozen=True, slots=True)
 class DdlRunner:
-    """Runs one DDL on a session of its own; PyMySQL errors come through for the caller to classify."""
+    """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
 
-    target: mysql.Target
-    schema: TrackedSchema
+    Not thread-safe: one call at a time.
+    """
+
+    def __init__(self, target: mysql.Target, schema: TrackedSchema) -> None:
+        self._target = target
+        self._schema = schema
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
 
     def before(self, ddl: Ddl) -> dict[str, str | None]:
-        connection = self._connect(ddl)
-        try:
+        """The shape of what the statement touches, as it is now."""
+        with self._session() as connection:
             return shape(connection, ddl.tables)
-        finally:
-            connection.close()
 
     def had_run(self, intent: Intent, ddl: Ddl) -> bool:
         """Whether the statement of a stored intent had taken effect before the crash."""
@@ -90,8 +98,8 @@ class DdlRunner:
 
     def run(self, ddl: Ddl) -> None:
         """Execute the statement. Raises the downstream's refusal as `DownstreamError`."""
-        connection = self._connect(ddl)
-        try:
+        with self._session() as connection:
+            self._set_defaults(connection, ddl)
             self._use(connection, ddl)
             try:
                 mysql.run(connection, ddl.query.encode())
@@ -100,54 +108,54 @@ class DdlRunner:
                     raise
                 raise self._refused(ddl, error) from None
             self._align_collation(connection, ddl)
-        finally:
-            connection.close()
 
     def already_done(self, ddl: Ddl) -> bool:
         """Whether the downstream already has exactly the columns that the tracked schema has after the DDL.
 
         Asked only in safe mode, where another program may have run the statement without recording it.
         """
-        connection = self._connect(ddl)
-        try:
-            for schema, table in ddl.tables:
-                tracked = self.schema.table_named(schema, table) if table else None
-                wanted = [column.name.lower() for column in _visible(tracked.info)] if tracked else []
-                rows = mysql.rows(
-                    connection,
-                    b"SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema="
-                    + mysql.literal(schema)
-                    + b" AND table_name="
-                    + mysql.literal(table)
-                    + b" ORDER BY ordinal_position",
-                )
-                if table and [str(name) for (name,) in rows] != wanted:
-                    return False
-                if not table and (shape(connection, [(schema, "")])[f"{schema}."] is not None) != (
-                    self.schema.database_collation(schema) is not None
-                ):
-                    return False
-            return True
-        finally:
-            connection.close()
+        with self._session() as connection:
+            return all(self._as_tracked(connection, schema, table) for schema, table in ddl.tables)
 
-    def _connect(self, ddl: Ddl) -> pymysql.Connection[Any]:
-        connection = mysql.connect(self.target, read_timeout_s=None)
+    def _as_tracked(self, connection: pymysql.Connection[Any], schema: str, table: str) -> bool:
+        if not table:
+            exists = shape(connection, [(schema, "")])[f"{schema}."] is not None
+            return exists == (self._schema.database_collation(schema) is not None)
+        tracked = self._schema.table_named(schema, table)
+        wanted = [column.name.lower() for column in _visible(tracked.info)] if tracked else []
+        rows = mysql.rows(
+            connection,
+            b"SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema="
+            + mysql.literal(schema)
+            + b" AND table_name="
+            + mysql.literal(table)
+            + b" ORDER BY ordinal_position",
+        )
+        return [str(name) for (name,) in rows] == wanted
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[pymysql.Connection[Any]]:
+        """The session, made when there is none and dropped after any error."""
         try:
-            mysql.prepare_session(connection, mysql.LAX_SQL_MODE)
-            connection.autocommit(True)  # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction
-            names = self.schema.database_collation(ddl.tables[0][0] if ddl.tables else ddl.schema)
-            if names is not None and all(re.fullmatch(r"\w+", name) for name in names):
-                charset, collation = names
-                # What a database gets that is created without naming a character set.
-                mysql.run(
-                    connection,
-                    f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
-                )
+            if self._connection is None:
+                self._connection = mysql.connect(self._target, read_timeout_s=None)
+                mysql.prepare_session(self._connection, mysql.LAX_SQL_MODE)
+                # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
+                self._connection.autocommit(True)
+            yield self._connection
         except BaseException:
-            connection.close()
+            self.close()
             raise
-        return connection
+
+    def _set_defaults(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
+        """What a database gets that is created without naming a character set: the upstream's."""
+        names = self._schema.database_collation(ddl.tables[0][0] if ddl.tables else ddl.schema)
+        if names is not None and all(re.fullmatch(r"\w+", name) for name in names):
+            charset, collation = names
+            mysql.run(
+                connection,
+                f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
+            )
 
     def _use(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
         if not ddl.schema or touches_database(ddl.query):
@@ -168,7 +176,7 @@ class DdlRunner:
         that differ upstream would collide downstream.
         """
         for schema, table in ddl.tables:
-            tracked = self.schema.table_named(schema, table) if table else None
+            tracked = self._schema.table_named(schema, table) if table else None
             if tracked is None or tracked.info.is_view or tracked.info.is_sequence:
                 continue
             wanted = {
