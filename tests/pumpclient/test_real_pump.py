@@ -1,0 +1,164 @@
+"""The publisher against pump processes: what readers get is what was committed, kill -9 included."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from common import binlog, rpc
+from common.upstream.standalone import StandaloneUpstream
+from common.wire import pump_pb2
+from pumpclient import Options, TransactionLost
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(pumpclient.__file__).parent.parent
+QUICK = Options(retry_pause_s=0.02, finish_retry_pause_s=0.05, probe_interval_s=0.2)
+
+
+class PumpProcess:
+    """`python -m pump` on a port and directory of its own; killed by its own id only."""
+
+    def __init__(self, endpoint: str, directory: Path, port: int) -> None:
+        self.endpoint, self.directory, self.port = endpoint, directory, port
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self.directory.mkdir(exist_ok=True)
+        log = self.directory.with_suffix(".log").open("ab")
+        with log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "pump", f"-addr=127.0.0.1:{self.port}",
+                f"-data-dir={self.directory}", f"-pd-urls={self.endpoint}", f"-node-id={self.directory.name}",
+                cwd=ROOT, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        await self._process.wait()
+
+    def log_text(self) -> str:
+        return self.directory.with_suffix(".log").read_text()[-3000:]
+
+
+async def connected(endpoint: str, pumps: Sequence[PumpProcess]) -> pumpclient.Publisher:
+    """A publisher as soon as all pumps are usable."""
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    stream = await pumpclient.open_publisher(endpoint, options=QUICK)
+                except pumpclient.NoPumpRegistered:
+                    await asyncio.sleep(0.05)
+                    continue
+                while len(_usable(stream)) < len(pumps):
+                    await asyncio.sleep(0.05)
+                return stream
+    except TimeoutError:
+        pytest.fail("pumps did not come up:\n" + "\n".join(pump.log_text() for pump in pumps))
+
+
+def _usable(stream: pumpclient.Publisher) -> list[str]:
+    return [pump.pump_id for pump in stream.client.pumps() if pump.state and pump.state.value == "usable"]
+
+
+@pytest.fixture
+async def pumps(
+    etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]
+) -> AsyncIterator[list[PumpProcess]]:
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    started = [PumpProcess(etcd_clean, tmp_path / f"pump{number}", free_port()) for number in range(2)]
+    for pump in started:
+        await pump.start()
+    yield started
+    for pump in started:
+        await pump.end(signal.SIGKILL)
+
+
+async def pulled(pump: PumpProcess, cluster_id: int, want: set[int]) -> list[tuple[int, int]]:
+    """(start_ts, commit_ts) served by the pump until it has passed the largest of `want`."""
+    request = pump_pb2.PullBinlogReq(clusterID=cluster_id, startFrom=pump_pb2.Pos(offset=0))
+    client = rpc.Client(f"127.0.0.1:{pump.port}")
+    found: list[tuple[int, int]] = []
+    try:
+        async with asyncio.timeout(30):
+            replies = client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString())
+            async for reply in replies:
+                payload = pump_pb2.PullBinlogResp.FromString(reply).entity.payload
+                header = binlog.header(binlog.parse(payload))
+                if header.tp == binlog.COMMIT:
+                    found.append((header.start_ts, header.commit_ts))
+                if header.commit_ts >= max(want):
+                    break
+    finally:
+        await client.close()
+    return found
+
+
+async def test_committed_is_served_and_nothing_else(etcd_clean: str, pumps: list[PumpProcess]) -> None:
+    stream = await connected(etcd_clean, pumps)
+    committed: dict[int, int] = {}
+    ended: set[int] = set()
+    async with stream:
+        for number in range(40):
+            txn = stream.transaction(ttl_s=0.5)
+            await txn.begin()
+            txn.insert(5, b"row %d" % number)
+            if number % 5 == 1:
+                await txn.abandon()
+            elif number % 5 == 2:
+                await txn.prewrite()
+                await txn.roll_back(deliver=number % 2 == 0)
+            else:
+                committed[txn.start_ts] = await txn.commit(deliver=number % 5 != 3)
+                continue
+            ended.add(txn.start_ts)
+        assert await stream.flush(10.0)
+        served = [await pulled(pump, stream.client.cluster_id, set(committed.values())) for pump in pumps]
+    entries = [entry for found in served for entry in found]
+    assert all(found == sorted(found, key=lambda entry: entry[1]) for found in served)
+    assert sorted(entries) == sorted(committed.items())
+    assert not {start_ts for start_ts, _ in entries} & ended
+
+
+async def test_writing_goes_on_while_pumps_are_killed(etcd_clean: str, pumps: list[PumpProcess]) -> None:
+    stream = await connected(etcd_clean, pumps)
+    committed: dict[int, int] = {}
+    stop = asyncio.Event()
+
+    async def session(number: int) -> None:
+        while not stop.is_set():
+            try:
+                async with stream.transaction() as txn:
+                    txn.insert(5, b"row of %d" % number)
+            except TransactionLost:
+                continue
+            committed[txn.start_ts] = txn.commit_ts
+
+    async with stream:
+        sessions = [asyncio.ensure_future(session(number)) for number in range(4)]
+        for round_ in range(4):
+            await asyncio.sleep(0.4)
+            pump = pumps[round_ % 2]
+            await pump.end(signal.SIGKILL)
+            before = len(committed)
+            while len(committed) < before + 5:  # the other one takes over
+                await asyncio.sleep(0.02)
+            await pump.start()
+            async with asyncio.timeout(30):
+                while len(_usable(stream)) < 2:
+                    await asyncio.sleep(0.05)
+        stop.set()
+        await asyncio.gather(*sessions)
+        assert await stream.flush(30.0)
+        served = [await pulled(pump, stream.client.cluster_id, set(committed.values())) for pump in pumps]
+    entries = {entry for found in served for entry in found}  # a repeated prewrite may be served twice
+    assert entries == set(committed.items())
