@@ -82,7 +82,24 @@ def test_power_cut_after_every_step_keeps_what_was_acknowledged(segment_bytes: i
             assert read_all(reopened) == [*found, (10_000, 0)]
 
 
-async def test_torn_tail_at_every_byte(tmp_path: Path) -> None:
+def test_torn_tail_at_every_byte_keeps_whole_records() -> None:
+    made = groups(5)
+    directory = MemoryDirectory()
+    log = new_log(directory)
+    ends = [0]
+    for group in made:
+        for place, payload in zip(store(log, group), group, strict=True):
+            ends.append(place.offset + len(encode_value(payload)))
+    data = bytes(directory.files["000000.vlog"].data)
+    for size in range(len(data) + 1):
+        torn = MemoryDirectory()
+        torn.create("000000.vlog").append([data[:size]])
+        whole = sum(end <= size for end in ends) - 1
+        assert read_all(new_log(torn)) == stamps(made)[:whole]
+        assert len(torn.files["000000.vlog"].data) == ends[whole]
+
+
+async def test_torn_tail_with_an_index(tmp_path: Path) -> None:
     # The index is left at the first pairs; what follows is only in the log, as after a kill.
     original = tmp_path / "original"
     async with opened(original) as storage:
@@ -96,7 +113,7 @@ async def test_torn_tail_at_every_byte(tmp_path: Path) -> None:
         for ts in (30, 40):
             await put_pair(storage, ts, ts + 1, encode_value(binlog.fake(99)))
     data = log_file.read_bytes()
-    for size in (*range(0, indexed_end, 11), *range(indexed_end, len(data) + 1)):
+    for size in (*range(0, indexed_end, 29), *range(indexed_end, len(data), 7), len(data)):
         directory = tmp_path / "torn"
         shutil.rmtree(directory, ignore_errors=True)
         (directory / "value").mkdir(parents=True)

@@ -1,0 +1,125 @@
+"""Configuration of the pump: precedence, refusals, and the commented file that is shipped."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common import config
+from common.errors import ConfigError
+from pump.config import ENV_PREFIX, PumpConfig
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "pump.toml"
+
+
+def load(*argv: str, environ: dict[str, str] | None = None) -> PumpConfig:
+    return config.load(PumpConfig, list(argv), environ or {}, program="pump", env_prefix=ENV_PREFIX)
+
+
+def test_shipped_file_has_every_key_with_its_default_and_a_reason() -> None:
+    assert load("-config", str(SHIPPED)) == load()
+    text = SHIPPED.read_text()
+    document = tomllib.loads(text)
+    flat: set[str] = set()
+
+    def walk(table: dict[str, object], prefix: str) -> None:
+        for key, value in table.items():
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+            else:
+                flat.add(prefix + key)
+
+    walk(document, "")
+    known = {
+        entry.key
+        for entry in config.options(PumpConfig).values()
+        if entry.key is not None and not entry.deprecated
+    }
+    assert flat == known
+    for paragraph in text.split("\n\n"):
+        assert paragraph.lstrip().startswith(("#", "[")), paragraph
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text('addr = "10.0.0.1:1"\ndata-dir = "from-file"\nlog-level = "warn"\n')
+    settings = load(
+        "-config",
+        str(file),
+        "--addr=10.0.0.1:3",
+        environ={"PUMP_ADDR": "10.0.0.1:2", "PUMP_DATA_DIR": "from-environment"},
+    )
+    assert settings.addr == "10.0.0.1:3"
+    assert settings.data_dir == "from-environment"
+    assert settings.log_level == "warn"
+
+
+def test_derived_addresses() -> None:
+    settings = load("-addr", "127.0.0.1:9000", "-pd-urls", "http://b:2, http://a:1")
+    assert settings.advertised == "127.0.0.1:9000"
+    assert settings.status_listen == "127.0.0.1:9100"
+    assert settings.endpoints == "http://a:1,http://b:2"
+    assert settings.default_node_id.endswith(":9000")
+    assert load("-addr", "http://127.0.0.1:9000").status_listen == "127.0.0.1:9100"
+
+
+def test_retention_sizes_and_durations(tmp_path: Path) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text(
+        'gc = 5\nresolve-after = "250ms"\n[storage]\nstop-write-at-available-space = "42 MB"\n'
+        "sync-log = false\nkv_chan_cap = 7\n[storage.kv]\nblock-size = 1\n"
+    )
+    settings = load("-config", str(file))
+    assert settings.gc_s == 5 * 86400
+    assert settings.resolve_after_s == 0.25
+    assert settings.stop_write_at_bytes == 42_000_000
+    assert not settings.sync_log
+    assert load("-config", str(file), "--gc", "30m").gc_s == 1800
+
+
+def test_deprecated_flags_of_old_deployments_are_accepted() -> None:
+    load("-binlog-file-size", "1", "-enable-binlog-slice", "-log-rotate", "day", "-metrics-addr", "x:1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("-addr", "nonsense"), "addr"),
+        (("-addr", "127.0.0.1:99999"), "addr"),
+        (("-addr", ":8250"), "advertiseAddr"),
+        (("-addr", "0.0.0.0:8250"), "invalid advertiseAddr host"),
+        (("-pd-urls", "ftp://a:1"), "URL scheme"),
+        (("-pd-urls", "http://a:1/x"), "must not contain a path"),
+        (("-pd-urls", "http://a"), "host:port"),
+        (("-upstream", "oracle"), "upstream"),
+        (("-gc", "0"), "gc"),
+        (("-gc", "7d"), "gc"),
+        (("-heartbeat-interval", "0"), "heartbeat-interval"),
+        (("-resolve-after", "0"), "resolve-after"),
+        (("-fake-binlog-interval", "0"), "gen-binlog-interval"),
+        (("-accept-loss", "x"), "accept-loss"),
+        (("-socket", "unix:///x"), "socket"),
+    ],
+)
+def test_refusals_name_the_key_and_the_next_step(argv: tuple[str, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        load(*argv)
+    assert caught.value.hint
+    assert caught.value.exit_code in (1, 2)
+
+
+def test_unknown_key_is_refused_with_a_suggestion_and_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text('addr = "127.0.0.1:1"\nheartbeat-intervall = 3\n')
+    with pytest.raises(ConfigError, match=r"heartbeat-intervall \(line 2\)") as caught:
+        load("-config", str(file))
+    assert caught.value.hint == "did you mean heartbeat-interval?"
+
+
+def test_accepted_loss_is_exactly_one_place() -> None:
+    settings = load("-addr", "127.0.0.1:1", "-accept-loss", "000003.vlog:1234")
+    assert settings.loss_accepted("000003.vlog", 1234)
+    assert not settings.loss_accepted("000003.vlog", 1235)
+    assert not load("-addr", "127.0.0.1:1").loss_accepted("000003.vlog", 1234)
