@@ -1,0 +1,200 @@
+"""Collector against real pumps (processes), a real etcd and real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from common import binlog, etcd, rpc
+from common.clock import SystemClock
+from common.upstream.standalone import StandaloneUpstream
+from common.wire import binlog_pb2, pump_pb2
+from drainer.collector import Collector
+from drainer.pump_source import PULL_BATCHES, PullClient
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class PumpProcess:
+    def __init__(self, name: str, port: int, status_port: int, directory: Path, endpoint: str) -> None:
+        self.name = name
+        self.address = f"127.0.0.1:{port}"
+        self._arguments = [
+            f"--node-id={name}",
+            f"--addr={self.address}",
+            f"--advertise-addr={self.address}",
+            f"--status-addr=127.0.0.1:{status_port}",
+            f"--data-dir={directory / name}",
+            f"--pd-urls={endpoint}",
+            f"--log-file={directory / name}.log",
+        ]
+        self._process: asyncio.subprocess.Process | None = None
+        self._client: rpc.Client | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pump", *self._arguments, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
+        )
+        self._client = rpc.Client(self.address)
+
+    async def kill(self, signal_number: int = signal.SIGKILL) -> None:
+        if self._client is not None:
+            await self._client.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal_number)
+            await self._process.wait()
+        self._process = self._client = None
+
+    async def write(self, cluster_id: int, payload: bytes) -> None:
+        assert self._client is not None
+        request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
+        reply = await self._client.unary("/binlog.Pump/WriteBinlog", request, 10.0)
+        assert pump_pb2.WriteBinlogResp.FromString(reply).errmsg == ""
+
+
+class Cluster:
+    def __init__(self, endpoint: str, upstream: StandaloneUpstream, pumps: list[PumpProcess]) -> None:
+        self.endpoint = endpoint
+        self.upstream = upstream
+        self.pumps = pumps
+        self.committed: list[int] = []
+        self.rng = random.Random(4)
+
+    async def transaction(self, pump: PumpProcess) -> int:
+        """One row through one pump; its commit_ts."""
+        transactions = self.upstream.transactions
+        start_ts = await transactions.begin(30.0)
+        row = b"row of %d" % start_ts
+        mutation = binlog_pb2.TableMutation(table_id=1, inserted_rows=[row], sequence=[binlog_pb2.Insert])
+        value = binlog_pb2.PrewriteValue(schema_version=1, mutations=[mutation]).SerializeToString()
+        await pump.write(self.upstream.cluster_id, binlog.prewrite(start_ts, b"k", value))
+        commit_ts = await transactions.commit(start_ts)
+        await pump.write(self.upstream.cluster_id, binlog.commit(start_ts, commit_ts, b"k"))
+        self.committed.append(commit_ts)
+        return commit_ts
+
+    @contextlib.asynccontextmanager
+    async def collected(
+        self, connect: Callable[[str], PullClient] = rpc.Client
+    ) -> AsyncIterator[tuple[Collector, dict[int, float]]]:
+        """A running collector, and when (monotonic seconds) each commit_ts came out."""
+        registry = await etcd.connect(self.endpoint)
+        collector = Collector(
+            registry,
+            self.upstream.history,
+            cluster_id=self.upstream.cluster_id,
+            after_ts=0,
+            clock=SystemClock(),
+            queue_bytes_max=16 << 20,
+            connect=connect,
+        )
+        seen: dict[int, float] = {}
+
+        async def read() -> None:
+            async for batch in collector.batches():
+                for entry in batch.entries:
+                    assert entry.commit_ts > max(seen, default=0)
+                    assert entry.commit_ts <= batch.watermark
+                    seen[entry.commit_ts] = time.monotonic()
+
+        tasks = [asyncio.create_task(collector.run()), asyncio.create_task(read())]
+        try:
+            yield collector, seen
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await registry.close()
+
+    async def online(self, count: int) -> None:
+        registry = await etcd.connect(self.endpoint)
+        async with asyncio.timeout(30):
+            while True:
+                view = await registry.view()
+                if sum(entry.status.state == "online" for entry in view.pumps.values()) >= count:
+                    break
+                await asyncio.sleep(0.05)
+        await registry.close()
+
+
+@pytest.fixture
+async def cluster(etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Cluster]:
+    upstream = await StandaloneUpstream.connect(etcd_clean)
+    pumps = [PumpProcess(name, free_port(), free_port(), tmp_path, etcd_clean) for name in ("p1", "p2")]
+    for pump in pumps:
+        await pump.start()
+    found = Cluster(etcd_clean, upstream, pumps)
+    try:
+        await found.online(2)
+        yield found
+    finally:
+        for pump in pumps:
+            await pump.kill()
+        await upstream.close()
+
+
+async def arrived(seen: dict[int, float], wanted: list[int]) -> None:
+    async with asyncio.timeout(60):
+        while len(seen) < len(wanted):
+            await asyncio.sleep(0.01)
+    assert sorted(seen) == sorted(wanted)
+
+
+async def test_everything_written_comes_out_once_in_order_and_soon(cluster: Cluster) -> None:
+    async with cluster.collected() as (collector, seen):
+        waits = []
+        for _ in range(40):
+            commit_ts = await cluster.transaction(cluster.rng.choice(cluster.pumps))
+            written = time.monotonic()
+            await arrived(seen, cluster.committed)
+            waits.append(seen[commit_ts] - written)
+        assert set(collector.positions()) == {"p1", "p2"}
+        assert all(state["protocol"] == "PullBatches" for state in collector.states().values())
+        assert sorted(waits)[len(waits) // 2] < 0.5, "an idle second pump must not hold the first one back"
+        await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(200)))
+        await arrived(seen, cluster.committed)
+
+
+async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -> None:
+    async with cluster.collected() as (collector, seen):
+        for _ in range(10):
+            await cluster.transaction(cluster.rng.choice(cluster.pumps))
+        await arrived(seen, cluster.committed)
+        await cluster.pumps[1].kill()
+        held = await cluster.transaction(cluster.pumps[0])
+        async with asyncio.timeout(20):
+            while not collector.states()["p2"]["error"]:
+                await asyncio.sleep(0.01)
+        assert held not in seen
+        assert collector.waits_for.startswith("pump p2, not reachable")
+        await cluster.pumps[1].start()
+        await arrived(seen, cluster.committed)
+        await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
+        await arrived(seen, cluster.committed)
+
+
+class OldClient(rpc.Client):
+    """Sees a pump as an old drainer does."""
+
+    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        assert path == PULL_BATCHES
+        raise rpc.RpcStatus(rpc.UNIMPLEMENTED, "unknown service binlog.PumpBatch")
+        yield b""
+
+
+async def test_the_old_protocol_gives_the_same_stream(cluster: Cluster) -> None:
+    """Slower while idle: the only watermark are the time marks that pumps store every 3 s."""
+    async with cluster.collected(OldClient) as (collector, seen):
+        await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
+        await arrived(seen, cluster.committed)
+        assert all(state["protocol"] == "PullBinlogs" for state in collector.states().values())
