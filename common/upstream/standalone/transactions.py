@@ -108,6 +108,12 @@ class StandaloneTransactions:
         """Write down an outcome that is known from elsewhere, whatever stands there."""
         await self._client.put(txn_key(start_ts), encode_entry(outcome))
 
+    async def hold(self, start_ts: int, ttl_s: float) -> None:
+        """Open an entry for a start_ts that was drawn elsewhere, whatever stands there. For replays: nobody
+        rolls it back before its outcome is recorded or `ttl_s` are over.
+        """
+        await self._client.put(txn_key(start_ts), encode_entry(self._open(ttl_s)))
+
     async def forget(self, start_ts: int) -> None:
         """Drop the entry, some time soon: its end is durable in a pump, nobody will ask any more.
 
