@@ -4,8 +4,8 @@ Drives  raw `WriteBinlog` calls, one Pump per recording; the standalone upstream
 Owns    the calls in flight
 Stops   when everything is acknowledged and the clock stands at the largest recorded timestamp
 Never   sends the end of a transaction before every earlier prewrite of that Pump is acknowledged (a commit
-        timestamp tells a Pump that each prewrite that comes later commits later), or moves the clock past a
-        record that is not
+        timestamp tells a Pump that each prewrite that comes later commits later), tells an outcome before
+        that moment, or moves the clock past a record that is not acknowledged
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from common import rpc
+from common import rpc, tso
 from common.binlog import COMMIT, PREWRITE
 from common.errors import BinlogError, Rejected, Unavailable
 from common.upstream import Committed, RolledBack
@@ -28,6 +28,8 @@ WRITE_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 0.1
 GIVE_UP_S: Final = 60.0
 IN_FLIGHT_MAX: Final = 64
+HELD_S: Final = 3600.0
+LEASE_MS: Final = 3000
 
 
 class Replay:
@@ -40,7 +42,7 @@ class Replay:
         self._clients = [rpc.Client(address) for address in addresses[: len(scenario.files)]]
         self._order = arrival_order(scenario.files)
         self._acked = AckedPrefix(self._order)
-        self._outcomes = _outcomes(scenario)
+        self._untold = untold_outcomes(scenario)
         # Prewrites on their way, by Pump: what ends a transaction waits for those sent before it.
         self._prewrites: list[set[asyncio.Event]] = [set() for _ in scenario.files]
         self._progressed = asyncio.Event()
@@ -86,10 +88,8 @@ class Replay:
         record = arrival.record
         try:
             if record.tp == PREWRITE:
-                # A Pump may ask at any time from now on; what it gets told must be what happened.
-                outcome = self._outcomes.get(record.start_ts)
-                if outcome is not None:
-                    await self._upstream.transactions.record(record.start_ts, outcome)
+                # A Pump may ask from now on: the transaction is open until its end comes.
+                await self._upstream.transactions.hold(record.start_ts, HELD_S)
                 await self._write(arrival)
                 (mark,) = marks
                 mark.set()
@@ -97,6 +97,10 @@ class Replay:
             else:
                 for mark in marks:
                     await mark.wait()
+                if record.tp == COMMIT:
+                    await self._upstream.transactions.record(record.start_ts, Committed(record.commit_ts))
+                else:
+                    await self._upstream.transactions.record(record.start_ts, RolledBack())
                 await self._write(arrival)
         finally:
             slots.release()
@@ -127,29 +131,38 @@ class Replay:
             await asyncio.sleep(RETRY_S)
 
     async def _move_clock(self) -> None:
-        """Let the clock follow the acknowledged beginning."""
+        """Let the clock follow the acknowledged beginning, and tell the outcomes that are then known."""
         shown = 0
         while True:
             complete = self._acked.complete
             if self._acked.clock_ts > shown:
                 shown = self._acked.clock_ts
                 await self._upstream.oracle.pin(shown)
+                await self._tell_outcomes(shown)
             if complete:
                 break
             await self._progressed.wait()
             self._progressed.clear()
         # Commits that only the upstream knows of may be later than any record.
         await self._upstream.oracle.pin(max(shown, self._scenario.last_commit_ts))
+        await self._tell_outcomes(tso.TS_MAX)
+
+    async def _tell_outcomes(self, clock_ts: int) -> None:
+        """Record what became of transactions without a recorded end, as far as the clock has come."""
+        while self._untold and self._untold[0][0] <= clock_ts:
+            _, start_ts, outcome = self._untold.pop(0)
+            await self._upstream.transactions.record(start_ts, outcome)
 
 
-def _outcomes(scenario: Scenario) -> dict[int, Committed | RolledBack]:
-    """What became of every transaction, from the recorded ends and the outcomes of those without."""
-    found: dict[int, Committed | RolledBack] = {}
-    for records in scenario.files:
-        for record in records:
-            if record.tp != PREWRITE:
-                committed = record.tp == COMMIT
-                found[record.start_ts] = Committed(record.commit_ts) if committed else RolledBack()
+def untold_outcomes(scenario: Scenario) -> list[tuple[int, int, Committed | RolledBack]]:
+    """(clock value from which it is known, start_ts, outcome) of transactions without a recorded end, sorted.
+
+    A commit is known from its commit timestamp on, a rollback when its lease would have run out.
+    """
+    found: list[tuple[int, int, Committed | RolledBack]] = []
     for start_ts, commit_ts in scenario.outcomes.items():
-        found[start_ts] = RolledBack() if commit_ts is None else Committed(commit_ts)
-    return found
+        if commit_ts is None:
+            found.append((start_ts + tso.compose(LEASE_MS), start_ts, RolledBack()))
+        else:
+            found.append((commit_ts, start_ts, Committed(commit_ts)))
+    return sorted(found, key=lambda item: item[:2])

@@ -13,7 +13,7 @@ from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
 from common.upstream import Committed, RolledBack
 from deploy.playground.arrival import AckedPrefix, arrival_order
-from deploy.playground.replay import _outcomes
+from deploy.playground.replay import untold_outcomes
 from deploy.playground.run import RECORDED
 from deploy.playground.scenario import Record, Scenario, load
 
@@ -129,11 +129,11 @@ def test_the_clock_waits_for_a_gap() -> None:
     assert (acked.clock_ts, acked.complete) == (3, True)
 
 
-def test_outcomes_come_from_ends_and_from_the_list_of_open_prewrites() -> None:
+def test_outcomes_of_open_prewrites_are_told_when_the_clock_has_come_there() -> None:
     files = [
         [prewrite(1), prewrite(2), prewrite(3), prewrite(4), commit(1, 9), Record(ROLLBACK, 2, 0, b"r2")]
     ]
     scenario = Scenario("s", 1, files, [], {3: None, 4: 12}, [])
-    assert _outcomes(scenario) == {1: Committed(9), 2: RolledBack(), 3: RolledBack(), 4: Committed(12)}
+    assert untold_outcomes(scenario) == [(12, 4, Committed(12)), (3 + (3000 << 18), 3, RolledBack())]
     assert scenario.last_commit_ts == 12
     assert scenario.first_ts == 1
