@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import json
 import random
@@ -14,7 +15,12 @@ from typing import Any
 
 import pytest
 
+from common import binlog
 from common.clock import SystemClock
+from common.errors import Corruption, DownstreamError
+from common.rowcodec.encoder import RowEncoder, prewrite_value
+from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from common.wire import binlog_pb2
 from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB
 from deploy.playground.mariadb import MariaDbServer
@@ -29,6 +35,7 @@ from drainer.schema import SchemaTracker
 from drainer.sink import mysql
 from drainer.table_filter import TableFilter
 from drainer.translator import Translator
+from drainer.txn import INSERT
 
 CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
 FINISHED = ("basic", "types", "keys", "txn", "orphans", "multi-pump")
@@ -193,3 +200,148 @@ async def test_checkpoint_row_is_what_a_go_drainer_leaves(target: mysql.Target) 
     assert ours["consistent"] is theirs["consistent"] is True
     assert ours["schema-version"] == theirs["schema-version"]
     assert ours["commitTS"] == recording.entries[-1].commit_ts
+
+
+def crafted(recording: Recording, after: int, value: bytes) -> Recording:
+    """The recording up to its `after`-th row transaction, then one whose prewrite value is `value`."""
+    rows = [index for index, entry in enumerate(recording.entries) if entry.job is None]
+    kept = recording.entries[: rows[after] + 1]
+    last_ts = kept[-1].commit_ts
+    payload = binlog.join(
+        binlog.prewrite(last_ts + 1, b"k", value), binlog.commit(last_ts + 1, last_ts + 2, b"k")
+    )
+    return Recording(recording.cluster_id, recording.jobs, [*kept, Merged(last_ts + 2, payload)])
+
+
+def stored_ts(target: mysql.Target) -> int:
+    connection = mysql.connect(target)
+    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    connection.close()
+    return int(json.loads(text)["commitTS"])
+
+
+UNKNOWN_TABLE = prewrite_value(48, [(999_999, [INSERT], [bytes.fromhex("08020804020261")])])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\x12\x7f\x08", "commit_ts"),
+        (UNKNOWN_TABLE, "table id 999999"),
+    ],
+)
+async def test_bad_binlogs_stop_before_them(target: mysql.Target, value: bytes, text: str) -> None:
+    recording = crafted(read("basic"), 3, value)
+    with pytest.raises(Corruption, match=text) as raised:
+        await Life(recording, target).run(size=1)
+    assert raised.value.exit_code == 6
+    assert stored_ts(target) < recording.entries[-1].commit_ts
+
+
+async def test_a_row_that_cannot_be_decoded_names_its_column(target: mysql.Target) -> None:
+    recording = read("basic")
+    (at,) = [i for i, entry in enumerate(recording.entries) if entry.job is None][:1]
+    message = binlog.parse(recording.entries[at].payload)
+    value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
+    mutation = value.mutations[0]
+    mutation.inserted_rows[0] = mutation.inserted_rows[0][:-1]
+    message.prewrite_value = value.SerializeToString()
+    recording.entries[at] = Merged(recording.entries[at].commit_ts, message.SerializeToString())
+    with pytest.raises(Corruption, match="column") as raised:
+        await Life(recording, target).run(size=1)
+    assert "customer" in str(raised.value)
+    assert stored_ts(target) < recording.entries[at].commit_ts
+
+
+async def test_a_refused_ddl_stops_and_goes_on_when_an_equivalent_was_run(target: mysql.Target) -> None:
+    recording = read("ddl-flashback-db")
+    with pytest.raises(DownstreamError, match="FLASHBACK DATABASE") as raised:
+        await Life(recording, target).run()
+    assert raised.value.exit_code == 7
+    refused = next(e for e in recording.entries if e.job and e.job["query"].startswith("FLASHBACK"))
+    assert stored_ts(target) < refused.commit_ts
+    with pytest.raises(DownstreamError, match="FLASHBACK DATABASE"):
+        await Life(recording, target).run()
+    connection = mysql.connect(target)
+    mysql.run(connection, b"CREATE DATABASE d3new")
+    connection.close()
+    life = Life(recording, target)
+    assert life.start.intent is not None
+    with contextlib.suppress(DownstreamError):  # the table inside is missing: its rows stop it next
+        await life.run()
+    assert stored_ts(target) >= refused.commit_ts
+
+
+async def test_keyless_rows_are_neither_lost_nor_doubled(target: mysql.Target) -> None:
+    """60,000 rows into a table without a key, ended dead ten times at random moments."""
+    table = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
+    encoder = RowEncoder(table)
+    job = create_job(table)
+    entries = [created(job)]
+    for number in range(300):
+        rows = [
+            encoder.insert({"a": number * 200 + i, "b": "x" * 40}, rowid=number * 200 + i + 1)
+            for i in range(200)
+        ]
+        value = prewrite_value(1, [(7, [INSERT] * 200, rows)])
+        ts = 1000 + 10 * number
+        payload = binlog.join(binlog.prewrite(ts, b"k", value), binlog.commit(ts, ts + 1, b"k"))
+        entries.append(Merged(ts + 1, payload))
+    recording = Recording(4711, [json.dumps(job).encode()], entries)
+    rng = random.Random(1)
+    for _ in range(10):
+        assert not await Life(recording, target, batch_rows=400).run(size=20, seconds=rng.uniform(0.05, 0.25))
+    assert await Life(recording, target).run()
+    connection = mysql.connect(target)
+    ((count, distinct),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
+    connection.close()
+    assert (count, distinct) == (60_000, 60_000)
+
+
+def column(number: int, name: str, tp: int) -> Column:
+    charset = "utf8mb4" if tp == VARCHAR else "binary"
+    return Column(number, name, number - 1, FieldType(tp, flen=64, charset=charset, collate=f"{charset}_bin"))
+
+
+def create_job(table: TableInfo) -> dict[str, Any]:
+    """The DDL job of `CREATE TABLE d.t`."""
+    name = {"O": table.name, "L": table.name}
+    columns = [
+        {
+            "id": each.id,
+            "name": {"O": each.name, "L": each.name},
+            "offset": each.offset,
+            "state": 5,
+            "type": {
+                "Tp": each.type.tp,
+                "Flag": 0,
+                "Flen": 64,
+                "Decimal": 0,
+                "Charset": each.type.charset,
+                "Collate": each.type.collate,
+            },
+        }
+        for each in table.columns
+    ]
+    return {
+        "id": 9,
+        "type": 3,
+        "schema_id": 5,
+        "table_id": table.id,
+        "schema_name": "d",
+        "table_name": table.name,
+        "state": 6,
+        "schema_state": 5,
+        "query": "CREATE TABLE `t` (`a` INT, `b` VARCHAR(64))",
+        "binlog": {
+            "SchemaVersion": 1,
+            "TableInfo": {"id": table.id, "name": name, "cols": columns, "state": 5},
+            "FinishedTS": 900,
+        },
+    }
+
+
+def created(job: dict[str, Any]) -> Merged:
+    """The DDL binlog of a job."""
+    prewrite = binlog.prewrite_ddl(800, b"m", job["query"], job_id=job["id"])
+    return Merged(900, binlog.join(prewrite, binlog.commit(800, 900, b"m")), job)
