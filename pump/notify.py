@@ -21,6 +21,7 @@ from common.wire import drainer_pb2
 BUDGET_S: Final = 10.0
 _METHOD: Final = "/binlog.Cistern/Notify"
 _PAUSE_S: Final = 0.5
+_REFUSALS_MAX: Final = 3
 _logger = log.get("notify")
 
 
@@ -75,14 +76,19 @@ async def _notify(node_id: str, address: str, tls: TlsConfig | None, budget_s: f
     try:
         async with asyncio.timeout(budget_s):
             client = Client(address, tls=tls)
-            while True:
+            refusals = 0
+            while refusals < _REFUSALS_MAX:
                 try:
                     request = drainer_pb2.NotifyReq().SerializeToString()
                     await client.unary(_METHOD, request, budget_s)
                     return None
-                except (Unavailable, RpcStatus) as error:
+                except Unavailable as error:
                     last = error
+                except RpcStatus as error:
+                    last = error
+                    refusals += 1
                 await asyncio.sleep(_PAUSE_S)
+            return _Failed(node_id, address, last)
     except TimeoutError:
         return _Failed(node_id, address, last)
     finally:
