@@ -15,8 +15,9 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from common import rpc
 from common.clock import SystemClock
@@ -26,10 +27,6 @@ from common.tls import TlsConfig
 START_DEADLINE_S: Final = 20.0
 STOP_DEADLINE_S: Final = 5.0
 _POLL_S: Final = 0.02
-
-
-class _Log(Protocol):
-    def __call__(self, message: str) -> None: ...
 
 
 def program_path() -> str:
@@ -63,7 +60,12 @@ class EtcdServer:
 
     @classmethod
     def start(
-        cls, data_dir: str | Path, *, log: _Log | None = None, port: int = 0, tls: TlsConfig | None = None
+        cls,
+        data_dir: str | Path,
+        *,
+        log: Callable[[str], None] | None = None,
+        port: int = 0,
+        tls: TlsConfig | None = None,
     ) -> EtcdServer:
         """Start a server in `data_dir` (made if need be) and wait until it is healthy. `tls`: mutual TLS.
 

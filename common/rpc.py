@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -254,12 +254,12 @@ class Client:
             raise self._ended_here(method_path) from None
         return reply
 
-    async def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]:
+    async def server_stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Messages until the peer ends the stream. Raises `Unavailable`, `RpcStatus`."""
         async for reply in self._stream(path, lambda: self._channel.unary_stream(_path(path))(request)):
             yield reply
 
-    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Both directions at once; `requests` is read as the peer takes it. Raises as `server_stream`."""
         writer: asyncio.Task[None] | None = None
 

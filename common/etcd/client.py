@@ -16,10 +16,8 @@ import contextlib
 import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
-import grpc
-import grpc.aio
 from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
@@ -43,11 +41,11 @@ _OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
 )
 _RETRYABLE: Final = frozenset(
     {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.ABORTED,
+        messages.StatusCode.UNAVAILABLE,
+        messages.StatusCode.DEADLINE_EXCEEDED,
+        messages.StatusCode.CANCELLED,
+        messages.StatusCode.RESOURCE_EXHAUSTED,
+        messages.StatusCode.ABORTED,
     }
 )
 
@@ -169,9 +167,9 @@ class _Endpoint:
     def __init__(self, address: str, tls: TlsConfig | None) -> None:
         self.address = address
         if tls is None:
-            self.channel = grpc.aio.insecure_channel(address, options=list(_OPTIONS))
+            self.channel = messages.insecure_channel(address, options=list(_OPTIONS))
         else:
-            self.channel = grpc.aio.secure_channel(address, tls.channel_credentials(), options=list(_OPTIONS))
+            self.channel = messages.secure_channel(address, tls.channel_credentials(), options=list(_OPTIONS))
         self.kv = messages.KVStub(self.channel)
         self.lease = messages.LeaseStub(self.channel)
         self.watch = messages.WatchStub(self.channel)
@@ -192,7 +190,7 @@ class EtcdClient:
     @classmethod
     async def connect(
         cls, endpoints: str, *, tls: TlsConfig | None = None, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> EtcdClient:
+    ) -> Self:
         """Connect and check that somebody answers within `timeout_s`. Raises `Unavailable`."""
         client = cls(parse_endpoints(endpoints), tls, timeout_s)
         try:
@@ -207,18 +205,18 @@ class EtcdClient:
         for endpoint in self._endpoints:
             await endpoint.channel.close(None)
 
-    def _error(self, endpoint: _Endpoint, error: grpc.aio.AioRpcError) -> BinlogError:
+    def _error(self, endpoint: _Endpoint, error: messages.AioRpcError) -> BinlogError:
         code, details = error.code(), error.details() or error.code().name
         if code in _RETRYABLE:
             if self._endpoints[self._current] is endpoint:
                 self._current = (self._current + 1) % len(self._endpoints)
             where = self.addresses
-            if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in details:
+            if code is messages.StatusCode.UNAVAILABLE and "etcdserver" not in details:
                 return Unavailable(f"etcd at {where} cannot be reached", hint=HINT)
             return Unavailable(f"etcd at {where} does not answer: {details}", hint=HINT)
-        if code is grpc.StatusCode.NOT_FOUND and "lease" in details:
+        if code is messages.StatusCode.NOT_FOUND and "lease" in details:
             return LeaseLost("the lease is gone")
-        if code is grpc.StatusCode.OUT_OF_RANGE:
+        if code is messages.StatusCode.OUT_OF_RANGE:
             return Compacted(f"etcd at {endpoint.address}: {details}")
         return Rejected(f"etcd at {endpoint.address} refused: {details}")
 
@@ -226,9 +224,9 @@ class EtcdClient:
         endpoint = self._endpoints[self._current]
         try:
             return await call(endpoint)
-        except grpc.aio.AioRpcError as error:
+        except messages.AioRpcError as error:
             raise self._error(endpoint, error) from None
-        except grpc.aio.UsageError as error:
+        except messages.BaseError as error:
             raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
 
     async def _read(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
@@ -323,7 +321,7 @@ class EtcdClient:
 
         try:
             call = endpoint.watch.Watch(requests())
-        except grpc.aio.UsageError as error:
+        except messages.BaseError as error:
             raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
         try:
             async for response in call:
@@ -333,7 +331,7 @@ class EtcdClient:
                     raise Unavailable(f"etcd at {endpoint.address} ended a watch: {response.cancel_reason}")
                 yield response.header.revision, [_change(event) for event in response.events]
             raise Unavailable(f"etcd at {endpoint.address} ended a watch", hint=HINT)
-        except grpc.aio.AioRpcError as error:
+        except messages.AioRpcError as error:
             raise self._error(endpoint, error) from None
         finally:
             never.set()

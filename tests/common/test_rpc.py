@@ -242,7 +242,7 @@ async def test_gzip_requests_are_accepted() -> None:
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
         call = channel.unary_unary("/test.Example/Echo")  # type: ignore[call-arg]
         assert await call(b"x" * 5000, compression=grpc.Compression.Gzip) == b"x" * 5000
-        await channel.close()
+        await channel.close(None)
 
 
 async def test_a_failure_of_the_requests_reaches_the_caller() -> None:
@@ -294,7 +294,7 @@ async def test_a_stream_ends_when_the_client_goes_away(kind: str, how: str) -> N
         assert await anext(stream) in (b"A", b"first")
         assert example.open_streams == 1
         if how == "stream closed":
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
             await asyncio.wait_for(example.stream_ended.wait(), 5)
             await client.close()
         else:

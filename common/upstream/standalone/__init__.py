@@ -17,7 +17,7 @@ from common.upstream.standalone.layout import CLUSTER_ID, decode_number
 from common.upstream.standalone.oracle import StandaloneOracle
 from common.upstream.standalone.transactions import GRACE_S, StandaloneTransactions
 
-__all__ = ["StandaloneHistory", "StandaloneOracle", "StandaloneTransactions", "StandaloneUpstream"]
+__all__ = ["GRACE_S", "StandaloneHistory", "StandaloneOracle", "StandaloneTransactions", "StandaloneUpstream"]
 
 
 class StandaloneUpstream:

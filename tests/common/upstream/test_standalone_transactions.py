@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,38 @@ from common.clock import ManualClock
 from common.errors import BinlogError, Conflict, Corruption, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
+from common.tls import TlsConfig
 from common.upstream import Committed, Outcome, RolledBack, Undecided
-from common.upstream.standalone import StandaloneUpstream, layout
+from common.upstream.standalone import GRACE_S, StandaloneUpstream, layout
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.oracle import WRITES_MAX
 
 pytestmark = pytest.mark.integration
+
+
+class GatedClient(EtcdClient):
+    """A client that counts its requests and, while gated, lets them through one at a time."""
+
+    def __init__(self, endpoints: Sequence[str], tls: TlsConfig | None, timeout_s: float) -> None:
+        super().__init__(endpoints, tls, timeout_s)
+        self.calls = 0
+        self.gated = False
+        self._held: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
+
+    async def _call(self, call: Any) -> Any:
+        self.calls += 1
+        if not self.gated:
+            return await super()._call(call)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        await self._held.put((call, future))
+        return await future
+
+    async def pass_one(self) -> None:
+        call, future = await self._held.get()
+        try:
+            future.set_result(await super()._call(call))
+        except BinlogError as error:
+            future.set_exception(error)
 
 
 @dataclass
@@ -27,6 +53,8 @@ class World:
 
     ours: StandaloneUpstream
     theirs: StandaloneUpstream
+    our_client: GatedClient
+    their_client: GatedClient
     our_clock: ManualClock
     their_clock: ManualClock
     client: EtcdClient
@@ -47,10 +75,12 @@ class World:
 @pytest.fixture
 async def world(etcd_clean: str) -> AsyncIterator[World]:
     clocks = ManualClock(), ManualClock()
-    ours = await StandaloneUpstream.connect(etcd_clean, clock=clocks[0])
-    theirs = await StandaloneUpstream.connect(etcd_clean, clock=clocks[1])
+    clients = await GatedClient.connect(etcd_clean), await GatedClient.connect(etcd_clean)
+    ours, theirs = (
+        StandaloneUpstream(client, 1, clock, GRACE_S) for client, clock in zip(clients, clocks, strict=True)
+    )
     client = await EtcdClient.connect(etcd_clean)
-    yield World(ours, theirs, *clocks, client)
+    yield World(ours, theirs, *clients, *clocks, client)
     for closing in (ours, theirs, client):
         await closing.close()
 
@@ -197,23 +227,15 @@ async def test_outcomes_of_many_take_few_round_trips(world: World) -> None:
     committed = {
         start_ts: Committed(await world.ours.transactions.commit(start_ts)) for start_ts in started[:5]
     }
-    calls = 0
-    call = world.theirs._client._call
-
-    async def counted(request: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return await call(request)
-
-    world.theirs._client._call = counted  # type: ignore[method-assign]
+    world.their_client.calls = 0
     outcomes = await world.theirs.transactions.outcomes([(start_ts, b"") for start_ts in started])
-    assert calls == 3
+    assert world.their_client.calls == 3
     assert [committed.get(start_ts, Undecided(1.0)) for start_ts in started] == outcomes
     world.advance(1.0)
-    calls = 0
+    world.their_client.calls = 0
     outcomes = await world.theirs.transactions.outcomes([(start_ts, b"") for start_ts in started])
     assert [committed.get(start_ts, RolledBack()) for start_ts in started] == outcomes
-    assert calls == 3 + 5
+    assert world.their_client.calls == 3 + 5
 
 
 async def test_the_same_transaction_twice_in_one_question(world: World) -> None:
@@ -227,27 +249,6 @@ async def test_the_same_transaction_twice_in_one_question(world: World) -> None:
 # requests, so five turns fix the order of six.
 
 ACTIONS = ("commit", "judge", "roll_back", "keep_alive")
-
-
-class Gate:
-    """Lets the requests of one client through one at a time."""
-
-    def __init__(self, client: EtcdClient) -> None:
-        self._call = client._call
-        self.waiting: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
-        client._call = self._hold  # type: ignore[method-assign]
-
-    async def _hold(self, request: Any) -> Any:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self.waiting.put((request, future))
-        return await future
-
-    async def pass_one(self) -> None:
-        request, future = await self.waiting.get()
-        try:
-            future.set_result(await self._call(request))
-        except BinlogError as error:
-            future.set_exception(error)
 
 
 async def _act(upstream: StandaloneUpstream, action: str, start_ts: int) -> object:
@@ -266,31 +267,29 @@ async def _act(upstream: StandaloneUpstream, action: str, start_ts: int) -> obje
         return "conflict"
 
 
-async def _interleave(
-    first: StandaloneUpstream, second: StandaloneUpstream, actions: tuple[str, str], start_ts: int, order: str
-) -> list[object]:
+async def _interleave(world: World, actions: tuple[str, str], start_ts: int, order: str) -> list[object]:
     """Run both actions; `order` says whose request goes next (when that one is done, the other's)."""
-    gates = {"a": Gate(first._client), "b": Gate(second._client)}
+    clients = {"a": world.our_client, "b": world.their_client}
+    for client in clients.values():
+        client.gated = True
     running = {
-        "a": asyncio.create_task(_act(first, actions[0], start_ts)),
-        "b": asyncio.create_task(_act(second, actions[1], start_ts)),
+        "a": asyncio.create_task(_act(world.ours, actions[0], start_ts)),
+        "b": asyncio.create_task(_act(world.theirs, actions[1], start_ts)),
     }
-    try:
-        for turn in itertools.chain(order, itertools.cycle("ab")):
-            if all(task.done() for task in running.values()):
-                break
-            passing = asyncio.create_task(gates[turn].pass_one())
-            await asyncio.wait({passing, running[turn]}, return_when=asyncio.FIRST_COMPLETED)
-            if not passing.done():
-                passing.cancel()
-                await asyncio.wait({passing})
-            else:
-                for _ in range(6):  # let the answer reach whoever waits for it
-                    await asyncio.sleep(0)
-        return [running["a"].result(), running["b"].result()]
-    finally:
-        first._client._call = gates["a"]._call  # type: ignore[method-assign]
-        second._client._call = gates["b"]._call  # type: ignore[method-assign]
+    for turn in itertools.chain(order, itertools.cycle("ab")):
+        if all(task.done() for task in running.values()):
+            break
+        passing = asyncio.create_task(clients[turn].pass_one())
+        await asyncio.wait({passing, running[turn]}, return_when=asyncio.FIRST_COMPLETED)
+        if not passing.done():
+            passing.cancel()
+            await asyncio.wait({passing})
+        else:
+            for _ in range(6):  # let the answer reach whoever waits for it
+                await asyncio.sleep(0)
+    for client in clients.values():
+        client.gated = False
+    return [running["a"].result(), running["b"].result()]
 
 
 @pytest.mark.parametrize("actions", list(itertools.product(ACTIONS, repeat=2)), ids="-".join)
@@ -301,7 +300,7 @@ async def test_every_interleaving_has_one_winner(world: World, actions: tuple[st
         start_ts = await world.ours.transactions.begin(ttl_s=5.0)
         if expired:
             world.advance(5.0)
-        results = await _interleave(world.ours, world.theirs, actions, start_ts, order)
+        results = await _interleave(world, actions, start_ts, order)
         final = await world.stored(start_ts)
         assert final is not None
         entry = layout.decode_entry(layout.txn_key(start_ts), final)
