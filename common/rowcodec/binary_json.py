@@ -95,7 +95,7 @@ def read_json(b: bytes, i: int) -> tuple[bytes, int]:
 
 def _write(out: bytearray, b: bytes, i: int, end: int, tp: int, depth: int) -> None:
     """Append the text of the value that fills b[i:end]."""
-    if tp == OBJECT or tp == ARRAY:
+    if tp in (OBJECT, ARRAY):
         if depth > DEPTH_MAX:
             raise RowError(f"JSON nested deeper than {DEPTH_MAX}")
         _write_container(out, b, i, i + _u32(b, i + 4)[0], tp == OBJECT, depth)

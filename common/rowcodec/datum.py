@@ -25,6 +25,8 @@ JSON: Final = 0x0A
 ROW_FORMAT_2: Final = 0x80
 
 NULL_DATUM: Final = b"\x00"
+_INTEGERS: Final = frozenset((VARINT, UVARINT))
+_EIGHT_BYTES: Final = frozenset((FLOAT, DURATION))
 
 _double: Final = struct.Struct(">d")
 _uint64: Final = struct.Struct(">Q")
@@ -38,13 +40,13 @@ def wrong_flag(flag: int, wanted: str) -> RowError:
 def skip(b: bytes, i: int) -> int:
     """Offset behind the datum at `i`, whatever its type."""
     flag = b[i]
-    if flag == VARINT or flag == UVARINT:
+    if flag in _INTEGERS:
         return uvarint(b, i + 1)[1]
     if flag == BYTES:
         end = bytes_span(b, i)[1]
     elif flag == NIL:
         return i + 1
-    elif flag == FLOAT or flag == DURATION:
+    elif flag in _EIGHT_BYTES:
         end = i + 9
     elif flag == DECIMAL:
         end = i + 3 + checked_size(b[i + 1], b[i + 2])

@@ -61,11 +61,14 @@ def sort_key(kind: FieldType, raw: bytes) -> bytes:
     if kind.is_binary_string:
         return raw
     raw = raw.rstrip(b" ")
+    if kind.collate == "gbk_bin":
+        return raw.decode("utf-8", "replace").encode("gbk", "replace")
     if kind.collate.endswith("_bin"):
         return raw
     weights = bytearray()
     for character in raw.decode("utf-8", "replace"):
-        base = unicodedata.normalize("NFD", character)[0].upper()[0]
+        sign = "\u2000" <= character <= "\u2bff"  # these keep a weight of their own
+        base = character if sign else unicodedata.normalize("NFD", character)[0].upper()[0]
         weights += min(ord(base), _BEYOND_BMP).to_bytes(2, "big")
     return bytes(weights)
 

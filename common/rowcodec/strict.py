@@ -76,22 +76,28 @@ class StrictReader:
         values = self._values(row, old, {}, keys_required=True)
         return values, self._values(row, new, {}, keys_required=True), split
 
+    def absent_value(self, index: int) -> Any:
+        """What a row without the column at this place holds; `RowError` if nothing can stand for it."""
+        datum = self._missing[index]
+        if datum is None:
+            self._fail(b"", self._layout.columns[index].name, 0, "column is missing")
+        return None if datum[0] == NIL else self._readers[index](datum, 0)[0]
+
     def _split(self, row: bytes) -> int:
         """Offset of the second half: where the first column id comes again."""
         if not row or row[0] == NIL:
             self._fail(row, "", 0, "update without columns")
         first = None
-        i = 0
-        for _ in range(PAIRS_MAX + 1):
-            if i >= len(row):
-                self._fail(row, "", i, "update with one half only")
+        i = pairs = 0
+        while i < len(row) and pairs <= PAIRS_MAX:
+            pairs += 1
             column_id, value = self._column_id(row, i)
             if first is None:
                 first = column_id
             elif column_id == first:
                 return i
             i = self._skip(row, column_id, value)
-        self._fail(row, "", i, "more columns than a table can have")
+        return self._fail(row, "", i, "second half of the update not found")
 
     def _column_id(self, row: bytes, i: int) -> tuple[int, int]:
         if row[i] != VARINT:

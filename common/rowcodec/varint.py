@@ -37,13 +37,13 @@ def uvarint(b: bytes, i: int) -> tuple[int, int]:
         return u | c << 28, i + 5
     u |= (c & 127) << 28
     shift = 35
-    for i in range(i + 5, i + 10):
-        c = b[i]
+    for at in range(i + 5, i + 10):
+        c = b[at]
         if c < 128:
             u |= c << shift
             if u >= UINT64_END:
                 break
-            return u, i + 1
+            return u, at + 1
         u |= (c & 127) << shift
         shift += 7
     raise RowError("varint of more than 64 bits")
