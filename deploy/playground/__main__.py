@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import traceback
 from typing import Final
 
 from common.clock import SystemClock
@@ -50,8 +51,11 @@ async def run(options: Options) -> int:
         status = INTERRUPTED
         print("interrupted: ending all processes", file=sys.stderr)
     except BaseExceptionGroup as group:
-        status = _failed(_first_cause(group))
-    except (BinlogError, OSError) as error:
+        cause = _first_cause(group)
+        if not isinstance(cause, Exception):
+            raise
+        status = _failed(cause)
+    except Exception as error:
         status = _failed(error)
     finally:
         for number in SIGNALS:  # from here on nothing may keep us from cleaning up
@@ -107,9 +111,9 @@ def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return next((cause for cause in causes if isinstance(cause, BinlogError)), causes[0])
 
 
-def _failed(error: BaseException) -> int:
-    if not isinstance(error, BinlogError | OSError):
-        raise error  # our own mistake: with its traceback
+def _failed(error: Exception) -> int:
+    if not isinstance(error, BinlogError | OSError):  # our own mistake, not a difference
+        traceback.print_exception(error)
     print(f"binlog-playground: {error}", file=sys.stderr)
     return COULD_NOT_RUN
 

@@ -9,12 +9,12 @@ Never   listens on anything but loopback, or uses a port or file of another clus
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import shutil
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ def http_get(url: str, timeout_s: float = 1.0) -> bytes:
         with _opener.open(url, timeout=timeout_s) as reply:
             body: bytes = reply.read()
             return body
-    except (OSError, ValueError, urllib.error.URLError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise Unavailable(f"{url} does not answer: {error}") from None
 
 
