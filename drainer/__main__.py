@@ -2,7 +2,7 @@
 
 Exit codes: 0 graceful stop; 1 wrong configuration; 2 internal failure or wrong flag; 3 a peer cannot be
 reached at start; 4 refused; 5 another drainer took over; 6 damaged or inconsistent binlogs; 7 the downstream
-refused a login or a statement.
+refused a login or a statement; 8 a port is taken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -25,6 +24,7 @@ from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
+from common.registry import Registry
 from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from drainer.applier import Applier, ApplierSettings
@@ -45,16 +45,6 @@ logger = log.get("drainer")
 STOP_DEADLINE_S = 10.0
 START_DEADLINE_S = 60.0
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Parts:
-    """What `assemble` made, for the stop phases."""
-
-    upstream: Upstream
-    registry: registry.Registry
-    applier: Applier
-    collector: Collector
 
 
 def target_of(settings: DrainerConfig) -> Target:
@@ -124,20 +114,18 @@ def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str,
     return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
 
 
-async def assemble(settings: DrainerConfig) -> Parts:
-    """Connect, take over the checkpoint, build the pipeline."""
+async def build(settings: DrainerConfig, upstream: Upstream, nodes: Registry) -> tuple[Applier, Collector]:
+    """Take over the checkpoint and build the pipeline from there."""
     clock = SystemClock()
-    upstream = await StandaloneUpstream.connect(settings.pd_urls)
-    nodes = await etcd.connect(settings.pd_urls)
     target = target_of(settings)
-    store, start = await open_checkpoint(settings, upstream, target)
-    tracker = await schema_at(upstream, start)
     table_filter = TableFilter(
         do_db=settings.replicate_do_db,
         do_table=table_rules("replicate-do-table", settings.replicate_do_table),
         ignore_table=table_rules("ignore-table", settings.ignore_table),
         ignore_schemas=settings.ignore_schemas.split(","),
     )
+    store, start = await open_checkpoint(settings, upstream, target)
+    tracker = await schema_at(upstream, start)
     applier = Applier(
         start,
         store,
@@ -159,64 +147,88 @@ async def assemble(settings: DrainerConfig) -> Parts:
         clock=clock,
         queue_bytes_max=settings.pull_bytes,
     )
-    return Parts(upstream, nodes, applier, collector)
+    return applier, collector
+
+
+class Process:
+    """One drainer process: set-up and end in order.
+
+    Its port and its name in the registry come first: a second process with the same name or port is
+    refused before it could fence off the first one.
+    """
+
+    def __init__(self, settings: DrainerConfig, process: daemon.Daemon) -> None:
+        self._settings = settings
+        self._process = process
+        self._clock = SystemClock()
+        self._state = NodeState(settings.name, node.ONLINE)
+        self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
+        self._applier: Applier | None = None
+        self._stored_ts = 0
+
+    async def start(self) -> None:
+        settings, process = self._settings, self._process
+        process.on_stop("drain", self._drain, STOP_DEADLINE_S + 5)
+        ends = contextlib.AsyncExitStack()
+        process.on_stop("close", ends.aclose, 10)
+        upstream = await StandaloneUpstream.connect(settings.pd_urls)
+        ends.push_async_callback(upstream.close)
+        nodes = await etcd.connect(settings.pd_urls)
+        ends.push_async_callback(nodes.close)
+        host, port = split_address("addr", settings.addr)
+        server = await rpc.serve([notify_service(self._notify)], host, port)
+        ends.push_async_callback(server.stop, 1.0)
+        rpc.check_port_free(*settings.status_address, "--status-addr")
+        self._heartbeat = Heartbeat(
+            nodes, registry.DRAINERS, self._entry, settings.heartbeat_interval_s, self._clock
+        )
+        known = (await nodes.view()).drainers.get(settings.name)
+        self._stored_ts = known.status.max_commit_ts if known else 0
+        await self._heartbeat.register(node.ONLINE)
+        ends.push_async_callback(self._leave)
+        self._beating = process.task("heartbeat", self._heartbeat.run())
+
+        self._applier, collector = await build(settings, upstream, nodes)
+        status = Status(self._applier, collector, self._state, self._clock, settings.synced_check_time * 60.0)
+        http = await status_http.serve(
+            routes(status, self._state, process.stop), *settings.status_address, flag="--status-addr"
+        )
+        ends.push_async_callback(http.stop)
+        self._collector.set_result(collector)
+        process.task("collector", collector.run())
+        process.task("lanes", self._applier.watch())
+        process.task("applier", self._applier.run(collector.batches()))
+        process.task("checkpoint", self._applier.keep_checkpoint())
+        process.task("status", status.run())
+        logger.info("drainer is up", node_id=settings.name, addr=settings.addr, status_port=http.port)
+
+    async def _notify(self) -> None:
+        await (await asyncio.shield(self._collector)).notify()
+
+    def _entry(self) -> NodeStatus:
+        settings = self._settings
+        stored_ts = self._applier.stored_ts if self._applier else self._stored_ts
+        now_ts = tso.from_wall_s(self._clock.wall_s())
+        return NodeStatus(settings.name, settings.advertised, self._state.state, stored_ts, now_ts)
+
+    async def _drain(self) -> None:
+        if self._applier is None:
+            return
+        if self._state.state != node.ONLINE:
+            with contextlib.suppress(Unavailable):
+                await self._heartbeat.change_state(self._state.state)
+        await self._applier.stop(STOP_DEADLINE_S)
+
+    async def _leave(self) -> None:
+        """The last state is shown after the lanes are drained, not before."""
+        self._beating.cancel()
+        self._state.apply("stop")
+        with contextlib.suppress(Unavailable):
+            await self._heartbeat.leave(self._state.state)
 
 
 async def serve(settings: DrainerConfig, process: daemon.Daemon) -> None:
-    parts = await assemble(settings)
-    applier, collector = parts.applier, parts.collector
-    clock = SystemClock()
-    state = NodeState(settings.name, node.ONLINE)
-    status = Status(applier, collector, state, clock, settings.synced_check_time * 60.0)
-
-    host, port = split_address("addr", settings.addr)
-    server = await rpc.serve([notify_service(collector.notify)], host, port)
-    status_host, status_port = settings.status_address
-    http = await status_http.serve(routes(status, state, process.stop), status_host, status_port)
-
-    def entry() -> NodeStatus:
-        now_ts = tso.from_wall_s(clock.wall_s())
-        return NodeStatus(settings.name, settings.advertised, state.state, applier.stored_ts, now_ts)
-
-    heartbeat = Heartbeat(
-        parts.registry,
-        registry.DRAINERS,
-        entry,
-        settings.heartbeat_interval_s,
-        clock,
-    )
-    await heartbeat.register(node.ONLINE)
-
-    beating = process.task("heartbeat", heartbeat.run())
-    process.task("collector", collector.run())
-    process.task("lanes", applier.watch())
-    process.task("applier", applier.run(collector.batches()))
-    process.task("checkpoint", applier.keep_checkpoint())
-    process.task("status", status.run())
-
-    async def drain() -> None:
-        if state.state != node.ONLINE:
-            with contextlib.suppress(Unavailable):
-                await heartbeat.change_state(state.state)
-        await applier.stop(STOP_DEADLINE_S)
-
-    async def leave() -> None:
-        beating.cancel()
-        state.apply("stop")
-        await heartbeat.leave(state.state)
-
-    async def close() -> None:
-        await http.stop()
-        await server.stop(1.0)
-        await parts.registry.close()
-        await parts.upstream.close()
-
-    process.on_stop("drain", drain, STOP_DEADLINE_S + 5)
-    process.on_stop("leave", leave, 5)
-    process.on_stop("close", close, 5)
-    logger.info(
-        "drainer is up", node_id=settings.name, addr=settings.addr, status_addr=f"{status_host}:{http.port}"
-    )
+    await Process(settings, process).start()
 
 
 def make_data_dir(path: str) -> None:

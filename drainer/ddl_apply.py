@@ -35,6 +35,10 @@ _DATABASE_STATEMENT = re.compile(
 )
 
 
+_DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
+_QUOTED_NAME = re.compile(r"`(?:[^`]|``)*`")
+
+
 class TrackedSchema(Protocol):
     """What DDL needs of the tracked schema, as it is after the DDL."""
 
@@ -48,6 +52,18 @@ class TrackedSchema(Protocol):
 def touches_database(query: str) -> bool:
     """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
     return _DATABASE_STATEMENT.match(query) is not None
+
+
+def statement_of(ddl: Ddl) -> bytes:
+    """What to run: the statement as it was, except where one statement became several jobs.
+
+    `DROP TABLE a, b` is one job (and one binlog) for each table, all with the same text; each job drops its
+    own table, or rows of `b` that come between the two would meet no table.
+    """
+    kind = _DROPS.get(ddl.action)
+    if kind is None or len(ddl.tables) != 1 or "," not in _QUOTED_NAME.sub("", ddl.query):
+        return ddl.query.encode()
+    return kind + b" IF EXISTS " + mysql.qualified(*ddl.tables[0])
 
 
 def shape(connection: pymysql.Connection[Any], names: Sequence[tuple[str, str]]) -> dict[str, str | None]:
@@ -102,7 +118,7 @@ class DdlRunner:
             self._set_defaults(connection, ddl)
             self._use(connection, ddl)
             try:
-                mysql.run(connection, ddl.query.encode())
+                mysql.run(connection, statement_of(ddl))
             except pymysql.err.MySQLError as error:
                 if mysql.is_transient(error):
                     raise

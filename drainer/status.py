@@ -54,6 +54,7 @@ class Status:
             "NodeID": self._state.node_id,
             "State": self._state.state,
             "Doing": applier.doing,
+            "WaitsFor": self._collector.waits_for,
             "Transactions": applier.transactions,
             "Rows": applier.rows,
             "Lanes": applier.lane_states(),

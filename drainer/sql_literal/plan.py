@@ -185,6 +185,17 @@ class SqlPlan:
         template = ",".join("%d" for _ in key.places)
         return f'b"{template}" % (' + "".join(f"{prefix}{place}, " for place in key.places) + ")"
 
+    def update_split(self, row: bytes) -> int:
+        """Offset of the new half of an UPDATE row, of a table with or without a key."""
+        return self._split_reader(row)
+
+    @cached_property
+    def _split_reader(self) -> Callable[[bytes], int]:
+        strict = self._readers.strict
+        return self._readers.of_update(
+            (), (), ["return split"], lambda row: strict.update(row)[2], whole=False
+        )
+
     # -- other unique keys, whole rows ------------------------------------------------------------
 
     def unique_keys(self, image: Image | str, row: bytes) -> list[bytes]:

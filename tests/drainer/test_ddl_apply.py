@@ -10,7 +10,7 @@ from common.errors import DownstreamError
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from deploy.playground.mariadb import MariaDbServer
 from drainer.checkpoint import Intent
-from drainer.ddl_apply import DdlRunner, shape, touches_database
+from drainer.ddl_apply import DdlRunner, shape, statement_of, touches_database
 from drainer.sink import mysql
 from drainer.txn import Ddl, TableVersion
 
@@ -28,6 +28,15 @@ from drainer.txn import Ddl, TableVersion
 )
 def test_touches_database(query: str, expected: bool) -> None:
     assert touches_database(query) is expected
+
+
+def test_each_job_of_a_multiple_drop_drops_its_own_table() -> None:
+    many = Ddl(100, 7, 4, "d", "DROP TABLE `a`, `b`;", (("d", "b"),), 5)
+    assert statement_of(many) == b"DROP TABLE IF EXISTS `d`.`b`"
+    one = Ddl(100, 7, 4, "d", "DROP TABLE `a,b`;", (("d", "a,b"),), 5)
+    assert statement_of(one) == b"DROP TABLE `a,b`;"
+    other = Ddl(100, 7, 5, "d", "ALTER TABLE `a` ADD (x INT, y INT);", (("d", "a"),), 5)
+    assert statement_of(other) == other.query.encode()
 
 
 class Schema:

@@ -1,0 +1,139 @@
+"""The drainer as a process: what wrong surroundings get is one line and an exit code of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.playground.mariadb import MariaDbServer
+
+pytestmark = pytest.mark.integration
+DEADLINE_S = 90
+
+
+def command(tmp_path: Path, etcd: str, port: int, status_port: int, toml: str) -> list[str]:
+    config = tmp_path / "drainer.toml"
+    config.write_text(toml)
+    return [
+        sys.executable,
+        "-m",
+        "drainer",
+        f"--config={config}",
+        f"--pd-urls={etcd}",
+        f"--addr=127.0.0.1:{port}",
+        f"-status-addr=127.0.0.1:{status_port}",
+        f"--data-dir={tmp_path / 'data'}",
+        "--node-id=drainer-under-test",
+        f"--log-file={tmp_path / 'drainer.log'}",
+    ]
+
+
+def downstream(server: MariaDbServer, password: str = "") -> str:
+    return (
+        f'[syncer.to]\nhost = "127.0.0.1"\nport = {server.port}\nuser = "{server.user}"\n'
+        f'password = "{password or server.password}"\n'
+    )
+
+
+def ended(arguments: list[str]) -> tuple[int, str]:
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return result.returncode, result.stderr.strip().splitlines()[-1]
+
+
+def test_no_etcd(tmp_path: Path, free_port: Callable[[], int], mariadb: MariaDbServer) -> None:
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    code, line = ended(command(tmp_path, endpoint, free_port(), free_port(), downstream(mariadb)))
+    assert code == 3
+    assert endpoint.removeprefix("http://") in line
+    assert "--pd-urls" in line
+
+
+def test_login_refused(
+    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
+) -> None:
+    toml = downstream(mariadb, password="wr0ng-s3cret")
+    code, line = ended(command(tmp_path, etcd_clean, free_port(), free_port(), toml))
+    assert code == 7
+    assert "refused the login" in line
+    assert "[syncer.to]" in line
+    assert "wr0ng-s3cret" not in line + (tmp_path / "drainer.log").read_text()
+
+
+def test_port_taken(
+    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, line = ended(command(tmp_path, etcd_clean, port, free_port(), downstream(mariadb)))
+    assert code == 8
+    assert str(port) in line
+    assert "addr" in line
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[syncer]\nworker-cuont = 3\n", ("worker-cuont", "worker-count", "line 2")),
+        ('[syncer]\nworker-count = "three"\n', ("worker-count", "line 2", "whole number")),
+        ("[syncer]\nworker-count = 0\n", ("worker-count", "at least 1")),
+        ('[syncer]\ndb-type = "flash"\n', ("db-type", "flash", "mysql")),
+        ('[[syncer.ignore-table]]\ndb-name = "a"\n', ("ignore-table", "tbl-name")),
+    ],
+)
+def test_wrong_configuration(
+    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], toml: str, words: tuple[str, ...]
+) -> None:
+    code, line = ended(command(tmp_path, etcd_clean, free_port(), free_port(), toml))
+    assert code == 1
+    for word in words:
+        assert word in line
+
+
+def test_unknown_flag() -> None:
+    code, line = ended([sys.executable, "-m", "drainer", "--pd-url=x"])
+    assert code == 2
+    assert "pd-urls" in line
+
+
+def test_life_of_a_process(
+    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
+) -> None:
+    """Up, seen in status and registry, a second one with its id refused, gone with code 0 on SIGTERM."""
+    status_port = free_port()
+    process = subprocess.Popen(command(tmp_path, etcd_clean, free_port(), status_port, downstream(mariadb)))
+    try:
+        wait_for(f"http://127.0.0.1:{status_port}/status", process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/metrics") as reply:
+            assert b"binlog_drainer_checkpoint_tso" in reply.read()
+        other = tmp_path / "other"
+        other.mkdir()
+        code, line = ended(command(other, etcd_clean, free_port(), free_port(), downstream(mariadb)))
+        assert code == 5
+        assert "drainer-under-test" in line
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        assert process.poll() is None, f"ended with {process.returncode}"
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} does not answer")
