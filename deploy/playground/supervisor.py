@@ -122,7 +122,7 @@ class Process:
     def death(self) -> ProcessDied:
         """The error that says that it died."""
         return ProcessDied(
-            f"{self.name} ended by itself ({self.state}): {self.tail(3) or 'its log is empty'}",
+            f"{self.name} ended by itself ({self.state}): {self.tail(1) or 'its log is empty'}",
             hint=f"see {self.log}",
         )
 
