@@ -8,6 +8,8 @@ import sys
 import traceback
 from typing import Final
 
+import uvloop
+
 from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError
 from deploy.playground import mariadb, result
@@ -26,7 +28,8 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> None:
     """Run and exit with the documented status."""
-    sys.exit(asyncio.run(run(command_line.parse(sys.argv[1:]))))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(run(command_line.parse(sys.argv[1:]))))
 
 
 async def run(options: Options) -> int:

@@ -21,7 +21,7 @@ from deploy.playground.session import Writer, probe_plan
 from deploy.playground.tables import Table
 
 PROBE_INTERVAL_S = 0.05
-READ_INTERVAL_S = 0.003
+READ_INTERVAL_S = 0.005
 RECONNECT_S = 0.1
 ROWS_KEPT = 20
 

@@ -128,6 +128,7 @@ class MariaDbServer:
             charset="utf8mb4",
             connect_timeout=max(1, int(timeout_s)),
             autocommit=True,
+            ssl_disabled=True,  # loopback; reading the system's certificates costs 10 ms each time
             **options,
         )
 
