@@ -9,6 +9,7 @@ from field 5 on of the prewrite. Both halves are slices of stored bytes; nothing
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -19,6 +20,9 @@ from common.wire import binlog_pb2
 PREWRITE = 0
 COMMIT = 1
 ROLLBACK = 2
+
+# Fields 1 to 3 of a payload, skipped in one step: each is a tag and a varint.
+_LEADING_VARINTS = re.compile(rb"(?:[\x08\x10\x18][\x80-\xff]*[\x00-\x7f]){0,3}", re.DOTALL)
 
 SCHEMA_STATE_NONE = 0
 SCHEMA_STATE_DELETE_ONLY = 1
@@ -116,8 +120,9 @@ def fake(ts: int) -> bytes:
 
 
 def _field_boundary(payload: bytes, first: int) -> int:
-    """Offset of the first field whose number is at least `first`; fields are in ascending order."""
-    at, end = 0, len(payload)
+    """Offset of the first field whose number is at least `first` (above 3); fields are in ascending order."""
+    leading = _LEADING_VARINTS.match(payload)
+    at, end = leading.end() if leading else 0, len(payload)
     while at < end:
         start = at
         tag = payload[at]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -31,12 +30,12 @@ from pump.disk_guard import DiskGuard
 from pump.idle_watermark import IdleWatermark
 from pump.presence import Presence
 from pump.puller import Pullers
-from pump.resolver import Resolver, ResolveSchedule
+from pump.resolve_schedule import ResolveSchedule
+from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
 
-_SWITCH_INTERVAL_S = 0.0005  # the writer thread must not wait for the event loop's 5 ms slices
 _FLUSH_DEADLINE_S = 20.0
 
 logger = log.get("pump")
@@ -217,7 +216,6 @@ async def serve(
 async def run(argv: list[str]) -> int:
     settings = config.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
     log.setup(settings.log_level, settings.log_file, settings.log_format)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     logger.info("Welcome to Pump", **version.fields())
     logger.info("start pump...", config=config.describe(settings))
     return await daemon.Daemon("pump", logger).run(functools.partial(start, settings))

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from typing import Final
 
 from common.record import VALUE_HEADER_SIZE, RecordError, decode_value
-from pump.segment import Segment
 from pump.value_log import ValueLog
 from pump.value_pointer import ValuePointer
 
@@ -27,39 +26,44 @@ class BlockReader:
     def __init__(self, log: ValueLog) -> None:
         self._log = log
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._number = self._fid = -1  # the block used last
+        self._block = b""
 
     def payload(self, place: ValuePointer) -> bytes:
         """Whole payload, verified; `Corruption` if there is no valid record."""
-        found = self._log.segment(place.fid)
-        block, at = self._block(found, place.offset)
+        at = place[1] % BLOCK_SIZE
+        block = self._block_of(place)
         try:
-            return decode_value(block, at, base=place.offset - at)[0]
+            return decode_value(block, at, base=place[1] - at)[0]
         except RecordError as error:
             if not error.torn:
-                raise found.corruption(error) from None
-        return found.read(place.offset)
+                raise self._log.segment(place[0]).corruption(error) from None
+        return self._log.read(place)
 
-    def first_byte(self, place: ValuePointer, which: int) -> int:
-        """One byte near the beginning of the payload, not verified: enough to tell a prewrite."""
-        found = self._log.segment(place.fid)
-        block, at = self._block(found, place.offset)
-        at += VALUE_HEADER_SIZE + which
-        if at < len(block):
-            return block[at]
-        start = found.read_start(place.offset, which + 1)
-        return start[which] if len(start) > which else 0
+    def start(self, place: ValuePointer) -> bytes:
+        """The first two bytes of the payload, not verified: enough to tell a prewrite."""
+        at = place[1] % BLOCK_SIZE + VALUE_HEADER_SIZE
+        start = self._block_of(place)[at : at + 2]
+        if len(start) == 2:
+            return start
+        return self._log.segment(place[0]).read_start(place[1], 2)
 
-    def _block(self, found: Segment, offset: int) -> tuple[bytes, int]:
-        """The block with this offset and the position in it; a short block where the file still grows."""
-        number, at = divmod(offset, BLOCK_SIZE)
-        key = (found.fid, number)
-        block = self._blocks.get(key)
-        if block is None or (len(block) < BLOCK_SIZE and at + VALUE_HEADER_SIZE > len(block)):
-            size = min(BLOCK_SIZE, max(found.end - number * BLOCK_SIZE, 0))
-            block = found.file.read(number * BLOCK_SIZE, size)
-            self._blocks[key] = block
-            if len(self._blocks) > _BLOCKS_MAX:
-                self._blocks.popitem(last=False)
-        else:
-            self._blocks.move_to_end(key)
-        return block, at
+    def _block_of(self, place: ValuePointer) -> bytes:
+        """The block with this place; shorter than a block where the file still grows."""
+        fid, number = place[0], place[1] // BLOCK_SIZE
+        if number != self._number or fid != self._fid:
+            self._block = self._blocks.get((fid, number), b"")
+            self._fid, self._number = fid, number
+            if self._block:
+                self._blocks.move_to_end((fid, number))
+        short = place[1] % BLOCK_SIZE + VALUE_HEADER_SIZE - len(self._block)
+        if short > 0 and len(self._block) < BLOCK_SIZE:
+            self._load(fid, number)
+        return self._block
+
+    def _load(self, fid: int, number: int) -> None:
+        found = self._log.segment(fid)
+        size = min(BLOCK_SIZE, max(found.end - number * BLOCK_SIZE, 0))
+        self._block = self._blocks[(fid, number)] = found.file.read(number * BLOCK_SIZE, size)
+        if len(self._blocks) > _BLOCKS_MAX:
+            self._blocks.popitem(last=False)

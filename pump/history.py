@@ -9,37 +9,31 @@ All calls block; they run on worker threads, one at a time for each reader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from common import binlog
 from common.errors import BinlogError, Corruption
 from pump.block_reader import BlockReader
+from pump.delivery import Delivery, Page
 from pump.index import Index
-from pump.recent_commits import Delivery
 from pump.value_log import ValueLog, header_of
 from pump.value_pointer import ValuePointer
 
-_TAG_TP = 0x08  # field 1 of a Binlog, first in every stored payload
+_PREWRITE_START = bytes((0x08, binlog.PREWRITE))  # how a stored prewrite begins: field 1, its type
+_PREWRITES_MAX = 1 << 14
 
 
 class PositionPurged(BinlogError):
     """What was asked for, or part of it, has been purged from this pump."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Commits in order; everything at or below `covered` behind the position asked for is among them."""
-
-    deliveries: list[Delivery]
-    covered: int
-
-
 class History:
     """One puller's reader."""
 
     def __init__(self, log: ValueLog, index: Index) -> None:
+        self._log = log
         self._index = index
         self._reader = BlockReader(log)
+        # Places of prewrites passed on the way: their commits come next and need no second search.
+        self._passed: dict[int, ValuePointer] = {}
 
     def page(self, position: int, watermark: int, *, bytes_max: int, records_max: int = 8192) -> Page:
         """The next commits behind `position`, at least one if there is any up to `watermark`.
@@ -67,10 +61,13 @@ class History:
 
     def _delivery(self, ts: int, place: ValuePointer, gc_ts: int) -> Delivery | None:
         reader = self._reader
-        if reader.first_byte(place, 0) == _TAG_TP and reader.first_byte(place, 1) == binlog.PREWRITE:
+        if reader.start(place) == _PREWRITE_START:
+            if len(self._passed) >= _PREWRITES_MAX:
+                self._passed.clear()
+            self._passed[ts] = place
             return None
         payload = reader.payload(place)
-        header = header_of(payload, f"{place.fid:06d}.vlog: offset {place.offset}")
+        header = header_of(payload, self._log.segment(place[0]).file.path, place[1])
         if header.tp == binlog.PREWRITE:
             return None
         if header.commit_ts != ts:
@@ -81,11 +78,14 @@ class History:
             )
         if header.is_fake:
             return Delivery(ts, header.start_ts, payload)
-        prewrite_place = self._index.pointer(header.start_ts)
+        prewrite_place = self._passed.pop(header.start_ts, None) or self._index.pointer(header.start_ts)
         if prewrite_place is None:
             raise self._without_prewrite(header, gc_ts)
         prewrite = reader.payload(prewrite_place)
-        if header_of(prewrite, f"prewrite {header.start_ts}").tp != binlog.PREWRITE:
+        if (
+            prewrite[:2] != _PREWRITE_START
+            and header_of(prewrite, "value log", prewrite_place[1]).tp != binlog.PREWRITE
+        ):
             raise self._without_prewrite(header, gc_ts)
         return Delivery(ts, header.start_ts, binlog.join(prewrite, payload))
 

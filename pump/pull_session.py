@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pump.history import Page
+from pump.delivery import Page
 
 MESSAGE_BYTES_MAX = 1 << 20
 

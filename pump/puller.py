@@ -19,10 +19,10 @@ from common import log, rpc
 from common.errors import BinlogError
 from common.wire import pump_pb2
 from pump import admission, metrics, pull_session
-from pump.history import History, Page, PositionPurged
+from pump.delivery import Delivery, Page
+from pump.history import History, PositionPurged
 from pump.idle_watermark import IdleWatermark
 from pump.pull_session import PullSession
-from pump.recent_commits import Delivery
 from pump.storage import Storage
 
 OUT_OF_RANGE = 11  # gRPC status: the position was purged

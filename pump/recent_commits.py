@@ -12,25 +12,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from dataclasses import dataclass
 
 from common import binlog
+from pump.delivery import Delivery
 from pump.logged import Logged
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One transaction as a drainer gets it. A stored time mark has equal timestamps."""
-
-    commit_ts: int
-    start_ts: int
-    payload: bytes
-
-    @property
-    def is_fake(self) -> bool:
-        return self.start_ts == self.commit_ts
 
 
 class RecentCommits:

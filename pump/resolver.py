@@ -1,88 +1,28 @@
 """Resolver: asks the upstream what became of prewrites whose end never arrived.
 
-Core    `ResolveSchedule`: who is asked about, and when
-Shell   `Resolver`: reads the prewrites' keys, asks, writes the ends that it learns through the normal path
-Why     an open prewrite holds the watermark, and with it every drainer. A timer alone never discards one:
-        only the upstream knows, and its answer is final
-Pace    first after `resolve_after_s` while a puller waits, after a second otherwise; then with growing
-        pauses, or when the upstream says so
+Drives  `resolve_schedule`
+Does    reads the prewrites' keys, asks, writes the ends that it learns through the normal path
+Why     an open prewrite holds the watermark, and with it every drainer
 Stops   abandons the question under way; an end that is not written yet will be asked for after a restart
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from common import binlog, log
 from common.clock import Clock
 from common.errors import Unavailable
 from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided
 from pump import metrics
+from pump.resolve_schedule import ResolveSchedule
 from pump.sorter import OpenPrewrite
 from pump.storage import Storage, WriteFailed
 
 _TICK_S = 0.05
 
 _logger = log.get("resolver")
-
-
-@dataclass(slots=True)
-class _Asked:
-    next_s: float
-    pause_s: float
-
-
-class ResolveSchedule:
-    """When to ask about which open prewrite. Times are seconds on the caller's clock."""
-
-    def __init__(
-        self,
-        *,
-        waited_after_s: float,
-        idle_after_s: float = 1.0,
-        pause_max_s: float = 5.0,
-        batch_max: int = 256,
-    ) -> None:
-        self._waited_after_s = waited_after_s
-        self._idle_after_s = max(idle_after_s, waited_after_s)
-        self._pause_max_s = pause_max_s
-        self._batch_max = batch_max
-        self._asked: dict[int, _Asked] = {}
-
-    def due(
-        self, open_prewrites: Iterable[OpenPrewrite], now_s: float, *, somebody_waits: bool
-    ) -> list[OpenPrewrite]:
-        """Those to ask about now. `open_prewrites` ordered by `since_s`, the longest open first."""
-        after_s = self._waited_after_s if somebody_waits else self._idle_after_s
-        due: list[OpenPrewrite] = []
-        still: dict[int, _Asked] = {}
-        for prewrite in open_prewrites:
-            if prewrite.since_s + after_s > now_s:
-                break
-            asked = self._asked.get(prewrite.start_ts)
-            if asked is not None:
-                still[prewrite.start_ts] = asked
-                if asked.next_s > now_s:
-                    continue
-            if len(due) < self._batch_max:
-                due.append(prewrite)
-        for start_ts, asked in self._asked.items():
-            if asked.next_s > now_s:
-                still.setdefault(start_ts, asked)
-        self._asked = still
-        return due
-
-    def undecided(self, start_ts: int, now_s: float, retry_after_s: float | None = None) -> None:
-        """The answer was "not yet" (`retry_after_s` if it said when), or there was none."""
-        asked = self._asked.get(start_ts)
-        pause_s = self._waited_after_s if asked is None else min(asked.pause_s * 2, self._pause_max_s)
-        wait_s = pause_s if retry_after_s is None else min(max(retry_after_s, 0.0), self._pause_max_s)
-        self._asked[start_ts] = _Asked(now_s + wait_s, pause_s)
-
-    def settled(self, start_ts: int) -> None:
-        self._asked.pop(start_ts, None)
 
 
 class Resolver:
@@ -176,6 +116,3 @@ class Resolver:
             commit_ts=header.commit_ts,
             outcome=outcome,
         )
-
-
-__all__ = ["ResolveSchedule", "Resolver"]

@@ -27,6 +27,7 @@ from pump.storage import Storage, WriteFailed
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")
+_SIZE = metrics.WRITE_SIZE.labels("single")
 _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlog", "fail")
 
 
@@ -91,7 +92,7 @@ class PumpServer:
                 raise self._refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
             return
         payload = binlog.canonical(message)
-        metrics.WRITE_SIZE.labels("single").observe(len(payload))
+        _SIZE.observe(len(payload))
         try:
             await self._storage.write(payload, header)
         except WriteFailed as error:

@@ -21,8 +21,9 @@ from common.clock import Clock
 from common.errors import Corruption
 from pump import metrics
 from pump.data_dir import DataDir
+from pump.delivery import Page
 from pump.group_commit import GroupCommit
-from pump.history import History, Page, PositionPurged
+from pump.history import History, PositionPurged
 from pump.index import Index, IndexDamaged
 from pump.indexer import Indexer
 from pump.log_file import LogDirectory, OsLogDirectory

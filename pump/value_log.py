@@ -35,12 +35,14 @@ class Opened:
     cut_bytes: int = 0
 
 
-def header_of(payload: bytes, where: str) -> binlog.Header:
-    """Header of a stored payload; `Corruption` if it is not a Binlog."""
+def header_of(payload: bytes, path: str, offset: int) -> binlog.Header:
+    """Header of a payload stored at a place; `Corruption` if it is not a Binlog."""
     try:
         return binlog.header(binlog.parse(payload))
     except Rejected as error:
-        raise Corruption(f"{where}: {error.message}", hint="the file was altered; restore it") from None
+        raise Corruption(
+            f"{path}: offset {offset}: {error.message}", hint="the file was altered; restore it"
+        ) from None
 
 
 class ValueLog:
@@ -84,7 +86,7 @@ class ValueLog:
         newest.max_ts = known_ts
         try:
             for offset, payload, behind in newest.scan(start, size):
-                header = header_of(payload, f"{newest.file.path}: offset {offset}")
+                header = header_of(payload, newest.file.path, offset)
                 newest.max_ts = max(newest.max_ts, header.index_ts)
                 at = behind
         except RecordError as error:
@@ -194,7 +196,7 @@ class ValueLog:
             limit = stop.offset if fid == stop.fid else found.end
             try:
                 for at, payload, behind in found.scan(offset, limit):
-                    header = header_of(payload, f"{found.file.path}: offset {at}")
+                    header = header_of(payload, found.file.path, at)
                     place = ValuePointer(fid, at)
                     logged = Logged(header.tp, header.start_ts, header.commit_ts, place)
                     yield logged, ValuePointer(fid, behind)

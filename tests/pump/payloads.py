@@ -11,7 +11,7 @@ from typing import Any
 from common import binlog
 from common.clock import SystemClock
 from pump.data_dir import DataDir
-from pump.recent_commits import Delivery
+from pump.delivery import Delivery
 from pump.storage import Storage
 
 

@@ -12,13 +12,12 @@ from common.binlog import COMMIT, PREWRITE, ROLLBACK, Header
 from common.errors import Corruption
 from pump import admission, recovery, value_pointer
 from pump.admission import PROBE, STORE, Disk, Reason, Refuse
+from pump.delivery import Delivery, Page
 from pump.group_commit import GroupCommit
-from pump.history import Page
 from pump.pull_session import MESSAGE_BYTES_MAX, Message, PullSession
-from pump.recent_commits import Delivery
 from pump.recovery import Cut, FoundSegment, Plan, Tear
 from pump.recovery import Refuse as RefuseStart
-from pump.resolver import ResolveSchedule
+from pump.resolve_schedule import ResolveSchedule
 from pump.sorter import OpenPrewrite
 from pump.value_pointer import START, ValuePointer
 

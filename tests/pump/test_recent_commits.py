@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from common import binlog
+from pump.delivery import Delivery
 from pump.logged import Logged
-from pump.recent_commits import Delivery, RecentCommits
+from pump.recent_commits import RecentCommits
 from pump.value_pointer import START
 
 

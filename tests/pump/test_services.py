@@ -21,7 +21,8 @@ from pump.admission import Disk
 from pump.disk_guard import DiskGuard
 from pump.idle_watermark import IdleWatermark
 from pump.puller import OUT_OF_RANGE, Pullers
-from pump.resolver import Resolver, ResolveSchedule
+from pump.resolve_schedule import ResolveSchedule
+from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.storage import Storage
 from tests.pump.payloads import opened, put, put_pair, wait_watermark

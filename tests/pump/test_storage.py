@@ -17,8 +17,8 @@ from common.clock import SystemClock
 from common.errors import ConfigError, Corruption
 from pump import segment
 from pump.data_dir import DataDir
+from pump.delivery import Delivery
 from pump.history import PositionPurged
-from pump.recent_commits import Delivery
 from pump.storage import Limits, Storage, WriteFailed
 from tests.pump import corpus
 from tests.pump.memory_log import MemoryDirectory
