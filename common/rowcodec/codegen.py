@@ -132,7 +132,11 @@ class ReaderSource:
         self.source.names.update(extra)
         self.add(1, "except UNEXPECTED:")
         self.add(2, self.bail)
-        self.add(1, *result)
+        if any(line.endswith("nulls = True") for line in self.source.lines):
+            self.add(1, *result)
+        else:
+            self.source.lines.remove("    nulls = False")
+            self.add(1, *(line for line in result if not line.startswith("if nulls:")))
         self.source.names["slow"] = slow
         return self.source.compile()
 
@@ -177,6 +181,11 @@ class ReaderSource:
             base = "i"
         if base != "i":
             self.add(2, f"i = {base}")
+
+    def begins(self, fields: Sequence[Field]) -> None:
+        """The first column's id must lie at `i`."""
+        for distance, byte in enumerate(b"\x08" + put_svarint(fields[0].id) if fields else b""):
+            self.add(2, f"if b[{_at('i', distance)}] != {byte}: {self.bail}")
 
     def end(self, fields: Sequence[Field]) -> None:
         """The body must end where the row ends."""

@@ -121,6 +121,9 @@ class RowReaders:
         source = self._source("of_update")
         source.body(self.layout.half, old, "o", "0", whole=True)
         source.add(2, "split = i", f"if not 0 < split < n: {source.bail}")
+        if not new:
+            # A column that is not known here may follow the known ones: only the first id begins a half.
+            source.begins(self.layout.half)
         source.body(self.layout.half, new, "v", "i", whole=whole)
         if whole:
             source.add(2, f"if i != n: {source.bail}")

@@ -1,9 +1,10 @@
 """One column's value as SQL: from the datum to a *raw* value, from the raw value to a literal.
 
     type                         raw                     literal to store          literal to compare
-    integers, YEAR, BIT, SET     int                     123                       123 (YEAR: '2023')
+    integers, YEAR, BIT          int                     123                       123 (YEAR: '2023')
+    SET                          int, the mask           5                         'a,c'
     ENUM                         int, 0 if no element    'name', 0/*enum*/ for 0   its index
-    FLOAT, DOUBLE                float                   1.5e0                     1.5e0
+    FLOAT, DOUBLE                float                   1.5e0                     1.5e0; 1.50 for (M,2)
     DECIMAL                      bytes, canonical text   -10.55                    -10.55
     dates and times              bytes, quoted text      '2023-02-28 01:02:03'     the same
     text                         bytes                   'it''s'                   the same
@@ -35,7 +36,7 @@ from common.rowcodec.datum import (
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader, set_reader
+from common.rowcodec.values import cached_reader, set_reader, set_text
 from common.table_info import (
     BIT,
     DATE,
@@ -129,11 +130,17 @@ def _integer(column: Column, place: int) -> ColumnSql:
     return ColumnSql(column, conversion, "%d", "{v}", integer_literal, compare)
 
 
+def _set_text_literal(kind: FieldType) -> Callable[[int], bytes]:
+    return lambda mask: text_literal(set_text(kind, mask).encode())
+
+
 def _unsigned(column: Column, place: int) -> ColumnSql:
     kind = column.type
     read = set_reader(kind) if kind.tp == SET else read_unsigned
     shape = Shape.CALL if kind.tp == SET else Shape.UNSIGNED
-    return ColumnSql(column, Conversion(shape, "u", read), "%d", "{v}", integer_literal, integer_literal)
+    # As a number a SET is signed to the server: a mask with bit 63 would find nothing.
+    compare = _set_text_literal(kind) if kind.tp == SET else integer_literal
+    return ColumnSql(column, Conversion(shape, "u", read), "%d", "{v}", integer_literal, compare)
 
 
 def _enum(column: Column, place: int) -> ColumnSql:
@@ -163,9 +170,10 @@ def _floating(column: Column, place: int) -> ColumnSql:
         else Conversion(Shape.CALL, "", read_float)
     )
     names = {"double_literal": double_literal}
-    return ColumnSql(
-        column, conversion, "%b", "double_literal({v})", double_literal, double_literal, names=names
-    )
+    digits = column.type.decimal
+    # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits.
+    compare = (lambda value: b"%.*f" % (digits, value)) if digits >= 0 else double_literal
+    return ColumnSql(column, conversion, "%b", "double_literal({v})", double_literal, compare, names=names)
 
 
 def _decimal_bytes(b: bytes, i: int) -> tuple[bytes, int]:

@@ -363,8 +363,8 @@ def test_fuzz_any_bytes(row: bytes) -> None:
 
 
 def test_every_strict_prefix_is_refused() -> None:
-    values = (1, 2, "text", b"raw", "1.50", 1.5, 2.5, "2020-01-02 03:04:05.678", "2020-01-02", "01:02:03.456789",
-              2020, "a", "p", 5, '{"a": 1}')  # fmt: skip
+    values = (1, 2, "text", b"raw", "1.50", 1.5, 2.5, "2020-01-02 03:04:05.678", "2020-01-02",
+              "01:02:03.456789",               2020, "a", "p", 5, '{"a": 1}')  # fmt: skip
     plan, _, encoder = PLANS[WIDE.columns]
     row, boundaries = encoder.delete(values), set()
     for size in range(len(row)):

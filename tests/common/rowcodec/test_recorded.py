@@ -182,7 +182,8 @@ def _can_be_equal(info: TableInfo) -> bool:
     """
     if any(not column.is_writable and not column.is_virtual for column in info.columns):
         return False
-    handle = {part.offset for part in info.primary_index.columns} if info.is_common_handle else set()
+    primary = info.primary_index if info.is_common_handle else None
+    handle = {part.offset for part in primary.columns} if primary is not None else set()
     return not any(
         column.type.tp == JSON
         or (
