@@ -96,7 +96,7 @@ def job_json(job: Job, table: Table | None, start_ts: int) -> bytes:
             "SchemaVersion": job.schema_version,
             "DBInfo": database,
             "TableInfo": table_document,
-            "FinishedTS": start_ts,
+            "FinishedTS": 0,  # not below the commit_ts, which is not drawn yet
             "MultipleTableInfos": None,
         },
         "version": 1,

@@ -149,14 +149,18 @@ class Writer:
 async def run_session(
     writer: Writer, workload: Workload, interval_s: float, end_s: float, clock: Clock
 ) -> None:
-    """One session: a transaction every `interval_s` (0: as fast as it goes) until `end_s` (monotonic)."""
+    """One session: a transaction every `interval_s` (0: as fast as it goes) until `end_s` (monotonic).
+
+    All sessions keep to the same beat, so that they share round trips to etcd; one that comes late (a Pump
+    was down) leaves beats out instead of catching up.
+    """
     due_s = clock.monotonic_s()
     while (now_s := clock.monotonic_s()) < end_s:
         if now_s < due_s:
             await asyncio.sleep(min(due_s, end_s) - now_s)
             continue
-        # After a stall (a Pump was down) the session goes on at its pace instead of catching up.
-        due_s = max(due_s + interval_s, now_s - interval_s)
+        if interval_s:
+            due_s += interval_s * max(1.0, (now_s - due_s) // interval_s)
         plan = workload.next()
         if plan is None:
             await asyncio.sleep(POLL_S)
