@@ -112,6 +112,19 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The rooms of a running pump."""
+
+    storage: Storage
+    upstream: Upstream
+    registry: Registry
+    idle: IdleWatermark
+    pullers: Pullers
+    disk_guard: DiskGuard
+    clock: Clock
+
+
 async def serve(
     settings: PumpConfig,
     process: daemon.Daemon,
@@ -120,6 +133,7 @@ async def serve(
     tls: TlsConfig | None,
     clock: Clock,
 ) -> None:
+    """From open storage to a pump that accepts prewrites."""
     storage, upstream, registry = opened.storage, opened.upstream, opened.registry
     assert storage is not None
     assert upstream is not None
@@ -128,12 +142,9 @@ async def serve(
     pullers = Pullers(storage, idle, upstream.cluster_id)
     disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
     await disk_guard.look()
+    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, clock)
 
-    advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
-    host, port = split_address("addr", settings.listen)
-    status_host, status_port = split_address("status-addr", settings.status_listen)
-
-    state: list[Presence] = []
+    state: list[Presence] = []  # filled below: the real port belongs into the registry entry
     server = PumpServer(
         storage,
         pullers,
@@ -142,9 +153,11 @@ async def serve(
         lambda: state[0].state if state else node.OFFLINE,
         clock,
     )
+    host, port = split_address("addr", settings.listen)
     opened.server = await rpc.serve(
         server.services(), host, port, tls=tls, receive_bytes_max=settings.receive_bytes_max
     )
+    advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
     presence = Presence(
         registry,
         node_id,
@@ -155,40 +168,64 @@ async def serve(
         tls=tls,
     )
     state.append(presence)
+    start_rooms(settings, process, rooms)
+    await presence.enter(await upstream.oracle.timestamp())
+    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
+    opened.http = await serve_status(settings, process, rooms, presence, tls)
+    stop_phases(process, opened, presence, pullers)
+    logger.info(
+        "pump is up",
+        node_id=node_id,
+        addr=f"{host}:{opened.server.port}",
+        status_port=opened.http.port,
+        cluster_id=upstream.cluster_id,
+        watermark=storage.watermark,
+    )
+
+
+def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> None:
+    """The tasks behind the services."""
+    storage, pullers, idle = rooms.storage, rooms.pullers, rooms.idle
+    resolver = Resolver(
+        storage,
+        rooms.upstream.transactions,
+        ResolveSchedule(waited_after_s=settings.resolve_after_s),
+        rooms.clock,
+        lambda: idle.somebody_waits,
+    )
+    marks = fake_binlog.run(
+        storage,
+        rooms.upstream.oracle,
+        lambda: pullers.old_streams > 0 or pullers.new_streams == 0,
+        settings.gen_binlog_interval_s,
+    )
+    process.task("indexer", storage.run())
+    process.task("disk-guard", rooms.disk_guard.run())
+    process.task("idle-watermark", idle.run())
+    process.task("resolver", resolver.run())
+    process.task("fake-binlog", marks)
+
+
+async def serve_status(
+    settings: PumpConfig, process: daemon.Daemon, rooms: Rooms, presence: Presence, tls: TlsConfig | None
+) -> status_http.HttpServer:
+    """The HTTP routes."""
 
     async def leave(event: str) -> None:
         await presence.begin_leaving(event)
         asyncio.get_running_loop().call_soon(process.stop)
 
-    status = StatusRoutes(storage, pullers, presence, registry, upstream.oracle, clock, leave)
+    status = StatusRoutes(
+        rooms.storage, rooms.pullers, presence, rooms.registry, rooms.upstream.oracle, rooms.clock, leave
+    )
     status.bind_gauges()
-    resolver = Resolver(
-        storage,
-        upstream.transactions,
-        ResolveSchedule(waited_after_s=settings.resolve_after_s),
-        clock,
-        lambda: idle.somebody_waits,
-    )
-    process.task("indexer", storage.run())
-    process.task("disk-guard", disk_guard.run())
-    process.task("idle-watermark", idle.run())
-    process.task("resolver", resolver.run())
+    host, port = split_address("status-addr", settings.status_listen)
+    return await status_http.serve(status.routes(), host, port, tls=tls.server_context() if tls else None)
 
-    await presence.enter(await upstream.oracle.timestamp())
-    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
-    opened.http = await status_http.serve(
-        status.routes(), status_host, status_port, tls=tls.server_context() if tls else None
-    )
+
+def stop_phases(process: daemon.Daemon, opened: Opened, presence: Presence, pullers: Pullers) -> None:
+    """Beat from now on, and what to do at the end."""
     beating = process.task("heartbeat", presence.run())
-    process.task(
-        "fake-binlog",
-        fake_binlog.run(
-            storage,
-            upstream.oracle,
-            lambda: pullers.old_streams > 0 or pullers.new_streams == 0,
-            settings.gen_binlog_interval_s,
-        ),
-    )
 
     async def leave_registry() -> None:
         beating.cancel()
@@ -203,14 +240,6 @@ async def serve(
     process.on_stop("leave", leave_registry, 6.0)
     process.on_stop("streams", end_streams, 1.0)
     process.on_stop("close", functools.partial(close_all, opened), _FLUSH_DEADLINE_S)
-    logger.info(
-        "pump is up",
-        node_id=node_id,
-        addr=f"{host}:{opened.server.port}",
-        status_addr=f"{status_host}:{opened.http.port}",
-        cluster_id=upstream.cluster_id,
-        watermark=storage.watermark,
-    )
 
 
 async def run(argv: list[str]) -> int:

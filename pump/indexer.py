@@ -27,6 +27,7 @@ from pump.writer import WrittenGroup
 
 _BATCH_RECORDS_MAX = 1024
 _RETRY_S = 1.0
+_MARKS_MAX = 64
 
 
 class Indexer:
@@ -88,6 +89,8 @@ class Indexer:
         if self.cursor == self.durable and not self._marks:
             self._publish(self._sorter.mark(ts), replay=False)
         else:
+            if len(self._marks) == _MARKS_MAX:
+                self._marks.pop()  # the newer one stands for it, later
             self._marks.append((self.durable, ts))
 
     @property

@@ -26,7 +26,7 @@ WRITE_SIZE = metrics.histogram(
 )
 WRITE_SECONDS = metrics.histogram(
     "binlog_pump_storage_write_binlog_duration_time",
-    "Time of a write (single), of a group (batch), of its sync (fsync)",
+    "Time of a group with the wait of its first write (single), without it (batch), of its sync (fsync)",
     ("type",),
     buckets=_LONG_SECONDS,
 )

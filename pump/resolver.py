@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from common import binlog, log
 from common.clock import Clock
-from common.errors import Unavailable
+from common.errors import Conflict, Rejected, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided
 from pump import metrics
 from pump.resolve_schedule import ResolveSchedule
@@ -62,7 +62,7 @@ class Resolver:
             keys = [binlog.parse(payload).prewrite_key for payload in payloads]
             questions = [(prewrite.start_ts, key) for prewrite, key in zip(due, keys, strict=True)]
             outcomes = await self._transactions.outcomes(questions)
-        except Unavailable as error:
+        except (Unavailable, Conflict, Rejected) as error:
             if not self._unavailable:
                 _logger.warning(
                     "upstream does not answer about open prewrites, they hold the watermark",

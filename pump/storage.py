@@ -34,6 +34,10 @@ from pump.value_pointer import START, ValuePointer
 from pump.writer import WriteFailed, Writer, WrittenGroup
 
 _HISTORY_THREADS = 2
+_SECONDS_SINGLE = metrics.WRITE_SECONDS.labels("single")
+_SECONDS_BATCH = metrics.WRITE_SECONDS.labels("batch")
+_SECONDS_FSYNC = metrics.WRITE_SECONDS.labels("fsync")
+_SIZE_BATCH = metrics.WRITE_SIZE.labels("batch")
 _logger = log.get("storage")
 
 
@@ -202,9 +206,10 @@ class Storage:
     def _group_written(self, group: WrittenGroup) -> None:
         self.stored_total += len(group.records)
         metrics.GROUP_RECORDS.observe(len(group.records))
-        metrics.WRITE_SECONDS.labels("batch").observe(group.write_s + group.sync_s)
-        metrics.WRITE_SECONDS.labels("fsync").observe(group.sync_s)
-        metrics.WRITE_SIZE.labels("batch").observe(sum(map(len, group.payloads)))
+        _SECONDS_SINGLE.observe(group.waited_s + group.write_s + group.sync_s)
+        _SECONDS_BATCH.observe(group.write_s + group.sync_s)
+        _SECONDS_FSYNC.observe(group.sync_s)
+        _SIZE_BATCH.observe(sum(map(len, group.payloads)))
         self._indexer.accept(group)
 
     def _write_failed(self, failure: WriteFailed) -> None:

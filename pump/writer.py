@@ -150,7 +150,9 @@ class Writer:
             if failure is None:
                 try:
                     group = self._store(writes)
-                except OSError as error:
+                except (
+                    Exception
+                ) as error:  # whatever it is: a thread that died silently would hang every writer
                     failure = WriteFailed(
                         f"unable to write to log file: {self._log.active.file.path}: {error}",
                         hint="the pump stores nothing more; free or repair the disk, then restart it",

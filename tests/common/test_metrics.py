@@ -47,7 +47,9 @@ def test_gauge_is_read_when_scraped() -> None:
     assert f"{name} 42.0" in metrics.exposition().decode().splitlines()
 
 
-@pytest.mark.parametrize("name", ["pump_x_seconds", "binlog_pump", "binlog_Pump_x_seconds", "binlog_pump_"])
+@pytest.mark.parametrize(
+    "name", ["pump_x_seconds", "binlog_nobody", "binlog_Pump_x_seconds", "binlog_nobody_"]
+)
 def test_malformed_names_are_refused(name: str) -> None:
     before = metrics.declared()
     with pytest.raises(ValueError, match="does not have the form"):
