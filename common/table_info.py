@@ -58,6 +58,10 @@ ROWID_COLUMN_ID: Final = -1
 WHOLE_COLUMN: Final = -1
 
 
+def _name(name: str) -> dict[str, str]:
+    return {"O": name, "L": name.lower()}
+
+
 @dataclass(frozen=True, slots=True)
 class FieldType:
     """Type of a column. `flen` and `decimal` are -1 where unspecified."""
@@ -87,6 +91,18 @@ class FieldType:
     def fsp(self) -> int:
         """Digits after the second; -1 in the definition means none."""
         return max(self.decimal, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "Tp": self.tp,
+            "Flag": self.flag,
+            "Flen": self.flen,
+            "Decimal": self.decimal,
+            "Charset": self.charset or "binary",
+            "Collate": self.collate or "binary",
+            "Elems": list(self.elems) or None,
+            "Array": self.array,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FieldType:
@@ -128,6 +144,23 @@ class Column:
         """Public, not generated and not hidden: what a statement downstream may name."""
         return self.state == STATE_PUBLIC and not self.generated and not self.hidden
 
+    def to_json(self) -> dict[str, Any]:
+        bits = self.origin_default_bit
+        return {
+            "id": self.id,
+            "name": _name(self.name),
+            "offset": self.offset,
+            "origin_default": self.origin_default,
+            "origin_default_bit": None if bits is None else base64.b64encode(bits).decode(),
+            "default": self.default,
+            "generated_expr_string": self.generated,
+            "generated_stored": self.generated_stored,
+            "type": self.type.to_json(),
+            "state": self.state,
+            "hidden": self.hidden,
+            "version": self.version,
+        }
+
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Column:
         bits = document.get("origin_default_bit")
@@ -166,6 +199,19 @@ class Index:
     unique: bool
     primary: bool
     state: int = STATE_PUBLIC
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "idx_name": _name(self.name),
+            "idx_cols": [
+                {"name": _name(part.name), "offset": part.offset, "length": part.length}
+                for part in self.columns
+            ],
+            "is_unique": self.unique,
+            "is_primary": self.primary,
+            "state": self.state,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Index:
@@ -221,6 +267,20 @@ class TableInfo:
         """Public unique indexes, the primary one (if it is an index) first."""
         found = [index for index in self.indexes if index.unique and index.state == STATE_PUBLIC]
         return tuple(sorted(found, key=lambda index: not index.primary))
+
+    def to_json(self) -> dict[str, Any]:
+        """The definition as a DDL job carries it; for programs that publish their own schema changes."""
+        return {
+            "id": self.id,
+            "name": _name(self.name),
+            "charset": self.charset,
+            "collate": self.collate,
+            "cols": [column.to_json() for column in self.columns],
+            "index_info": [index.to_json() for index in self.indexes],
+            "state": STATE_PUBLIC,
+            "pk_is_handle": self.pk_is_handle,
+            "is_common_handle": self.is_common_handle,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> TableInfo:

@@ -16,6 +16,7 @@ installs no signal handler, chooses no event loop and writes no file. What it ra
 
 from common.tls import TlsConfig
 from pumpclient.client import PumpClient, PumpDirectory, connect
+from pumpclient.ddl_job import create_database_job, create_table_job
 from pumpclient.delivery import Counters
 from pumpclient.errors import (
     BinlogTooLarge,
@@ -63,5 +64,7 @@ __all__ = [
     "WriteFailed",
     "connect",
     "connect_sync",
+    "create_database_job",
+    "create_table_job",
     "open_publisher",
 ]

@@ -181,7 +181,9 @@ class Publisher:
     ) -> int:
         """Publish a finished schema change; its commit_ts.
 
-        `job_json` is a TiDB DDL job; its `id` and `binlog.SchemaVersion` are read. Await it with no
+        `job_json` is a TiDB DDL job (`pumpclient.ddl_job` makes some); its `id` and `binlog.SchemaVersion`
+        are read, its `binlog.FinishedTS` must be 0, since it may not be below the commit_ts that is drawn
+        here: a Drainer that starts later would take the job for done too early. Await it with no
         transaction on the touched tables open. Raises `InvalidBinlog` for a job without an id, and what
         `Transaction.commit` raises. A job whose commit failed stays in the history without a binlog, which
         does no harm; published again, it gets a new start_ts.

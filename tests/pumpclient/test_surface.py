@@ -45,6 +45,8 @@ EXPORTED = [
     "WriteFailed",
     "connect",
     "connect_sync",
+    "create_database_job",
+    "create_table_job",
     "open_publisher",
 ]
 

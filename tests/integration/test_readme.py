@@ -1,0 +1,192 @@
+"""Every command of the README runs, with only ports, directories and durations of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PROGRAMS = Path(sys.executable).parent
+DEADLINE_S = 120
+
+pytestmark = pytest.mark.integration
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("sh") for line in block.splitlines()]
+
+
+def test_every_command_is_known_here() -> None:
+    """A new command needs a test below."""
+    assert commands() == [
+        "make demo",
+        'make demo ARGS="--chaos --seconds 120"',
+        "make test",
+        ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
+        ".venv/bin/drainer --config deploy/drainer.toml",
+        ".venv/bin/binlogctl -cmd pumps -pd-urls http://127.0.0.1:2379",
+        ".venv/bin/binlogctl -cmd drainers -pd-urls http://127.0.0.1:2379 --output table",
+        "curl http://127.0.0.1:8350/status",
+        "curl http://127.0.0.1:8349/metrics",
+        ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
+    ]
+    assert len(blocks("python")) == 2
+    assert len(blocks("sql")) == 1
+
+
+def run(*arguments: str, **environment: str) -> str:
+    result = subprocess.run(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("options", ["--seconds 3", "--chaos --seconds 6"])
+def test_demo(options: str) -> None:
+    assert re.search(
+        r"^verified: \d+ tables, \d+ rows identical$", run("make", "demo", f"ARGS={options}"), re.M
+    )
+
+
+def test_test_sets_up_lints_and_tests() -> None:
+    told = run("make", "--dry-run", "--always-make", "test")
+    for word in ("deploy/install.sh", "ruff", "mypy", "pytest"):
+        assert word in told
+
+
+def test_replay() -> None:
+    told = run(str(PROGRAMS / "binlog-playground"), "--replay", "tests/golden/corpus/basic")
+    assert "verified: 2 tables, 30 rows identical" in told
+
+
+def test_analysts_script() -> None:
+    (script,) = [block for block in blocks("python") if "RECORDING" in block]
+    printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT)).splitlines()
+    assert len(printed) > 10
+    assert any("customer (1, 'customer 0'" in line for line in printed)
+
+
+@dataclass
+class Nodes:
+    """A pump and a drainer, started with the README's commands."""
+
+    etcd: str
+    pump_status: str
+    drainer_status: str
+
+
+@pytest.fixture(scope="module")
+def nodes(etcd: str, mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    from common.etcd_server import free_port
+
+    data = tmp_path_factory.mktemp("nodes")
+    statuses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    environment = {
+        **os.environ,
+        "MYSQL_HOST": "127.0.0.1",
+        "MYSQL_PORT": str(mariadb.port),
+        "MYSQL_USER": mariadb.user,
+        "MYSQL_PSWD": mariadb.password,
+    }
+    started = []
+    try:
+        for program, status in zip(("pump", "drainer"), statuses, strict=True):
+            (command,) = [line for line in commands() if f"/{program} --config" in line]
+            arguments = [
+                str(PROGRAMS / program),
+                *command.split()[1:],
+                f"--addr=127.0.0.1:{free_port()}",
+                f"--status-addr={status}",
+                f"--pd-urls={etcd}",
+                f"--data-dir={data / program}",
+                f"--log-file={data / program}.log",
+                f"--node-id={program}-of-the-readme",
+            ]
+            started.append(subprocess.Popen(arguments, cwd=ROOT, env=environment))
+            wait_for(f"http://{status}/status", started[-1])
+        yield Nodes(etcd, *statuses)
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(DEADLINE_S) for process in started] == [0, 0]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        assert process.poll() is None, f"ended with {process.returncode}"
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} does not answer")
+
+
+def test_operator_asks_the_nodes(nodes: Nodes) -> None:
+    for kind, shown in (("pumps", "pump-of-the-readme"), ("drainers", "drainer-of-the-readme")):
+        (command,) = [line for line in commands() if f"-cmd {kind}" in line]
+        words = command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:]
+        assert shown in run(str(PROGRAMS / "binlogctl"), *words, COLUMNS="200")
+    for url, status in (("8350/status", nodes.pump_status), ("8349/metrics", nodes.drainer_status)):
+        (command,) = [line for line in commands() if url in line]
+        with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
+            assert reply.status == 200
+
+
+def test_embedders_script_reaches_the_downstream(
+    nodes: Nodes, mariadb: MariaDbServer, free_port: Callable[[], int]
+) -> None:
+    (script,) = [block for block in blocks("python") if "open_publisher" in block]
+    endpoint = nodes.etcd.removeprefix("http://")
+    printed = run(sys.executable, "-c", script.replace("127.0.0.1:2379", endpoint), PYTHONPATH=str(ROOT))
+    commit_ts = int(printed.split()[-1])
+    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    try:
+        (statements,) = blocks("sql")
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            connection.rollback()
+            answers = [mysql.rows(connection, line.encode()) for line in statements.splitlines()]
+            assert answers[0]
+            assert answers[1]
+            if f'"commitTS":{commit_ts}' in str(answers[0]) or passed(str(answers[0]), commit_ts):
+                break
+            time.sleep(0.1)
+        assert mysql.rows(connection, b"SELECT * FROM shop.orders ORDER BY id") == [(1, "pen"), (2, "ink")]
+        mysql.run(connection, b"DROP DATABASE shop")
+    finally:
+        connection.close()
+
+
+def passed(row: str, commit_ts: int) -> bool:
+    found = re.search(r'"commitTS":(\d+)', row)
+    return found is not None and int(found[1]) >= commit_ts
