@@ -19,6 +19,9 @@ from common.rowcodec.row_error import RowError
 PRECISION_MAX: Final = 65
 SCALE_MAX: Final = 30
 _CHUNK_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_CACHE_MAX: Final = 20_000
+_sizes: dict[bytes, int] = {}  # header -> bytes of the datum; one entry per legal precision and scale
+_texts: dict[bytes, str] = {}  # datum -> text, only of datums that were right
 _CONTEXT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
@@ -60,6 +63,7 @@ def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
         below_bits += 8 * size
         below_digits += digits
     split = 10**scale
+    shown = f"%s%d.%0{scale}d"
 
     def text(raw: bytes) -> str:
         bits = int.from_bytes(raw, "big") ^ sign
@@ -75,21 +79,30 @@ def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
         minus = "-" if negative and value else ""
         if not scale:
             return f"{minus}{value}"
-        whole, fraction = divmod(value, split)
-        return f"{minus}{whole}.{fraction:0{scale}d}"
+        return shown % (minus, value // split, value % split)
 
     return text
 
 
 def read_decimal(b: bytes, i: int) -> tuple[str, int]:
     """Canonical text of the datum whose flag byte is at `i`, and the next offset."""
-    if b[i] != 6:
-        raise RowError(f"datum flag {b[i]:#04x} instead of a decimal")
-    precision, scale = b[i + 1], b[i + 2]
-    end = i + 3 + checked_size(precision, scale)
-    if end > len(b):
-        raise IndexError
-    return _text_of(precision, scale)(b[i + 3 : end]), end
+    size = _sizes.get(b[i : i + 3])
+    if size is None:
+        if b[i] != 6:
+            raise RowError(f"datum flag {b[i]:#04x} instead of a decimal")
+        size = 3 + checked_size(b[i + 1], b[i + 2])
+        _sizes[b[i : i + 3]] = size
+    end = i + size
+    datum = b[i:end]
+    text = _texts.get(datum)
+    if text is None:
+        if end > len(b):
+            raise IndexError
+        text = _text_of(datum[1], datum[2])(datum[3:])
+        if len(_texts) >= _CACHE_MAX:
+            _texts.clear()
+        _texts[datum] = text
+    return text, end
 
 
 def put_decimal(value: str | int | Decimal, precision: int, scale: int) -> bytes:

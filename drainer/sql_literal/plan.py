@@ -12,7 +12,7 @@ from typing import Any, Final
 from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
-from common.table_info import ENUM, JSON, STRING_TYPES, Column, TableInfo
+from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, TableInfo
 from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
 from drainer.sql_literal.literals import NULL, ColumnSql, column_sql
 
@@ -150,14 +150,20 @@ class SqlPlan:
     @cached_property
     def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
         """What stands for an INSERT row in `WHERE key_list IN (...)`."""
+        if self._is_own_literal:
+            return self.insert_key
         return self._of_insert(self._row_key.places, self._key_literal)
 
     @cached_property
     def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
+        if self._is_own_literal:
+            return self.delete_key
         return self._of_delete(self._row_key.places, self._key_literal)
 
     @cached_property
     def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        if self._is_own_literal:
+            return self.update_keys
         return self._of_update(self._row_key.places, self._key_literal)
 
     def key_literal_of_update_old(self, row: bytes) -> bytes:
@@ -176,6 +182,11 @@ class SqlPlan:
     def _is_exact(self) -> bool:
         """No two different identities can be one key for the server."""
         return not any(self._row_key.strings)
+
+    @property
+    def _is_own_literal(self) -> bool:
+        """The identity of a single integer is its digits, which are also its literal."""
+        return self._row_key.integers and len(self.key_columns) == 1 and self.key_columns[0].type.tp != YEAR
 
     @cached_property
     def _key_literal(self) -> Callable[[Values], bytes]:
