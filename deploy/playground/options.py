@@ -20,7 +20,7 @@ class Options:
 
     seconds: float = 20.0
     rate: float = 200.0
-    sessions: int = 8
+    sessions: int = 16
     seed: int = 1
     chaos: bool = False
     keep: bool = False
@@ -41,7 +41,7 @@ def parse(argv: list[str]) -> Options:
     add = parser.add_argument
     add("--seconds", type=_seconds, default=default.seconds, help="length of the random part (default 20)")
     add("--rate", type=_rate, default=default.rate, help="transactions/s, 0: as many as go (default 200)")
-    add("--sessions", type=_positive, default=default.sessions, help="concurrent sessions (default 8)")
+    add("--sessions", type=_positive, default=default.sessions, help="concurrent sessions (default 16)")
     add("--seed", type=int, default=default.seed, help="seed of everything random (default 1)")
     add("--chaos", action="store_true", help="kill -9 Pumps, Drainer and MariaDB at random moments")
     add("--keep", action="store_true", help="leave everything running until Ctrl-C and say how to connect")

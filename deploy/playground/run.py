@@ -47,7 +47,7 @@ FIRST_ID: Final = 1000  # above every id of a recording
 SHOW_S: Final = 0.25
 STATUS_S: Final = 0.05
 STALLED_S: Final = 60.0
-DDL_PAUSE_S: Final = 1.0
+DDL_PAUSE_S: Final = 2.0
 RARE_ENDINGS: Final = {Ending.ABANDON: 12.0, Ending.LOSE_COMMIT: 14.0}
 
 
@@ -131,13 +131,15 @@ class Run:
     async def _random_workload(self, model: Model) -> int:
         """Tables, sessions, DDL, probes and chaos for the time asked for; the last commit timestamp."""
         assert self.cluster.upstream is not None
-        self._phase = "random workload"
+        self._phase = "creating tables"
         ids = itertools.count(FIRST_ID)
         async with await open_publisher(self.cluster.etcd_endpoint) as publisher:
             version = publisher.schema_version
             writer = Writer(publisher, self.cluster.upstream, model, self.statistics, ids, version)
             probe_table = await _create_tables(writer, ids)
             probe = LagProbe(writer, probe_table, self.cluster.mariadb, self._clock)
+            await self._drain(writer.last_commit_ts)  # the tables are there: from here on lag is measured
+            self._phase = "random workload"
             self._keeper.restarts = self.options.chaos
             self.statistics.started_s = self._clock.monotonic_s()
             end_s = self.statistics.started_s + self.options.seconds
