@@ -1,0 +1,96 @@
+"""Runs benchmarks, writes `build/bench.json`, prints a table.
+
+Exit status: 0 all ran, 1 one failed (the others are reported), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from common.errors import BinlogError
+from tests.benchmarks.catalog import BENCHMARKS
+from tests.benchmarks.report import Result, print_table, to_json
+from tests.benchmarks.settings import Settings
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+OUTPUT: Final = ROOT / "build" / "bench.json"
+RECORDING: Final = ROOT.parent / "shared" / "corpus" / "sysbench"
+RECORDING_VARIABLE: Final = "BINLOG_SYSBENCH"
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tests.benchmarks", description="Benchmarks, each beside a limit or a peer.", allow_abbrev=False
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="; ".join(BENCHMARKS))
+    parser.add_argument("--seconds", type=float, default=Settings().seconds, help="measured per benchmark")
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="what is printed")
+    parser.add_argument("--recording", type=Path, help="recorded sysbench workload for drain.sysbench")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if not chosen.seconds > 0:
+        parser.error("--seconds must be above zero")
+    if chosen.recording is not None and not chosen.recording.is_dir():
+        parser.error(f"--recording: {chosen.recording} is not a directory")
+    return chosen
+
+
+def recording(chosen: Path | None) -> Path | None:
+    """The recorded workload: option, environment, beside the checkout, or None."""
+    if chosen is not None:
+        return chosen
+    named = os.environ.get(RECORDING_VARIABLE)
+    if named:
+        return Path(named)
+    return RECORDING if RECORDING.is_dir() else None
+
+
+def run_all(names: list[str], settings: Settings) -> tuple[list[Result], int]:
+    """Results of those that ran, and how many failed."""
+    results: list[Result] = []
+    failed = 0
+    for name in names:
+        began_s = time.monotonic()
+        try:
+            result = BENCHMARKS[name](settings)
+        except Exception as error:
+            failed += 1
+            if not isinstance(error, BinlogError):
+                traceback.print_exception(error)
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            continue
+        assert result.name == name
+        results.append(result)
+        print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+    return results, failed
+
+
+def main() -> int:
+    chosen = parse(sys.argv[1:])
+    settings = Settings(seconds=chosen.seconds, recording=recording(chosen.recording))
+    try:
+        results, failed = run_all(chosen.names or list(BENCHMARKS), settings)
+    except KeyboardInterrupt:
+        return 130
+    text = to_json(results)
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(text, encoding="utf-8")
+    if chosen.output == "json":
+        print(text, end="")
+    else:
+        print_table(results, Console())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What the kernel says of a process, and small statistics."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.errors import Unavailable
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time (user and system) of a process and its threads so far, in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def peak_rss_mib(pid: int) -> float:
+    """Most memory the process ever had resident, MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise Unavailable(f"process {pid} has ended")
+
+
+def percentile(values: Sequence[float], fraction: float) -> float:
+    """The smallest value that at least `fraction` of all are at or below."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
+
+
+class StatusPage:
+    """Reads a node's /status over one kept connection: asking often must cost the node little."""
+
+    def __init__(self, url: str) -> None:
+        self._address = url.removeprefix("http://").partition("/")[0]
+        self._connection: http.client.HTTPConnection | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Raises `Unavailable` while it does not answer."""
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(self._address, timeout=5)
+        try:
+            self._connection.request("GET", "/status")
+            reply = self._connection.getresponse().read()
+            document: dict[str, Any] = json.loads(reply)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self.close()
+            raise Unavailable(f"{self._address} does not answer: {error}") from None
+        return document
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,194 @@
+"""The limit of a drainer: its own statements, made beforehand, sent to the downstream by two threads.
+
+Everything that costs a drainer (pulling, decoding, folding, rendering, positions) is left out; what remains
+is the downstream's work and the wire. No drainer with these statements can be faster.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pymysql
+
+from common import binlog
+from deploy.playground.scenario import Scenario
+from drainer import ddl_job
+from drainer.change import Change, Chunk, Position
+from drainer.ddl_apply import statement_of, touches_database
+from drainer.dispatcher import Dispatcher
+from drainer.lane import STATEMENT_BYTES_MAX, LaneSettings
+from drainer.merger import Merged
+from drainer.row_fold import fold
+from drainer.schema import SchemaTracker
+from drainer.sink import mysql
+from drainer.statement import statements
+from drainer.table_filter import TableFilter
+from drainer.table_target import target_of
+from drainer.translator import Translator
+from drainer.txn import Ddl, Transaction
+
+LANES: Final = 2
+
+Batches = list[list[bytes]]
+"""Statements of each downstream transaction of a lane."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """DDL to run one after the other, then rows that lanes may apply at the same time."""
+
+    ddl: list[tuple[str, bytes]] = field(default_factory=list)
+    lanes: list[Batches] = field(default_factory=lambda: [[] for _ in range(LANES)])
+    rows: int = 0
+    first_ts: int = 0  # commit_ts of the first row change
+    before_ts: int = 0  # commit_ts of the last DDL before the rows
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole workload as statements."""
+
+    stretches: list[Stretch]
+
+    @property
+    def with_rows(self) -> list[Stretch]:
+        return [stretch for stretch in self.stretches if stretch.rows]
+
+    @property
+    def rows(self) -> int:
+        return sum(stretch.rows for stretch in self.stretches)
+
+
+def merged(scenario: Scenario) -> list[Merged]:
+    """What a drainer gets: joined payloads in commit order, finished DDL with its job."""
+    jobs = dict(scenario.jobs)
+    prewrites = {r.start_ts: r for records in scenario.files for r in records if r.tp == binlog.PREWRITE}
+    entries = []
+    for records in scenario.files:
+        for record in records:
+            if record.tp != binlog.COMMIT:
+                continue
+            payload = binlog.join(prewrites[record.start_ts].payload, record.payload)
+            message = binlog.parse(payload)
+            job = None
+            if message.ddl_job_id and message.ddl_schema_state != binlog.SCHEMA_STATE_DELETE_ONLY:
+                job = ddl_job.decode(jobs[message.ddl_job_id])
+            entries.append(Merged(record.commit_ts, payload, job))
+    return sorted(entries, key=lambda entry: entry.commit_ts)
+
+
+def prepare(scenario: Scenario) -> Plan:
+    """Through the drainer's own cores: translator, dispatcher, fold, statements."""
+    ignored = LaneSettings()
+    translator = Translator(
+        SchemaTracker.from_history([raw for _, raw in scenario.jobs]), TableFilter(ignore_schemas=["mysql"])
+    )
+    dispatcher = Dispatcher([Position(0)] * LANES, lambda version: target_of(version, LANES))
+    stretches = [Stretch()]
+    for entry in merged(scenario):
+        item = translator.translate(entry)
+        stretch = stretches[-1]
+        if isinstance(item, Ddl):
+            _close(stretch, dispatcher, ignored)
+            dispatcher.forget_tables()
+            if stretch.rows:
+                stretches.append(Stretch())
+            stretches[-1].before_ts = item.commit_ts
+            if not item.skip:
+                schema = "" if touches_database(item.query) else item.schema
+                stretches[-1].ddl.append((schema, statement_of(item)))
+        else:
+            _dispatch(stretch, dispatcher, item)
+    _close(stretches[-1], dispatcher, ignored)
+    return Plan(stretches)
+
+
+def _dispatch(stretch: Stretch, dispatcher: Dispatcher, transaction: Transaction) -> None:
+    rows = dispatcher.dispatch(transaction)
+    if rows and not stretch.rows:
+        stretch.first_ts = transaction.commit_ts
+    stretch.rows += rows
+
+
+def _close(stretch: Stretch, dispatcher: Dispatcher, settings: LaneSettings) -> None:
+    chunks = dispatcher.take()
+    for lane in range(LANES):
+        stretch.lanes[lane] = _batches([chunk for at, chunk in chunks if at == lane], settings)
+
+
+def _batches(chunks: Iterable[Chunk], settings: LaneSettings) -> Batches:
+    """As full as a busy lane's batches get."""
+    batches: Batches = []
+    changes: list[Change] = []
+    size = 0
+
+    def close() -> None:
+        if changes:
+            made = statements(fold(changes), STATEMENT_BYTES_MAX, replaying=False)
+            batches.append([statement.sql for statement in made])
+
+    for chunk in chunks:
+        rows = len(changes) + len(chunk.changes)
+        if changes and (rows > settings.batch_rows or size + chunk.size_bytes > settings.batch_bytes):
+            close()
+            changes, size = [], 0
+        changes.extend(chunk.changes)
+        size += chunk.size_bytes
+    close()
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """`seconds`: from the first row statement to the end; `last_s`: of the last stretch alone."""
+
+    seconds: float
+    last_s: float
+
+
+def send(plan: Plan, target: mysql.Target) -> Sent:
+    """Run it. Raises PyMySQL's errors."""
+    connections = [mysql.connect(target) for _ in range(LANES)]
+    try:
+        began_s = 0.0
+        stretch_s = 0.0
+        for stretch in plan.stretches:
+            for schema, statement in stretch.ddl:
+                if schema:
+                    connections[0].select_db(schema)
+                mysql.run(connections[0], statement)
+            stretch_s = time.monotonic()
+            if stretch.rows and not began_s:
+                began_s = stretch_s
+            _send_rows(connections, stretch.lanes)
+        ended_s = time.monotonic()
+        return Sent(ended_s - began_s, ended_s - stretch_s)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _send_rows(connections: Sequence[pymysql.Connection[Any]], lanes: Sequence[Batches]) -> None:
+    errors: list[BaseException] = []
+
+    def lane(connection: pymysql.Connection[Any], batches: Batches) -> None:
+        try:
+            for batch in batches:
+                for statement in batch:
+                    mysql.run(connection, statement)
+                connection.commit()
+        except BaseException as error:
+            errors.append(error)
+
+    pairs = zip(connections, lanes, strict=True)
+    threads = [threading.Thread(target=lane, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
