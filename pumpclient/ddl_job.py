@@ -1,7 +1,8 @@
 """DDL jobs for programs that have no TiDB: what `Publisher.ddl` writes into the schema history.
 
 Values only. Ids are the program's to choose: job ids unique and ascending, schema and table ids unique,
-schema versions ascending by one. The layout is that of TiDB's DDL jobs (`parser/model`), which a Drainer reads.
+schema versions ascending by one. The layout is that of TiDB's DDL jobs (`parser/model`), which a Drainer
+reads.
 """
 
 from __future__ import annotations
