@@ -128,7 +128,8 @@ class Bench:
         await Replay.prepare(scenario, upstream)
         (records,) = scenario.files
         await fill(cluster.directory / PUMP, PUMP, scenario.cluster_id, records)
-        await upstream.oracle.pin(scenario.last_commit_ts)
+        # Above every commit: a time mark of the pump must not have the timestamp of a transaction.
+        await upstream.oracle.pin(scenario.last_commit_ts + 1)
         await cluster.start_pumps(1)  # it serves from its files, as for a drainer that was away for long
 
     async def drain(self) -> None:
