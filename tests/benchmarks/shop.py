@@ -1,0 +1,51 @@
+"""One table published through `pumpclient`, for benchmarks that write as an application does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import TableInfo
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
+from deploy.playground.tables import BIGINT, HANDLE, Table, new_table, varchar
+from pumpclient.publisher import Publisher
+
+SCHEMA: Final = "bench"
+SCHEMA_ID: Final = 1
+
+
+def table(number: int, name: str) -> Table:
+    columns = (("id", BIGINT), ("amount", BIGINT), ("note", varchar(64)))
+    return new_table(10 + number, SCHEMA, name, columns, primary=("id",), storage=HANDLE)
+
+
+PROBES: Final = table(1, "probes")
+ORDERS: Final = table(2, "orders")
+DIRECT: Final = f"{SCHEMA}.direct"
+
+
+def encoder(described: Table) -> RowEncoder:
+    return RowEncoder(TableInfo.from_json(described.info()))
+
+
+async def create(publisher: Publisher, upstream: StandaloneUpstream) -> int:
+    """The database and both tables, as DDL binlogs; the schema version to write rows under."""
+    statements = [
+        (CREATE_SCHEMA, f"CREATE DATABASE `{SCHEMA}`", None),
+        *((CREATE_TABLE, described.create_sql(), described) for described in (PROBES, ORDERS)),
+    ]
+    for number, (kind, query, described) in enumerate(statements, 1):
+        job = Job(
+            id=100 + number,
+            kind=kind,
+            schema_id=SCHEMA_ID,
+            schema=SCHEMA,
+            table_id=described.id if described else 0,
+            table_name=described.name if described else "",
+            query=query,
+            schema_version=number,
+        )
+        document = job_json(job, described, await upstream.oracle.timestamp())
+        await publisher.ddl(document, query, ttl_s=10.0)
+    return len(statements)

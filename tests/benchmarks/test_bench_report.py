@@ -1,0 +1,130 @@
+"""The report's form, and that every promised benchmark exists. Nothing here depends on speed."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from common import binlog
+from tests.benchmarks import __main__ as command
+from tests.benchmarks import ready_made, sysbench_like
+from tests.benchmarks.catalog import BENCHMARKS
+from tests.benchmarks.measure import percentile
+from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
+from tests.benchmarks.settings import Settings
+
+PROMISED_NAMES = {
+    "rowcodec.decode",
+    "pump.write.unary.64",
+    "pump.start.killed",
+    "drain.sysbench",
+    "lag.idle.1",
+    "lag.idle.2",
+    "lag.load",
+    "demo.first_row",
+}
+PROMISED_KEYS = [
+    "name",
+    "value",
+    "unit",
+    "cpu_us_per_unit",
+    "p50_ms",
+    "p99_ms",
+    "peak_rss_mib",
+    "compared_to",
+    "ratio",
+]
+RESULT = Result("a.b", 31234.5, "changes/s", 8.25, None, None, 92.7, "the limit, 60,000/s", 0.52, "a note")
+
+
+def test_every_promised_benchmark_exists() -> None:
+    assert set(BENCHMARKS) >= PROMISED_NAMES
+
+
+def test_json_is_a_list_of_objects_with_the_promised_keys() -> None:
+    (document,) = json.loads(to_json([RESULT]))
+    assert list(document)[: len(PROMISED_KEYS)] == PROMISED_KEYS
+    assert document["value"] == 31234.5
+    assert document["p50_ms"] is None
+
+
+def test_plain_table_has_a_line_each_and_notes_below() -> None:
+    lines = plain_table([RESULT, replace(RESULT, name="longer.name", note="")]).split("\n")
+    assert lines[0].startswith("benchmark")
+    assert lines[1].split()[:3] == ["a.b", "31,234", "changes/s"]
+    assert "0.52" in lines[1]
+    assert lines[1].endswith("the limit, 60,000/s")
+    assert lines[2].startswith("longer.name")
+    assert lines[3:] == ["a.b: a note"]
+
+
+def test_no_escape_codes_where_there_is_no_terminal() -> None:
+    out = io.StringIO()
+    print_table([RESULT], Console(file=out, width=200))
+    assert "\x1b" not in out.getvalue()
+    assert "a.b" in out.getvalue()
+
+
+def test_a_terminal_gets_every_figure_too() -> None:
+    out = io.StringIO()
+    print_table([RESULT], Console(file=out, force_terminal=True, width=200))
+    assert "\x1b" in out.getvalue()
+    for text in ("a.b", "31,234", "8.25", "92.7", "0.52", "a note"):
+        assert text in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.0123, "0.0123"), (3.456, "3.46"), (123.4, "123"), (56789.0, "56,789")]
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_percentile_is_a_value_that_was_measured() -> None:
+    assert percentile([5, 1, 4, 2, 3], 0.5) == 3
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile([7], 0.99) == 7
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.parse(["drain.sysbnch"])
+    assert raised.value.code == 2
+    assert "there are rowcodec.decode, " in capsys.readouterr().err
+
+
+def test_a_failed_benchmark_is_named_and_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(settings: Settings) -> Result:
+        raise OSError("no disk")
+
+    monkeypatch.setitem(BENCHMARKS, "a.fails", fails)
+    monkeypatch.setitem(BENCHMARKS, "a.b", lambda _: RESULT)
+    results, failed = command.run_all(["a.fails", "a.b"], Settings())
+    assert (results, failed) == ([RESULT], 1)
+    assert "a.fails: no disk" in capsys.readouterr().err
+
+
+def test_rowcodec_decode_runs() -> None:
+    result = BENCHMARKS["rowcodec.decode"](Settings(seconds=0.01))
+    assert result.name == "rowcodec.decode"
+    assert result.value > 0
+    assert result.ratio > 0
+    assert "json.loads" in result.compared_to
+
+
+def test_the_made_up_workload_is_one_that_a_drainer_understands() -> None:
+    scenario = sysbench_like.make(transactions=40)
+    (records,) = scenario.files
+    assert [record.tp for record in records] == [binlog.PREWRITE, binlog.COMMIT] * (len(records) // 2)
+    timestamps = [record.ts for record in records]
+    assert timestamps == sorted(set(timestamps))
+    plan = ready_made.prepare(scenario)
+    assert plan.rows == 4 * 5000 + 4 * 40
+    assert sum(len(stretch.ddl) for stretch in plan.stretches) == 5
+    assert all(batch for stretch in plan.with_rows for lane in stretch.lanes for batch in lane)
