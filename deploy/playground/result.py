@@ -37,6 +37,8 @@ def lines(report: Report, statistics: Statistics) -> list[str]:
 def summary(statistics: Statistics) -> str:
     """Rates and lag in one line."""
     parts = []
+    if statistics.replayed:
+        parts.append(f"{statistics.replayed} recorded binlogs in {statistics.replay_s:.1f} s")
     if statistics.transactions:
         transactions_per_s, rows_per_s = statistics.overall_rates()
         parts += [
@@ -74,6 +76,8 @@ def result_json(report: Report, statistics: Statistics, options: Options) -> str
             "abandoned": statistics.abandoned,
             "ddl": statistics.ddl,
             "kills": statistics.kills,
+            "replayed": statistics.replayed,
+            "replay_s": round(statistics.replay_s, 2),
             "lag_p50_ms": round(statistics.lag_ms(0.5), 1),
             "lag_p99_ms": round(statistics.lag_ms(0.99), 1),
             "first_row_s": round(statistics.first_row_s, 2),

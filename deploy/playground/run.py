@@ -63,6 +63,7 @@ class Run:
         self._keeper = Keeper(cluster, clock)
         self._random = Random(options.seed)
         self._phase = "setting up"
+        self._replaying: Replay | None = None
         self._checkpoint_ts = 0
         self._began_s = clock.monotonic_s()
 
@@ -115,6 +116,7 @@ class Run:
         addresses = [node.address for node in self.cluster.pumps]
         replay = Replay(scenario, self.cluster.upstream, addresses)
         began_s = self._clock.monotonic_s()
+        self._replaying = replay
         try:
             async with asyncio.TaskGroup() as group:
                 if self.options.kill:
@@ -124,8 +126,10 @@ class Run:
                     )
                 group.create_task(replay.run())
         finally:
+            self._replaying = None
             await replay.close()
         took_s = self._clock.monotonic_s() - began_s
+        self.statistics.replayed, self.statistics.replay_s = replay.sent, took_s
         self._view.say(f"recorded workload {scenario.name}: {replay.sent} binlogs sent in {took_s:.1f} s")
 
     async def _random_workload(self, model: Model) -> int:
@@ -221,10 +225,11 @@ class Run:
 
     async def _note_first_row(self, scenario: Scenario) -> None:
         """Note when the first replicated row can be read downstream."""
-        table = next((t for t in scenario.expected if t.rows), None)
-        if table is None:
+        names = [(table.schema, table.name) for table in scenario.expected if table.rows]
+        names += [(table.schema, table.name) for table in scenario.checksums]
+        if not names:
             return
-        sql = f"SELECT 1 FROM {quote(table.schema)}.{quote(table.name)} LIMIT 1"
+        sql = f"SELECT 1 FROM {quote(names[0][0])}.{quote(names[0][1])} LIMIT 1"
         while not await asyncio.to_thread(self._has_row, sql):  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(STATUS_S)
         self.statistics.first_row_s = self._elapsed_s()
@@ -247,7 +252,7 @@ class Run:
             rates = self.statistics.rates(self._clock.monotonic_s())
             self._view.show(
                 Snapshot(
-                    phase=self._phase,
+                    phase=self._phase_text(),
                     elapsed_s=self._elapsed_s(),
                     transactions_per_s=rates[0],
                     rows_per_s=rates[1],
@@ -263,6 +268,11 @@ class Run:
                 )
             )
             await asyncio.sleep(SHOW_S)
+
+    def _phase_text(self) -> str:
+        if self._replaying is None:
+            return self._phase
+        return f"{self._phase}, {self._replaying.sent} of {self._replaying.total} binlogs"
 
     async def _read_checkpoint(self) -> None:
         if self.cluster.drainer is not None:

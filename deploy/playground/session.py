@@ -151,8 +151,8 @@ async def run_session(
 ) -> None:
     """One session: a transaction every `interval_s` (0: as fast as it goes) until `end_s` (monotonic).
 
-    All sessions keep to the same beat, so that they share round trips to etcd; one that comes late (a Pump
-    was down) leaves beats out instead of catching up.
+    All sessions keep to one beat: they share round trips to etcd and fsyncs of the Pumps, which costs a
+    quarter less CPU than spreading them. One that comes late (a Pump was down) leaves beats out.
     """
     due_s = clock.monotonic_s()
     while (now_s := clock.monotonic_s()) < end_s:

@@ -30,6 +30,8 @@ class Statistics:
     refused: int = 0
     ddl: int = 0
     kills: int = 0
+    replayed: int = 0
+    replay_s: float = 0.0
     first_row_s: float = 0.0
     started_s: float = 0.0
     ended_s: float = 0.0
