@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle
 from random import Random
 from typing import Final
 
@@ -52,14 +53,32 @@ def creation(table: Table) -> Ddl:
     return Ddl(job.CREATE_TABLE, table.create_sql(), None, table)
 
 
+ROUND: Final = (
+    job.CREATE_TABLE,
+    job.ADD_COLUMN,
+    job.ADD_INDEX,
+    job.MODIFY_COLUMN,
+    job.RENAME_TABLE,
+    job.DROP_INDEX,
+    job.TRUNCATE_TABLE,
+    job.DROP_COLUMN,
+    job.DROP_TABLE,
+)
+
+
 class Evolution:
-    """Chooses DDL. Ids for tables come from `ids`, which the whole demo shares."""
+    """Chooses DDL: every kind once in a round, on a random table that allows it.
+
+    Ids for tables come from `ids`, which the whole demo shares.
+    """
 
     def __init__(self, random: Random, model: Model, ids: Iterator[int]) -> None:
         self._random = random
         self._model = model
         self._ids = ids
         self._made = 0
+        self._kinds = cycle(ROUND)
+        self._kind = job.CREATE_TABLE
 
     def choose(self) -> str:
         """Name of the table that the next statement changes, "" when it makes a new one.
@@ -67,17 +86,42 @@ class Evolution:
         The caller closes that table, waits until it has no open transaction, and then asks for the `plan`.
         """
         names = [name for name in self._model.tables if name.startswith("temp_")]
-        if len(names) < SHORT_LIVED_MAX and self._random.random() < 0.3:
-            return ""
-        return self._random.choice([*names, EVOLVING])
+        self._kind = next(self._kinds)
+        if self._kind == job.CREATE_TABLE:
+            if len(names) < SHORT_LIVED_MAX:
+                return ""
+            self._kind = next(self._kinds)
+        if self._kind in (job.RENAME_TABLE, job.DROP_TABLE):
+            return self._random.choice(names)
+        able = [name for name in (*names, EVOLVING) if self._form(name) is not None]
+        return self._random.choice(able or [EVOLVING])
 
     def plan(self, name: str) -> Ddl:
         """A statement for the table as it is now."""
         if not name:
             return self._create()
-        if name == EVOLVING:
-            return self._truncate(name) if self._random.random() < 0.1 else self._alter(name)
-        return self._whole(name) if self._random.random() < 0.5 else self._alter(name)
+        return self._form(name) or self._truncate(name)
+
+    def _form(self, name: str) -> Ddl | None:
+        """The statement of the kind whose turn it is, None if this table does not allow it."""
+        table = self._state(name).table
+        match self._kind:
+            case job.ADD_COLUMN:
+                return self._add_column(table)
+            case job.ADD_INDEX:
+                return self._add_index(table)
+            case job.MODIFY_COLUMN:
+                return self._widen(table)
+            case job.DROP_INDEX:
+                return self._drop_index(table)
+            case job.DROP_COLUMN:
+                return self._drop_column(table)
+            case job.RENAME_TABLE:
+                return self._rename(table)
+            case job.DROP_TABLE:
+                return Ddl(job.DROP_TABLE, f"DROP TABLE `{name}`", table, None)
+            case _:
+                return self._truncate(name)
 
     def _state(self, name: str) -> TableState:
         return self._model.tables[name]
@@ -94,18 +138,14 @@ class Evolution:
             )
         return creation(table)
 
-    def _whole(self, name: str) -> Ddl:
-        """Drop, truncate or rename a table."""
-        table = self._state(name).table
-        pick = self._random.random()
-        if pick < 0.4:
-            return Ddl(job.DROP_TABLE, f"DROP TABLE `{name}`", table, None)
-        if pick < 0.6:
-            return self._truncate(name)
+    def _rename(self, table: Table) -> Ddl:
         self._made += 1
         after = replace(table, name=f"temp_{self._made}")
         text = self._random.choice(
-            (f"RENAME TABLE `{name}` TO `{after.name}`", f"ALTER TABLE `{name}` RENAME `{after.name}`")
+            (
+                f"RENAME TABLE `{table.name}` TO `{after.name}`",
+                f"ALTER TABLE `{table.name}` RENAME `{after.name}`",
+            )
         )
         return Ddl(job.RENAME_TABLE, text, table, after, lambda row: row)
 
@@ -114,15 +154,6 @@ class Evolution:
         return Ddl(
             job.TRUNCATE_TABLE, f"TRUNCATE TABLE `{name}`", table, replace(table, id=next(self._ids)), None
         )
-
-    def _alter(self, name: str) -> Ddl:
-        table = self._state(name).table
-        forms = [self._add_column, self._drop_column, self._widen, self._add_index, self._drop_index]
-        for form in self._random.sample(forms, len(forms)):
-            ddl = form(table)
-            if ddl is not None:
-                return ddl
-        return self._truncate(name)
 
     def _add_column(self, table: Table) -> Ddl | None:
         if sum(column.added for column in table.columns) >= EXTRA_COLUMNS_MAX:

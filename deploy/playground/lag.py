@@ -20,7 +20,7 @@ from deploy.playground.mariadb import MariaDbServer
 from deploy.playground.session import Writer, probe_plan
 from deploy.playground.tables import Table
 
-PROBE_INTERVAL_S = 0.1
+PROBE_INTERVAL_S = 0.05
 READ_INTERVAL_S = 0.005
 RECONNECT_S = 0.1
 ROWS_KEPT = 20

@@ -29,7 +29,7 @@ from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
 from pumpclient.publisher import Publisher
 
 LEASE_TTL_S = 10.0
-ABANDONED_TTL_S = 0.1
+ABANDONED_TTL_S = 0.05
 POLL_S = 0.002
 RETRY_S = 0.2
 
