@@ -48,7 +48,7 @@ SHOW_S: Final = 0.25
 STATUS_S: Final = 0.05
 STALLED_S: Final = 60.0
 DDL_PAUSE_S: Final = 2.0
-RARE_ENDINGS: Final = {Ending.ABANDON: 15.0, Ending.LOSE_COMMIT: 11.0}
+RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
 
 
 class Run:
