@@ -14,7 +14,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.binlog import PREWRITE
-from deploy.playground.scenario import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One payload that a database sent to a Pump."""
+
+    tp: int
+    start_ts: int
+    commit_ts: int
+    payload: bytes
+
+    @property
+    def ts(self) -> int:
+        """The largest timestamp the record itself names."""
+        return max(self.start_ts, self.commit_ts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from itertools import cycle
 from random import Random
 from typing import Final
 
-from deploy.playground import job, tables
+from deploy.playground import job, kinds, tables
+from deploy.playground.kinds import Kind, Value
 from deploy.playground.model import Model, Row, TableState, unique_keys
-from deploy.playground.tables import Kind, Table, Value
+from deploy.playground.tables import Table
 
 EVOLVING: Final = "evolving"
 SHORT_LIVED_MAX: Final = 3
@@ -24,17 +25,17 @@ EXTRA_INDEXES_MAX: Final = 3
 
 # Columns to add: type, NOT NULL, default as text, and the value that older rows get.
 ADDABLE: Final[tuple[tuple[Kind, bool, str | None, Value], ...]] = (
-    (tables.INT, False, None, None),
-    (tables.INT, True, "7", 7),
-    (tables.varchar(20), True, "new", "new"),
-    (tables.varchar(20), False, None, None),
-    (tables.DECIMAL, False, "1.500000", "1.500000"),
-    (tables.DATETIME, False, None, None),
-    (tables.ENUM, False, "big", "big"),
-    (tables.JSON, False, None, None),
-    (tables.VARBINARY, False, None, None),
+    (kinds.INT, False, None, None),
+    (kinds.INT, True, "7", 7),
+    (kinds.varchar(20), True, "new", "new"),
+    (kinds.varchar(20), False, None, None),
+    (kinds.DECIMAL, False, "1.500000", "1.500000"),
+    (kinds.DATETIME, False, None, None),
+    (kinds.ENUM, False, "big", "big"),
+    (kinds.JSON, False, None, None),
+    (kinds.VARBINARY, False, None, None),
 )
-WIDER: Final = {"INT": tables.BIGINT, "VARCHAR(20)": tables.varchar(60)}
+WIDER: Final = {"INT": kinds.BIGINT, "VARCHAR(20)": kinds.varchar(60)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Evolution:
     def _create(self) -> Ddl:
         self._made += 1
         name, table_id = f"temp_{self._made}", next(self._ids)
-        columns = (("id", tables.INT), ("a", tables.INT), ("b", tables.varchar(20)))
+        columns = (("id", kinds.INT), ("a", kinds.INT), ("b", kinds.varchar(20)))
         if self._random.random() < 0.3:
             table = tables.new_table(table_id, self._model.schema, name, columns[1:])
         else:

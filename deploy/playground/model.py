@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from deploy.playground.tables import Table, Value
+from deploy.playground.kinds import Value
+from deploy.playground.tables import Table
 from deploy.playground.values import same_key, shown
 from deploy.playground.verify import ColumnForm, ExpectedTable
 

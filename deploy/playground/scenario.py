@@ -16,25 +16,11 @@ from typing import Any, Final
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
+from deploy.playground.arrival import Record
 from deploy.playground.verify import Canonical, ColumnForm, ExpectedTable, Raw
 
 TYPES: Final = {"P": PREWRITE, "C": COMMIT, "R": ROLLBACK}
 HINT: Final = "give a directory with meta.json, written*.jsonl.gz, ddl_jobs.jsonl.gz and expected.json.gz"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One payload that a database sent to a Pump."""
-
-    tp: int
-    start_ts: int
-    commit_ts: int
-    payload: bytes
-
-    @property
-    def ts(self) -> int:
-        """The largest timestamp the record itself names."""
-        return max(self.start_ts, self.commit_ts)
 
 
 @dataclass(frozen=True, slots=True)

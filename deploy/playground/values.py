@@ -6,12 +6,11 @@ import json
 import struct
 import unicodedata
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
 from common import table_info as ti
-from deploy.playground.tables import Kind, Value
+from deploy.playground.kinds import Kind, Value
 from deploy.playground.verify import Canonical
 
 INTEGER_BITS: Final = {ti.TINY: 8, ti.SHORT: 16, ti.INT24: 24, ti.LONG: 32, ti.LONGLONG: 64}
@@ -28,7 +27,6 @@ TEXTS: Final = (
     "; DROP TABLE x; --",
 )
 WORDS: Final = ("ab", "Ab", "AB", "ab ", "ba", "bé", "BE", "be", "c", "C", "cd", "abc", "ABd", "x y", "X Y")
-EPOCH: Final = datetime(1970, 1, 1)
 ZERO_DATE: Final = "0000-00-00"
 
 
@@ -110,12 +108,18 @@ def _float(kind: Kind, random: Random) -> float:
     return number
 
 
-def _day(random: Random) -> date:
-    return date(random.randint(1000, 9999), random.randint(1, 12), random.randint(1, 28))
+def _day(random: Random, first_year: int, last_year: int) -> str:
+    return (
+        f"{random.randint(first_year, last_year):04d}-{random.randint(1, 12):02d}-{random.randint(1, 28):02d}"
+    )
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
 def _date(kind: Kind, random: Random) -> str:
-    return ZERO_DATE if random.random() < 0.05 else _day(random).isoformat()
+    return ZERO_DATE if random.random() < 0.05 else _day(random, 1000, 9999)
 
 
 def _fraction(microseconds: int, digits: int) -> str:
@@ -125,21 +129,20 @@ def _fraction(microseconds: int, digits: int) -> str:
 def _datetime(kind: Kind, random: Random) -> str:
     if random.random() < 0.05:
         return f"{ZERO_DATE} 00:00:00{_fraction(0, kind.decimal)}"
-    seconds = random.randrange(86400)
-    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{_day(random).isoformat()} {clock}{_fraction(random.randrange(10**6), kind.decimal)}"
+    clock = _clock(random.randrange(86400))
+    return f"{_day(random, 1000, 9999)} {clock}{_fraction(random.randrange(10**6), kind.decimal)}"
 
 
 def _timestamp(kind: Kind, random: Random) -> str:
-    moment = EPOCH + timedelta(seconds=random.randint(1, 2**31 - 2))
-    return moment.isoformat(" ") + _fraction(random.randrange(10**6), kind.decimal)
+    # UTC; the range ends in January 2038 and must not begin before its first second.
+    clock = _clock(random.randrange(1, 86400))
+    return f"{_day(random, 1970, 2037)} {clock}{_fraction(random.randrange(10**6), kind.decimal)}"
 
 
 def _time(kind: Kind, random: Random) -> str:
     seconds = random.randrange(838 * 3600)
     sign = "-" if seconds and random.random() < 0.5 else ""
-    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{sign}{clock}{_fraction(random.randrange(10**6), kind.decimal)}"
+    return f"{sign}{_clock(seconds)}{_fraction(random.randrange(10**6), kind.decimal)}"
 
 
 def _year(kind: Kind, random: Random) -> int:

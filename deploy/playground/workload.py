@@ -12,8 +12,9 @@ from enum import Enum
 from random import Random
 from typing import Final
 
+from deploy.playground.kinds import Value
 from deploy.playground.model import Model, Row, TableState, Transaction
-from deploy.playground.tables import Column, Table, Value
+from deploy.playground.tables import Column, Table
 from deploy.playground.values import random_value, random_word
 
 STATEMENTS_MAX: Final = 6

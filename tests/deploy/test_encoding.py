@@ -10,7 +10,7 @@ import pytest
 
 from common.rowcodec import compile_table
 from common.table_info import TableInfo
-from deploy.playground import tables
+from deploy.playground import kinds, tables
 from deploy.playground.encoding import RowImages
 from deploy.playground.model import DELETE, INSERT, UPDATE, Change, Model
 from deploy.playground.tables import Table
@@ -62,5 +62,5 @@ def test_an_update_of_a_key_beside_a_hidden_row_id_is_an_update() -> None:
 
 def test_every_type_gives_more_than_one_value() -> None:
     random = Random(2)
-    for name, kind in tables.ALL_KINDS:
+    for name, kind in kinds.ALL_KINDS:
         assert len({random_value(kind, random) for _ in range(100)}) > 1, name

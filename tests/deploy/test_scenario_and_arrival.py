@@ -12,10 +12,10 @@ import pytest
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
 from common.upstream import Committed, RolledBack
-from deploy.playground.arrival import AckedPrefix, arrival_order
+from deploy.playground.arrival import AckedPrefix, Record, arrival_order
 from deploy.playground.replay import untold_outcomes
 from deploy.playground.run import RECORDED
-from deploy.playground.scenario import Record, Scenario, load
+from deploy.playground.scenario import Scenario, load
 
 
 def prewrite(start_ts: int) -> Record:

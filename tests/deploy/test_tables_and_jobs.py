@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.table_info import TableInfo
-from deploy.playground import job, tables
+from deploy.playground import job, kinds, tables
 from deploy.playground.job import Job
 from deploy.playground.run import RECORDED
 from deploy.playground.scenario import load
@@ -30,10 +30,10 @@ def orders() -> tables.Table:
         "shop",
         "orders",
         (
-            ("id", tables.BIGINT),
-            ("cust", tables.INT),
-            ("item", tables.varchar(30)),
-            ("qty", tables.INT_UNSIGNED),
+            ("id", kinds.BIGINT),
+            ("cust", kinds.INT),
+            ("item", kinds.varchar(30)),
+            ("qty", kinds.INT_UNSIGNED),
         ),
         primary=("id",),
         storage=tables.HANDLE,
@@ -61,10 +61,10 @@ def test_added_column_has_the_recorded_form() -> None:
         86,
         "shop",
         "customer",
-        (("id", tables.INT), ("name", tables.varchar(40)), ("credit", tables.DECIMAL)),
+        (("id", kinds.INT), ("name", kinds.varchar(40)), ("credit", kinds.DECIMAL)),
         primary=("id",),
         storage=tables.HANDLE,
-    ).with_column("email", tables.varchar(60), not_null=False, default="none@example.com", after="name")
+    ).with_column("email", kinds.varchar(60), not_null=False, default="none@example.com", after="name")
     assert table.info()["cols"][2] == theirs
     assert [column["offset"] for column in table.info()["cols"]] == [0, 1, 2, 3]
 

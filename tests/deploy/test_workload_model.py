@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from deploy.playground import evolution, tables
+from deploy.playground import evolution, kinds, tables
 from deploy.playground.evolution import Evolution, creation
 from deploy.playground.model import DELETE, INSERT, UPDATE, Model, Row, Transaction, unique_keys
 from deploy.playground.tables import Table
@@ -176,7 +176,7 @@ def test_a_moved_key_can_be_taken_by_another_row_in_the_same_transaction() -> No
     ],
 )
 def test_keys_are_compared_as_the_server_does(one: str, other: str, length: int, same: bool) -> None:
-    kind = tables.varchar(20, tables.GENERAL_CI)
+    kind = kinds.varchar(20, tables.GENERAL_CI)
     assert (same_key(kind, one, length) == same_key(kind, other, length)) is same
 
 
