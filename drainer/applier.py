@@ -292,7 +292,6 @@ class Applier:
 
     async def _apply_ddl(self, ddl: Ddl) -> None:
         await self._drained()
-        self._dispatcher.forget_tables()
         if ddl.skip:
             logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ddl.skip)
         else:

@@ -38,6 +38,9 @@ CUT_ROWS: Final = 6400
 # With further unique keys only the end of a transaction is certain to be free of collisions.
 CUT_ROWS_UNIQUE: Final = 200_000
 
+# Compiled tables that are kept. Old versions of a table are few and stay until there are this many.
+TARGETS_MAX: Final = 10_000
+
 # Bytes that decide the lane of a row: equal whenever the server could take two keys for one.
 LaneKey = Callable[[bytes], bytes]
 
@@ -66,10 +69,6 @@ class Dispatcher:
         self._ready: list[tuple[int, Chunk]] = []
         self._last = Position(0)
         self.skipped = 0
-
-    def forget_tables(self) -> None:
-        """After a DDL: targets of old table versions are not needed any more."""
-        self._targets.clear()
 
     def dispatch(self, transaction: Transaction) -> int:
         """Cut one transaction; the number of row events it had."""
@@ -111,6 +110,8 @@ class Dispatcher:
     def _target(self, version: TableVersion) -> TableTarget:
         target = self._targets.get(version)
         if target is None:
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
             target = self._targets[version] = self._target_of(version)
         return target
 
