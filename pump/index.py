@@ -78,12 +78,19 @@ class Index:
     def write(
         self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
     ) -> None:
-        """File a batch of records and remember the positions with it."""
+        """File a batch of records and remember the positions with it.
+
+        A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
+        mark the timestamp that a transaction has.
+        """
         try:
             with self._database.write_batch() as batch:
                 for record in records:
+                    if record.is_mark and self._database.get(key_of(record.commit_ts)) is None:
+                        batch.put(key_of(record.commit_ts), value_pointer.encode(record.place))
+                for record in records:
                     ts = record.index_ts
-                    if ts:
+                    if ts and not record.is_mark:
                         batch.put(key_of(ts), value_pointer.encode(record.place))
                 batch.put(_HEAD, value_pointer.encode(head))
                 batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))

@@ -25,3 +25,8 @@ class Logged:
     def index_ts(self) -> int:
         """Timestamp under which the index files it; 0 (a real rollback) is not filed."""
         return self.start_ts if self.tp == PREWRITE else self.commit_ts
+
+    @property
+    def is_mark(self) -> bool:
+        """A time mark (fake binlog): both timestamps are equal."""
+        return self.start_ts == self.commit_ts and self.tp != PREWRITE

@@ -94,7 +94,6 @@ def prepare(scenario: Scenario) -> Plan:
         stretch = stretches[-1]
         if isinstance(item, Ddl):
             _close(stretch, dispatcher, ignored)
-            dispatcher.forget_tables()
             if stretch.rows:
                 stretches.append(Stretch())
             stretches[-1].before_ts = item.commit_ts
