@@ -25,6 +25,7 @@ from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.registry import Registry
+from common.tls import TlsConfig
 from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from drainer.applier import Applier, ApplierSettings
@@ -49,7 +50,9 @@ T = TypeVar("T")
 
 def target_of(settings: DrainerConfig) -> Target:
     host, port, user, password = settings.downstream
-    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s)
+    tls = TlsConfig.from_paths(settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key)
+    context = tls.client_context() if tls else None
+    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, context)
 
 
 async def open_checkpoint(
@@ -114,7 +117,9 @@ def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str,
     return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
 
 
-async def build(settings: DrainerConfig, upstream: Upstream, nodes: Registry) -> tuple[Applier, Collector]:
+async def build(
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, tls: TlsConfig | None
+) -> tuple[Applier, Collector]:
     """Take over the checkpoint and build the pipeline from there."""
     clock = SystemClock()
     target = target_of(settings)
@@ -146,6 +151,7 @@ async def build(settings: DrainerConfig, upstream: Upstream, nodes: Registry) ->
         after_ts=applier.start_ts,
         clock=clock,
         queue_bytes_max=settings.pull_bytes,
+        connect=functools.partial(rpc.Client, tls=tls),
     )
     return applier, collector
 
@@ -171,12 +177,13 @@ class Process:
         process.on_stop("drain", self._drain, STOP_DEADLINE_S + 5)
         ends = contextlib.AsyncExitStack()
         process.on_stop("close", ends.aclose, 10)
-        upstream = await StandaloneUpstream.connect(settings.pd_urls)
+        tls = TlsConfig.from_paths(settings.ssl_ca, settings.ssl_cert, settings.ssl_key)
+        upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(upstream.close)
-        nodes = await etcd.connect(settings.pd_urls)
+        nodes = await etcd.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(nodes.close)
         host, port = split_address("addr", settings.addr)
-        server = await rpc.serve([notify_service(self._notify)], host, port)
+        server = await rpc.serve([notify_service(self._notify)], host, port, tls=tls)
         ends.push_async_callback(server.stop, 1.0)
         rpc.check_port_free(*settings.status_address, "--status-addr")
         self._heartbeat = Heartbeat(
@@ -188,10 +195,13 @@ class Process:
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
 
-        self._applier, collector = await build(settings, upstream, nodes)
+        self._applier, collector = await build(settings, upstream, nodes, tls)
         status = Status(self._applier, collector, self._state, self._clock, settings.synced_check_time * 60.0)
         http = await status_http.serve(
-            routes(status, self._state, process.stop), *settings.status_address, flag="--status-addr"
+            routes(status, self._state, process.stop),
+            *settings.status_address,
+            tls=tls.server_context() if tls else None,
+            flag="--status-addr",
         )
         ends.push_async_callback(http.stop)
         self._collector.set_result(collector)

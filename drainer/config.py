@@ -45,6 +45,9 @@ class DrainerConfig:
         kind="int",
         help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
     )
+    ssl_ca: str = option("", key="security.ssl-ca", flag="ssl-ca", help="authority; empty: no TLS")
+    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
+    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
     heartbeat_interval_s: float = option(
         1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
     )
@@ -122,6 +125,11 @@ class DrainerConfig:
     to_read_timeout_s: float = option(
         "1m", key="syncer.to.read-timeout", kind="duration", help="limit of a row statement; DDL has none"
     )
+    to_ssl_ca: str = option("", key="syncer.to.security.ssl-ca", help="downstream's authority; empty: no TLS")
+    to_ssl_cert: str = option(
+        "", key="syncer.to.security.ssl-cert", help="our certificate for the downstream"
+    )
+    to_ssl_key: str = option("", key="syncer.to.security.ssl-key", help="our private key for the downstream")
     checkpoint_schema: str = option(
         "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
     )
