@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from common.rowcodec.encoder import RowEncoder
-
 from common.table_info import TableInfo
 from deploy.playground.model import DELETE, INSERT, Change, Row
 from deploy.playground.tables import ROWID, Table
