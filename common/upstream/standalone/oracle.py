@@ -5,8 +5,8 @@ kept for later: a timestamp left over from a window would be smaller than one th
 between, and watermarks rest on "drawn later is larger". The window's end is stored by compare-and-set
 before anything is handed out, so a restart, a second process or a clock set back never repeats one.
 
-A request may bring writes that belong to its timestamp (a transaction's first entry): they go into the same
-etcd transaction, so both exist or neither.
+A request may bring a write that belongs to its timestamp (a transaction's first entry, or its end): it goes
+into the same etcd transaction, so both exist or neither, at the price of no further round trip.
 
 Pinned (replay of recorded work), the clock stands: `timestamp` returns the pinned value, however often.
 """
@@ -24,9 +24,10 @@ from common.clock import Clock
 from common.errors import BinlogError, Rejected, Unavailable
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
+from common.etcd.client import OpResult
 from common.upstream.standalone.layout import PIN, TSO, decode_number
 
-# etcd takes 128 operations in a transaction; one is the clock's own.
+# etcd takes 128 operations in a transaction; one is the clock's own, a conditional write counts twice.
 WRITES_MAX: Final = 60
 
 Writes = Callable[[int], Sequence[Any]]
@@ -40,10 +41,11 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A timestamp and the etcd revision under which it was reserved (and its writes took place)."""
+    """A timestamp, the etcd revision under which it was reserved, and what its writes answered."""
 
     ts: int
     revision: int
+    results: Sequence[OpResult] = ()
 
 
 class StandaloneOracle:
@@ -146,9 +148,11 @@ class StandaloneOracle:
             if last > tso.TS_MAX:
                 raise Rejected("timestamps are used up", hint="the clock or the tso key in etcd is wrong")
             ops = [etcd.put(TSO, b"%d" % last)]
+            counts = []
             for offset, request in enumerate(group):
-                if request.writes is not None:
-                    ops.extend(request.writes(first + offset))
+                writes = request.writes(first + offset) if request.writes is not None else ()
+                counts.append(len(writes))
+                ops.extend(writes)
             result = await self._client.txn(
                 [etcd.mod_is(TSO, self._revision), etcd.mod_is(PIN, 0)],
                 ops,
@@ -156,9 +160,11 @@ class StandaloneOracle:
             )
             if result.succeeded:
                 self._last_ts, self._revision = last, result.revision
-                for offset, request in enumerate(group):
+                answers = result.results[1:]
+                for offset, (request, count) in enumerate(zip(group, counts, strict=True)):
+                    own, answers = answers[:count], answers[count:]
                     if not request.future.done():
-                        request.future.set_result(Drawn(first + offset, result.revision))
+                        request.future.set_result(Drawn(first + offset, result.revision, own))
                 return
             found, pinned = result.results[0].kvs, result.results[1].kvs
             # An absent clock (a new or wiped etcd) starts over from the wall clock, never below our last.

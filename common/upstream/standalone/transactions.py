@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from common import log, tso
 from common.clock import Clock
@@ -72,11 +72,26 @@ class StandaloneTransactions:
         return drawn.ts
 
     async def commit(self, start_ts: int) -> int:
-        """Draw the commit_ts, then commit. Asked again, it answers the same.
+        """Draw the commit_ts and commit, in one step where this process began it. Asked again, it answers
+        the same.
 
         Raises `Conflict` if it is rolled back; `Unavailable`: ask again, it may be committed.
         """
-        commit_ts = (await self._oracle.draw(lambda _: ())).ts
+        key, revision = txn_key(start_ts), self._revisions.get(start_ts)
+
+        def end(commit_ts: int) -> Sequence[Any]:
+            if revision is None:
+                return ()
+            return [
+                etcd.nested([etcd.mod_is(key, revision)], [etcd.put(key, encode_entry(Committed(commit_ts)))])
+            ]
+
+        drawn = await self._oracle.draw(end)
+        commit_ts = drawn.ts
+        if drawn.results and drawn.results[0].nested is not None and drawn.results[0].nested.succeeded:
+            self._revisions.pop(start_ts, None)
+            return commit_ts
+        self._revisions.pop(start_ts, None)  # not as we left it: look
         final = await self._end(start_ts, Committed(commit_ts))
         if isinstance(final, Committed):
             return final.commit_ts
