@@ -16,6 +16,7 @@ Why    a lane needs to wait for another lane only if one change can have keys in
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from common.table_info import DOUBLE, FLOAT, STRING_TYPES, WHOLE_COLUMN, Column, Index, TableInfo
@@ -29,40 +30,19 @@ class Spread(Enum):
     BY_TABLE = auto()
 
 
-def row_key(info: TableInfo) -> tuple[Column, ...]:
-    """Columns that identify a row: primary key, else the first unique index without nullable parts.
+def other_unique_indexes(info: TableInfo, own: Index | None) -> list[Index]:
+    """Unique indexes besides the one behind the row key (`own`, None for an integer handle)."""
+    return [index for index in info.unique_indexes if index is not own]
 
-    Empty if there is none. Mirrors `drainer.sql_literal`: both must name the same columns.
+
+def spread(info: TableInfo, key: Sequence[Column], own: Index | None) -> Spread:
+    """How a table's changes may be spread; a pure function of its definition.
+
+    `key` are the columns that identify a row (none if nothing does), `own` the index behind them.
     """
-    handle = info.handle_column
-    if handle is not None:
-        return (handle,)
-    for index in info.unique_indexes:
-        columns = tuple(info.columns[part.offset] for part in index.columns)
-        if all(column.is_writable and (column.type.not_null or index.primary) for column in columns):
-            return columns
-    return ()
-
-
-def key_index(info: TableInfo) -> Index | None:
-    """The index behind `row_key`, None for an integer handle or a table without key."""
-    if info.handle_column is not None:
-        return None
-    for index in info.unique_indexes:
-        columns = [info.columns[part.offset] for part in index.columns]
-        if all(column.is_writable and (column.type.not_null or index.primary) for column in columns):
-            return index
-    return None
-
-
-def spread(info: TableInfo) -> Spread:
-    """How the table's changes may be spread; a pure function of its definition."""
-    key = row_key(info)
-    index = key_index(info)
-    others = [unique for unique in info.unique_indexes if unique is not index]
-    if not key or others:
+    if not key or other_unique_indexes(info, own):
         return Spread.BY_TABLE
-    if index is not None and any(part.length != WHOLE_COLUMN for part in index.columns):
+    if own is not None and any(part.length != WHOLE_COLUMN for part in own.columns):
         return Spread.BY_TABLE
     padded = False
     for column in key:

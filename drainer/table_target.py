@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.causality import key_index, lane_of_table, row_key, spread
+from drainer.causality import lane_of_table, other_unique_indexes, spread
 from drainer.change import TableTarget
 from drainer.sink import mysql
 from drainer.sql_literal import compile_sql
@@ -12,14 +12,13 @@ from drainer.txn import TableVersion
 def target_of(version: TableVersion, lanes: int) -> TableTarget:
     """Compile everything that lanes need to apply rows of this table version."""
     info = version.info
-    key = row_key(info)
-    own = key_index(info)
+    sql = compile_sql(info)
     return TableTarget(
         version=version,
-        sql=compile_sql(info),
-        spread=spread(info),
+        sql=sql,
+        spread=spread(info, sql.key_columns, sql.key_index),
         lane=lane_of_table(info.id, lanes),
         name=mysql.qualified(version.schema, version.name),
-        keyed=bool(key),
-        has_other_unique_keys=any(index is not own for index in info.unique_indexes),
+        keyed=bool(sql.key_columns),
+        has_other_unique_keys=bool(other_unique_indexes(info, sql.key_index)),
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
-from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, TableInfo
+from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, Index, TableInfo
 from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
 from drainer.sql_literal.literals import NULL, ColumnSql, column_sql
 
@@ -50,6 +50,7 @@ class SqlPlan:
         )
         names = b",".join(quote_name(column.name) for column in self.key_columns)
         self.key_list: bytes = names if len(self.key_columns) < 2 else b"(%b)" % names
+        self.key_index: Index | None = self._keys.row.index if self._keys.row else None
         self.has_enum: bool = any(column.type.tp == ENUM for column in self.columns)
         self.has_opaque_unique_key: bool = self._keys.opaque
 
