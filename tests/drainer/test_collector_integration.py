@@ -173,10 +173,10 @@ async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -
         await cluster.pumps[1].kill()
         held = await cluster.transaction(cluster.pumps[0])
         async with asyncio.timeout(20):
-            while not collector.states()["p2"]["error"]:
+            while not collector.waits_for.startswith("pump p2, not reachable"):
                 await asyncio.sleep(0.01)
+        assert collector.states()["p2"]["error"]
         assert held not in seen
-        assert collector.waits_for.startswith("pump p2, not reachable")
         await cluster.pumps[1].start()
         await arrived(seen, cluster.committed)
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))

@@ -8,6 +8,7 @@ import json
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CORPUS = Path(__file__).parents[1] / "golden" / "corpus"
 
@@ -33,9 +34,13 @@ class Recording:
 
     def unpack(self, directory: Path) -> Path:
         with tarfile.open(self.archive) as archive:
-            archive.extractall(directory, filter="data")
+            archive.extractall(directory, **_SAFE)
         (found,) = directory.iterdir()
         return found
+
+
+# Before Python 3.11.4 there is no filter to ask for, from 3.12 on it must be asked for.
+_SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def entries(path: Path) -> list[Entry]:
