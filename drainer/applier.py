@@ -89,6 +89,7 @@ class Applier:
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._stopping = False
+        self._broken = False
         self._next: asyncio.Future[MergedBatch] | None = None
         self._finished = asyncio.Event()
         self._last_ts = 0
@@ -154,6 +155,10 @@ class Applier:
         try:
             while (batch := await self._batch(batches)) is not None:
                 await self._apply(batch)
+        except BaseException:
+            # A transaction may be cut half: what was not handed over stays out, the next start brings it.
+            self._broken = True
+            raise
         finally:
             self._finished.set()
 
@@ -192,7 +197,10 @@ class Applier:
             self._note_stored(resolved_ts)
 
     async def stop(self, deadline_s: float) -> bool:
-        """Finish what was begun. True if the downstream now equals the stored checkpoint exactly."""
+        """Finish what was begun. True if the downstream now equals the stored checkpoint exactly.
+
+        Raises what made a lane fail, after everything is closed.
+        """
         self._stopping = True
         if self._next is not None:
             self._next.cancel()
@@ -200,7 +208,8 @@ class Applier:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._finished.wait()
-                self._hand_over()
+                if not self._broken:
+                    self._hand_over()
                 await self._drained()
                 drained = True
         except TimeoutError:
@@ -222,6 +231,8 @@ class Applier:
         await self._loop.run_in_executor(self._store_thread, self._store.close)
         await self._loop.run_in_executor(self._store_thread, self._ddl_runner.close)
         self._store_thread.shutdown(wait=False)
+        if not drained and self._failure.done():
+            await self._failure
         return drained
 
     # -- applying --------------------------------------------------------------------------------

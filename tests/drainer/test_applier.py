@@ -19,7 +19,7 @@ from common import binlog
 from common.clock import SystemClock
 from common.errors import Corruption, DownstreamError
 from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Column, FieldType, TableInfo
 from common.wire import binlog_pb2
 from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB
@@ -36,6 +36,7 @@ from drainer.sink import mysql
 from drainer.table_filter import TableFilter
 from drainer.translator import Translator
 from drainer.txn import INSERT
+from pumpclient import create_table_job
 
 CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
 FINISHED = ("basic", "types", "keys", "txn", "orphans", "multi-pump")
@@ -265,6 +266,27 @@ async def test_a_row_that_cannot_be_decoded_names_its_column(target: mysql.Targe
     assert stored_ts(target) < recording.entries[at].commit_ts
 
 
+async def test_half_a_transaction_is_never_applied(target: mysql.Target) -> None:
+    """The second row's key cannot be read: the first row, in a table without key, must not be there."""
+    keyless = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
+    keyed = TableInfo(8, "k", (column(1, "id", LONG, FLAG_NOT_NULL | FLAG_PRIMARY),), pk_is_handle=True)
+    jobs = [create_job(keyless), create_job(keyed, job_id=10, schema_version=2)]
+    good = RowEncoder(keyless).insert({"a": 1, "b": "x"}, rowid=1)
+    value = prewrite_value(2, [(7, [INSERT], [good]), (8, [INSERT], [b"\x08"])])
+    payload = binlog.join(binlog.prewrite(2000, b"k", value), binlog.commit(2000, 2001, b"k"))
+    entries = [created(job, ts) for job, ts in zip(jobs, (900, 950), strict=True)]
+    recording = Recording(4711, [json.dumps(job).encode() for job in jobs], [*entries, Merged(2001, payload)])
+    life = Life(recording, target)
+    run = asyncio.create_task(life.applier.run(life.batches(50)))
+    with pytest.raises(Corruption):
+        await run
+    assert await life.applier.stop(10.0)
+    connection = mysql.connect(target)
+    assert mysql.rows(connection, b"SELECT * FROM d.t") == []
+    connection.close()
+    assert stored_ts(target) < 2001
+
+
 async def test_a_refused_ddl_stops_and_goes_on_when_an_equivalent_was_run(target: mysql.Target) -> None:
     recording = read("ddl-flashback-db")
     with pytest.raises(DownstreamError, match="FLASHBACK DATABASE") as raised:
@@ -311,50 +333,21 @@ async def test_keyless_rows_are_neither_lost_nor_doubled(target: mysql.Target) -
     assert (count, distinct) == (60_000, 60_000)
 
 
-def column(number: int, name: str, tp: int) -> Column:
+def column(number: int, name: str, tp: int, flag: int = 0) -> Column:
     charset = "utf8mb4" if tp == VARCHAR else "binary"
-    return Column(number, name, number - 1, FieldType(tp, flen=64, charset=charset, collate=f"{charset}_bin"))
+    kind = FieldType(tp, flag, 64, charset=charset, collate=f"{charset}_bin")
+    return Column(number, name, number - 1, kind)
 
 
-def create_job(table: TableInfo) -> dict[str, Any]:
-    """The DDL job of `CREATE TABLE d.t`."""
-    name = {"O": table.name, "L": table.name}
-    columns = [
-        {
-            "id": each.id,
-            "name": {"O": each.name, "L": each.name},
-            "offset": each.offset,
-            "state": 5,
-            "type": {
-                "Tp": each.type.tp,
-                "Flag": 0,
-                "Flen": 64,
-                "Decimal": 0,
-                "Charset": each.type.charset,
-                "Collate": each.type.collate,
-            },
-        }
-        for each in table.columns
-    ]
-    return {
-        "id": 9,
-        "type": 3,
-        "schema_id": 5,
-        "table_id": table.id,
-        "schema_name": "d",
-        "table_name": table.name,
-        "state": 6,
-        "schema_state": 5,
-        "query": "CREATE TABLE `t` (`a` INT, `b` VARCHAR(64))",
-        "binlog": {
-            "SchemaVersion": 1,
-            "TableInfo": {"id": table.id, "name": name, "cols": columns, "state": 5},
-            "FinishedTS": 900,
-        },
-    }
+def create_job(table: TableInfo, *, job_id: int = 9, schema_version: int = 1) -> dict[str, Any]:
+    """The DDL job of `CREATE TABLE` in database d."""
+    job: dict[str, Any] = json.loads(create_table_job(job_id, 5, "d", table, schema_version=schema_version))
+    parts = [f"`{each.name}` {'INT' if each.type.tp == LONG else 'VARCHAR(64)'}" for each in table.columns]
+    job["query"] = f"CREATE TABLE `{table.name}` ({', '.join(parts)})"
+    return job
 
 
-def created(job: dict[str, Any]) -> Merged:
+def created(job: dict[str, Any], commit_ts: int = 900) -> Merged:
     """The DDL binlog of a job."""
-    prewrite = binlog.prewrite_ddl(800, b"m", job["query"], job_id=job["id"])
-    return Merged(900, binlog.join(prewrite, binlog.commit(800, 900, b"m")), job)
+    prewrite = binlog.prewrite_ddl(commit_ts - 10, b"m", job["query"], job_id=job["id"])
+    return Merged(commit_ts, binlog.join(prewrite, binlog.commit(commit_ts - 10, commit_ts, b"m")), job)
