@@ -8,7 +8,9 @@
     ├── DownstreamError    the downstream refused a statement: stop with the checkpoint before it
     └── ConfigError        the configuration is wrong: nothing was started
         ├── FlagError      a command line that cannot be read
-        └── PortTaken      somebody else listens on the address already
+        ├── PortTaken      somebody else listens on the address already
+        ├── DirectoryLocked   another process works in the data directory
+        └── ForeignDirectory  the data directory belongs to another cluster
 
 Each class has its own process exit code (`exit_code`), documented in the README.
 """
@@ -48,6 +50,18 @@ class PortTaken(ConfigError):
     """The address to listen on is taken or is not ours."""
 
     exit_code = 8
+
+
+class DirectoryLocked(ConfigError):
+    """Another process works in the data directory."""
+
+    exit_code = 9
+
+
+class ForeignDirectory(ConfigError):
+    """The data directory holds another cluster's data."""
+
+    exit_code = 10
 
 
 class Unavailable(BinlogError):

@@ -6,7 +6,8 @@ Stop    refuse prewrites, end the pull streams, finish writes and index, say pau
         registry, close
 
 Exit codes: 0 graceful stop; 1 wrong configuration; 2 start failed, or an internal failure; 3 a peer cannot
-be reached at start; 5 another process has this node id; 6 the value log is damaged.
+be reached at start; 5 another process has this node id; 6 the value log is damaged; 8 a port is taken; 9 the
+directory is in use; 10 it belongs to another cluster.
 """
 
 from __future__ import annotations

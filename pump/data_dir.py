@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from common.errors import ConfigError
+from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
 from pump.log_file import sync_directory
 
 
@@ -37,7 +37,7 @@ class DataDir:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise ConfigError(
+            raise DirectoryLocked(
                 f"data directory {self.path} is locked: file already locked",
                 hint="another pump uses it; stop that one or give this one its own data-dir",
             ) from None
@@ -65,12 +65,12 @@ class DataDir:
         return chosen, False
 
     def adopt_cluster(self, cluster_id: int) -> None:
-        """Remember the cluster; `ConfigError` if the directory belongs to another one."""
+        """Remember the cluster; `ForeignDirectory` if the directory belongs to another one."""
         stored = self._read(".cluster")
         if not stored:
             self._write(".cluster", str(cluster_id))
         elif stored != str(cluster_id):
-            raise ConfigError(
+            raise ForeignDirectory(
                 f"data directory {self.path} belongs to cluster {stored}, "
                 f"but the upstream is cluster {cluster_id}",
                 hint="check pd-urls, or use an empty data-dir for this cluster",

@@ -363,7 +363,7 @@ async def test_locked_directory_and_duplicate_node_id(pump: Start, upstream: Sta
     await first.start_and_wait()
     second = pump("-node-id=p2")
     second.start()
-    assert await asyncio.to_thread(second.wait) == 1
+    assert await asyncio.to_thread(second.wait) == 9
     assert "is locked: file already locked" in second.log.read_text()
     third = pump("-node-id=p1", directory="other")
     third.start()
@@ -377,7 +377,7 @@ async def test_directory_of_another_cluster(pump: Start, upstream: StandaloneUps
     process.directory.mkdir()
     (process.directory / ".cluster").write_text("1")
     process.start()
-    assert await asyncio.to_thread(process.wait) == 1
+    assert await asyncio.to_thread(process.wait) == 10
     assert f"belongs to cluster 1, but the upstream is cluster {upstream.cluster_id}" in last_line(process)
 
 
