@@ -79,7 +79,8 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
     config = tmp_path / "drainer.toml"
     config.write_text(
         "initial-commit-ts = 0\n[syncer]\nworker-count = 2\ntxn-batch = 400\n"
-        f'[syncer.to]\nhost = "127.0.0.1"\nport = {mariadb.port}\nuser = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
+        f'[syncer.to]\nhost = "127.0.0.1"\nport = {mariadb.port}\n'
+        f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
     )
     ports = [f"--addr=127.0.0.1:{free_port()}", f"--status-addr=127.0.0.1:{free_port()}"]
     drain = [sys.executable, "-m", "drainer", *shared, *ports, f"--config={config}", "--node-id=keyless"]
