@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from common.etcd_server import EtcdServer, free_port
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 
@@ -101,10 +102,10 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes(etcd: str, mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    from common.etcd_server import free_port
-
+def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     data = tmp_path_factory.mktemp("nodes")
+    etcd_server = EtcdServer.start(data / "etcd")  # of its own: the README's job ids begin at 1
+    etcd = etcd_server.endpoint
     statuses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     environment = {
         **os.environ,
@@ -137,6 +138,7 @@ def nodes(etcd: str, mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFa
         for process in started:
             process.kill()
             process.wait()
+        etcd_server.stop()
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -162,9 +164,7 @@ def test_operator_asks_the_nodes(nodes: Nodes) -> None:
             assert reply.status == 200
 
 
-def test_embedders_script_reaches_the_downstream(
-    nodes: Nodes, mariadb: MariaDbServer, free_port: Callable[[], int]
-) -> None:
+def test_embedders_script_reaches_the_downstream(nodes: Nodes, mariadb: MariaDbServer) -> None:
     (script,) = [block for block in blocks("python") if "open_publisher" in block]
     endpoint = nodes.etcd.removeprefix("http://")
     printed = run(sys.executable, "-c", script.replace("127.0.0.1:2379", endpoint), PYTHONPATH=str(ROOT))
