@@ -49,7 +49,7 @@ class TableTarget:
 Change: TypeAlias = tuple[TableTarget, int, bytes, bytes, int]
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Position:
     """Up to where a lane has applied: all of `commit_ts`, or its first `rows` row events."""
 
@@ -77,4 +77,3 @@ class Chunk:
     first_ts: int  # commit_ts of the first change
     position: Position  # after the last change
     size_bytes: int
-    started_s: float = 0.0

@@ -165,7 +165,7 @@ class LaneTable:
 class CheckpointStore:
     """The three tables on one connection of its own. Not thread-safe: one thread at a time.
 
-    All methods raise PyMySQL errors as they come; the caller retries transient ones after `reconnect`.
+    All methods raise PyMySQL errors as they come; the caller retries transient ones.
     """
 
     def __init__(
@@ -193,10 +193,6 @@ class CheckpointStore:
                 connection.close()
             except (pymysql.err.MySQLError, OSError):
                 pass
-
-    def reconnect(self) -> None:
-        self.close()
-        self._connected()
 
     def lane_table(self) -> LaneTable:
         return LaneTable(self._schema, self._cluster_id, self.epoch)

@@ -94,10 +94,6 @@ class Dispatcher:
         ready, self._ready = self._ready, []
         return ready
 
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
-
     def _close(self, lane: int, position: Position) -> None:
         changes = self._open[lane]
         self._open[lane] = []

@@ -29,10 +29,6 @@ class Progress:
         return self._resolved_ts
 
     @property
-    def dispatched_ts(self) -> int:
-        return self._dispatched_ts
-
-    @property
     def idle(self) -> bool:
         """Nothing handed to a lane is uncommitted."""
         return not any(self._open)

@@ -118,11 +118,6 @@ def get(key: bytes) -> Any:
     return messages.RequestOp(request_range=messages.RangeRequest(key=key))
 
 
-def get_prefix(prefix: bytes) -> Any:
-    """Pairs in ascending order of key."""
-    return messages.RequestOp(request_range=messages.RangeRequest(key=prefix, range_end=prefix_end(prefix)))
-
-
 def nested(compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any] = ()) -> Any:
     """A transaction inside a transaction, decided on its own."""
     request = messages.TxnRequest(compare=compare, success=success, failure=failure)

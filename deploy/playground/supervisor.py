@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -176,9 +175,3 @@ class Supervisor:
         """kill -9 of every child: nothing survives this call."""
         for process in reversed(self.processes):
             process.kill()
-
-    def stop_all(self, deadline_s: float) -> None:
-        """SIGTERM in reverse order of start, one after the other; kill -9 when `deadline_s` is used up."""
-        end = time.monotonic() + deadline_s
-        for process in reversed(self.processes):
-            process.stop(max(POLL_S, end - time.monotonic()))

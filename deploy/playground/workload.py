@@ -7,7 +7,7 @@ keys, the same row changed several times) and what is to become of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import Final
@@ -56,9 +56,6 @@ class Workload:
     def __init__(self, random: Random, model: Model, mix: Mix = Mix()) -> None:
         self._random = random
         self._model = model
-        self._mix = mix
-
-    def with_mix(self, mix: Mix) -> None:
         self._mix = mix
 
     def next(self, ending: Ending | None = None) -> Plan | None:
@@ -210,8 +207,3 @@ def _key_positions(table: Table) -> frozenset[int]:
 
 def _with_values_of(row: Row, source: Row, positions: list[int]) -> Row:
     return tuple(source[i] if i in positions else value for i, value in enumerate(row))
-
-
-def renamed(table: Table, name: str) -> Table:
-    """The same table under another name."""
-    return replace(table, name=name)
