@@ -1,0 +1,57 @@
+"""gRPC: services as plain functions, a client on grpcio's channels, and grpcio's server."""
+
+from __future__ import annotations
+
+from common.port import check_port_free, port_taken
+from common.rpc.client import Client
+from common.rpc.grpcio_server import Server, serve
+from common.rpc.service import (
+    CANCELLED,
+    DATA_LOSS,
+    DEADLINE_EXCEEDED,
+    FAILED_PRECONDITION,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    OK,
+    PERMISSION_DENIED,
+    RECEIVE_BYTES_MAX,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    UNKNOWN,
+    BidiStream,
+    ClientStream,
+    RpcStatus,
+    ServerStream,
+    Service,
+    Unary,
+    status_of,
+)
+
+__all__ = [
+    "CANCELLED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "OK",
+    "PERMISSION_DENIED",
+    "RECEIVE_BYTES_MAX",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "UNKNOWN",
+    "BidiStream",
+    "Client",
+    "ClientStream",
+    "RpcStatus",
+    "Server",
+    "ServerStream",
+    "Service",
+    "Unary",
+    "check_port_free",
+    "port_taken",
+    "serve",
+    "status_of",
+]
