@@ -1,4 +1,4 @@
-"""Client: calls to one peer over a grpcio channel."""
+"""Client: calls to one peer over grpcio channels, one at a time but after a change of the TLS files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from common.clock import Clock
 from common.errors import BinlogError, Unavailable
 from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, RpcStatus
-from common.tls import TlsConfig
+from common.tls import Reread, TlsConfig
 
+TLS_FILES_CHECKED_S: Final = 1.0
 _RETRYABLE: Final = frozenset({CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE})
 _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", -1),
@@ -28,26 +30,55 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
 )
 
 
-class Client:
-    """Calls to one peer. Connects when first used; reconnects by itself."""
+class _Channel:
+    """One grpcio channel, its stubs and how many calls run on it."""
 
-    def __init__(self, address: str, *, tls: TlsConfig | None = None) -> None:
-        """`address` is host:port. Raises `ConfigError` for unusable TLS files."""
-        self.address = address
+    __slots__ = ("credentials", "grpcio", "running", "unary")
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         options = list(_CHANNEL_OPTIONS)
         # The published stubs demand serializers; without any, bytes pass as they are.
-        self._channel: Any
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
+        self.grpcio: Any
+        if credentials is None:
+            self.grpcio = grpc.aio.insecure_channel(address, options=options)
         else:
-            self._channel = grpc.aio.secure_channel(address, tls.channel_credentials(), options=options)
-        self._unary: dict[str, Any] = {}
+            self.grpcio = grpc.aio.secure_channel(address, credentials, options=options)
+        self.credentials = credentials
+        self.unary: dict[str, Any] = {}
+        self.running = 0
+
+
+class Client:
+    """Calls to one peer. Connects when first used; reconnects by itself.
+
+    When the TLS files change, calls that start from then on use a new channel; the old one goes when its
+    last call ends, so a running stream is not cut. The peer is known by the name in its certificate:
+    `TlsConfig.allowed_cn` is for listeners and is not looked at here.
+    """
+
+    def __init__(self, address: str, *, tls: TlsConfig | None = None, clock: Clock | None = None) -> None:
+        """`address` is host:port. Raises `ConfigError` for unusable TLS files."""
+        self.address = address
+        self._files: Reread[grpc.ChannelCredentials] | None = None
+        if tls is not None:
+            self._files = Reread(
+                tls,
+                tls.channel_credentials,
+                use=f"channel to {address}",
+                every_s=TLS_FILES_CHECKED_S,
+                clock=clock,
+            )
+        self._channel = _Channel(address, self._files.current() if self._files else None)
+        self._old: set[_Channel] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes:
         """One call to `/service/Method`. Raises `Unavailable`, `RpcStatus`."""
-        call = self._unary.get(method_path)
+        channel = self._channel if self._files is None else self._latest(self._files)
+        call = channel.unary.get(method_path)
         if call is None:
-            call = self._unary[method_path] = self._channel.unary_unary(_path(method_path))
+            call = channel.unary[method_path] = channel.grpcio.unary_unary(_path(method_path))
+        channel.running += 1
         try:
             reply: bytes = await call(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -56,20 +87,22 @@ class Client:
             raise Unavailable(f"connection to {self.address} is closed: {error}") from None
         except asyncio.CancelledError:
             raise self._ended_here(method_path) from None
+        finally:
+            self._release(channel)
         return reply
 
     async def server_stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Messages until the peer ends the stream. Raises `Unavailable`, `RpcStatus`."""
-        async for reply in self._stream(path, lambda: self._channel.unary_stream(_path(path))(request)):
+        async for reply in self._stream(path, lambda grpcio: grpcio.unary_stream(_path(path))(request)):
             yield reply
 
     async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Both directions at once; `requests` is read as the peer takes it. Raises as `server_stream`."""
         writer: asyncio.Task[None] | None = None
 
-        def start() -> Any:
+        def start(grpcio: Any) -> Any:
             nonlocal writer
-            call = self._channel.stream_stream(_path(path))()
+            call = grpcio.stream_stream(_path(path))()
             writer = asyncio.get_running_loop().create_task(_write_all(call, requests), name=f"send {path}")
             return call
 
@@ -90,20 +123,45 @@ class Client:
             if close is not None:
                 await close()
 
-    async def _stream(self, path: str, start: Callable[[], Any]) -> AsyncIterator[bytes]:
+    async def _stream(self, path: str, start: Callable[[Any], Any]) -> AsyncIterator[bytes]:
+        channel = self._channel if self._files is None else self._latest(self._files)
+        channel.running += 1
+        call: Any = None
         try:
-            call = start()
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"connection to {self.address} is closed: {error}") from None
-        try:
+            call = start(channel.grpcio)
             async for reply in call:
                 yield reply
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"connection to {self.address} is closed: {error}") from None
         except grpc.aio.AioRpcError as error:
             raise self._translate(error, path) from None
         except asyncio.CancelledError:
             raise self._ended_here(path) from None
         finally:
-            call.cancel()
+            if call is not None:
+                call.cancel()
+            self._release(channel)
+
+    def _latest(self, files: Reread[grpc.ChannelCredentials]) -> _Channel:
+        credentials = files.current()
+        old = self._channel
+        if credentials is not old.credentials:
+            self._channel = _Channel(self.address, credentials)
+            self._old.add(old)
+            self._close_if_over(old)
+        return self._channel
+
+    def _release(self, channel: _Channel) -> None:
+        channel.running -= 1
+        if channel is not self._channel:
+            self._close_if_over(channel)
+
+    def _close_if_over(self, old: _Channel) -> None:
+        if old.running == 0 and old in self._old:
+            self._old.remove(old)
+            task = asyncio.get_running_loop().create_task(old.grpcio.close(), name=f"close {self.address}")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def _ended_here(self, path: str) -> BaseException:
         """grpcio reports a call that `close` ended as a cancellation, although nobody cancelled the task."""
@@ -123,7 +181,12 @@ class Client:
 
     async def close(self) -> None:
         """End all calls and the connection. Idempotent."""
-        await self._channel.close()
+        self._files = None
+        old, self._old = self._old, set()
+        for channel in (self._channel, *old):
+            await channel.grpcio.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
 
 
 async def _write_all(call: Any, requests: AsyncIterator[bytes]) -> None:
