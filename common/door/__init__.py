@@ -1,0 +1,32 @@
+"""The door: one listening port for gRPC and HTTP, over HTTP/2 and HTTP/1.1, in the clear or over TLS.
+
+    sniff                what a connection speaks
+    connection, control  HTTP/2 (RFC 9113): frames, streams, settings; `frames`, `streams`, `fields`,
+                         `outbound` (flow control), `request_blocks`, `hpack` and `huffman` (RFC 7541),
+                         `reply_blocks`, `abuse`, `life` (keepalive, drain)
+    session, calls       gRPC (PROTOCOL-HTTP2): `messages`, `methods`, `grpc_words`; `plain` for the rest
+    http1                HTTP/1.1; `routes` and `admin` for both versions
+    runner, wire, shell  the only rooms that know an event loop
+
+A transport only: services are plain async functions (`common.rpc.Service`).
+"""
+
+from __future__ import annotations
+
+from common.door.admin import AdminGuard
+from common.door.limits import Limits
+from common.door.routes import Guard, Peer, Request, Response, Routes, json_response
+from common.door.shell import Server, serve
+
+__all__ = [
+    "AdminGuard",
+    "Guard",
+    "Limits",
+    "Peer",
+    "Request",
+    "Response",
+    "Routes",
+    "Server",
+    "json_response",
+    "serve",
+]

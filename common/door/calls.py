@@ -1,0 +1,354 @@
+"""Calls: gRPC calls on the streams of one connection, without a task or a clock.
+
+In     heads and bodies of streams; replies and failures of handlers
+Out    work for the `Runner` (start, cancel, wake), frames through `Outbound`
+Holds  a call's status is sent once; a handler is told once that its call is over; a stream whose handler
+       still runs counts as open; what a peer's requests hold in memory is counted and bounded
+Why    a unary request in one DATA frame is all that most peers ever send: it goes to its handler as one slice
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from common.door import grpc_words
+from common.door.messages import PREFIX, PREFIX_BYTES, Message, MessageReader, deflate
+from common.door.methods import Method
+from common.door.outbound import OK
+from common.door.streams import Stream
+from common.rpc import service as codes
+from common.rpc.service import RpcStatus
+
+if TYPE_CHECKING:
+    from common.door.session import Session
+
+NEVER: Final = float("inf")
+GZIP_BYTES_MIN: Final = 1024
+"""Smaller replies are sent as they are, which is legal in a gzip stream."""
+
+_SMALL_BYTES: Final = 64
+_GZIP_INLINE_BYTES_MAX: Final = 1 << 18
+_AHEAD_BYTES_MAX: Final = 4 << 20
+
+
+class Working(Protocol):
+    """A request that a handler may be at work for."""
+
+    work: object
+
+
+class Runner(Protocol):
+    """Runs handlers. Each ends with `succeed`, `complete` or `fail` of its call, also after `cancel`."""
+
+    def unary(self, call: UnaryCall, message: bytes | memoryview) -> None: ...
+
+    def inflate(self, call: UnaryCall, packed: bytes | memoryview) -> None:
+        """Unpack a gzip message, then run the handler with it."""
+
+    def stream(self, call: StreamCall) -> None: ...
+
+    def cancel(self, call: Working) -> None: ...
+
+    def wake(self, call: StreamCall) -> None:
+        """Something can be taken or sent that could not before."""
+
+    def flush(self) -> None:
+        """There is something in `outbound`."""
+
+    def now_s(self) -> float: ...
+
+
+class Plan:
+    """What the head of a gRPC request asks for; made once for all calls with the same head."""
+
+    __slots__ = ("gzip", "gzip_reply", "method", "timeout_s")
+
+    def __init__(self, method: Method, timeout_s: float | None, gzip: bool, gzip_reply: bool) -> None:
+        self.method = method
+        self.timeout_s = timeout_s
+        self.gzip = gzip
+        self.gzip_reply = gzip_reply
+
+
+class Call:
+    """What unary and streaming calls have in common. `work` is the runner's, while a handler runs."""
+
+    __slots__ = (
+        "_reader",
+        "began_s",
+        "deadline_s",
+        "held",
+        "over",
+        "plan",
+        "session",
+        "since_s",
+        "stream",
+        "work",
+    )
+
+    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+        self.session = session
+        self.stream = stream
+        self.plan = plan
+        self.began_s = self.since_s = session.connection.now_s
+        self.deadline_s = NEVER
+        self.work: object = None
+        self.held = 0  # octets of requests in memory beyond what one frame holds
+        self.over = False
+        self._reader: MessageReader | None = None
+
+    # -- requests --------------------------------------------------------------------------------
+
+    @property
+    def unfinished(self) -> bool:
+        """A request that may still be refused without wasting a handler's work."""
+        return self.work is None and not self.over
+
+    def _read(self, buffer: bytes, start: int, stop: int, end: bool) -> list[Message]:
+        """Complete messages; raises `RpcStatus`."""
+        connection, reader = self.session.connection, self._reader
+        if reader is None:
+            reader = self._reader = MessageReader(connection.limits.message_bytes_max)
+        self.since_s = connection.now_s
+        messages = reader.feed(buffer, start, stop)
+        if not messages and not end and stop - start < _SMALL_BYTES:
+            connection.abuse.glitch(connection.now_s)
+        if end and reader.inside:
+            raise RpcStatus(codes.INTERNAL, "the request ends inside a message")
+        if any(flag for flag, _ in messages) and not self.plan.gzip:
+            raise RpcStatus(codes.INTERNAL, "a compressed message without grpc-encoding")
+        return messages
+
+    def hold(self, size: int) -> None:
+        """Count memory that this call's requests take. Raises `RpcStatus` when it is too much."""
+        self.held += size
+        self.session.hold(self, size)
+
+    def release(self, size: int) -> None:
+        self.held -= size
+        self.session.release(size)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _leave(self, code: int) -> bool:
+        """The call is over; False if it was already."""
+        if self.over:
+            return False
+        self.over = True
+        self.plan.method.ended(code, self.session.runner.now_s() - self.began_s)
+        return True
+
+    def _handler_ended(self) -> bool:
+        """The handler is done; False if nobody waits for its answer any more."""
+        self.work = None
+        if self.held:
+            self.release(self.held)
+        if self.over:
+            self.session.connection.lingering -= 1
+            return False
+        return True
+
+    def _abandon(self) -> None:
+        """Tell the handler, which may need a while; the stream counts as open until it has ended."""
+        if self.work is not None:
+            self.session.connection.lingering += 1
+            self.session.runner.cancel(self)
+        elif self.held:
+            self.release(self.held)
+
+    def fail(self, code: int, text: str, details: bytes = b"") -> None:
+        """The handler ended with an error."""
+        if self._handler_ended():
+            self._leave(code)
+            self._send_status(code, text, details)
+
+    def refuse(self, code: int, text: str) -> None:
+        """End the call with a status that no handler gave."""
+        if self._leave(code):
+            self._abandon()
+            self._send_status(code, text, b"")
+
+    def _send_status(self, code: int, text: str, details: bytes) -> None:
+        session, stream = self.session, self.stream
+        accepts = code == codes.UNIMPLEMENTED
+        session.connection.outbound.only(stream, grpc_words.only_status(code, text, details, accepts=accepts))
+        session.connection.finished(stream)
+        session.runner.flush()
+
+    def on_cancel(self) -> None:
+        """The stream was reset, or the connection is gone."""
+        if self._leave(codes.CANCELLED):
+            self._abandon()
+
+    def on_room(self) -> None:
+        self.since_s = self.session.runner.now_s()
+
+
+class UnaryCall(Call):
+    """One message in, one out."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+        super().__init__(session, stream, plan)
+        self._message: Message | None = None
+
+    def on_data(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
+        if end and self._reader is None and stop - start >= PREFIX_BYTES:
+            flag, size = PREFIX.unpack_from(buffer, start)
+            if flag == 0 and size == stop - start - PREFIX_BYTES:
+                self.session.runner.unary(self, buffer[start + PREFIX_BYTES : stop])
+                return
+        if self.over:
+            return
+        try:
+            self._collect(buffer, start, stop, end)
+        except RpcStatus as status:
+            self.refuse(status.code, status.message)
+
+    def _collect(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
+        for message in self._read(buffer, start, stop, end):
+            if self._message is not None:
+                raise RpcStatus(codes.UNIMPLEMENTED, "a unary call with more than one message")
+            self._message = message
+        self.hold(stop - start)
+        if not end:
+            self._ask_for_more(stop - start)
+            return
+        if self._message is None:
+            raise RpcStatus(codes.UNIMPLEMENTED, "a unary call without a message")
+        (flag, body), self._message = self._message, None
+        if flag:
+            self.session.runner.inflate(self, body)
+        else:
+            self.session.runner.unary(self, body)
+
+    def _ask_for_more(self, size: int) -> None:
+        """Give the window back; a message known to be large may come in larger steps."""
+        assert self._reader is not None
+        connection, stream = self.session.connection, self.stream
+        wanted = min(self._reader.left, _AHEAD_BYTES_MAX)
+        connection.credit(stream, size)
+        if wanted > stream.receive_window + stream.owed + connection.limits.stream_window_bytes:
+            connection.credit(stream, wanted - stream.receive_window - stream.owed)
+
+    def succeed(self, reply: bytes | memoryview) -> None:
+        """The handler's answer."""
+        if not self._handler_ended():
+            return
+        self._leave(codes.OK)
+        session, stream = self.session, self.stream
+        outbound = session.connection.outbound
+        if self.plan.gzip_reply and GZIP_BYTES_MIN <= len(reply) <= _GZIP_INLINE_BYTES_MAX:
+            outbound.head(stream, grpc_words.HEAD_GZIP)
+            outbound.message(stream, b"\x01", deflate(reply))
+            sent = outbound.end(stream, OK)
+        else:
+            sent = outbound.reply(stream, reply)
+        if sent:
+            session.connection.finished(stream)
+        session.runner.flush()
+
+
+class StreamCall(Call):
+    """A call with a stream in at least one direction; its handler runs as a task of the runner."""
+
+    __slots__ = ("_inbox", "_opened", "_owed", "requests_ended")
+
+    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+        super().__init__(session, stream, plan)
+        self._inbox: deque[Message] = deque()
+        self._owed = 0
+        self._opened = False
+        self.requests_ended = False
+
+    def on_data(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
+        if self.over:
+            return
+        try:
+            messages = self._read(buffer, start, stop, end)
+            self.hold(stop - start)
+        except RpcStatus as status:
+            self.refuse(status.code, status.message)
+            return
+        self._inbox.extend(messages)
+        self._owed += stop - start
+        self.requests_ended = end
+        if self._inbox or end:
+            self.session.runner.wake(self)
+        if not self._inbox:
+            self._give_back()
+
+    def take(self) -> Message | None:
+        """The next request; None if there is none now."""
+        if not self._inbox:
+            return None
+        message = self._inbox.popleft()
+        if not self._inbox:
+            self._give_back()
+            self.session.runner.flush()
+        return message
+
+    def _give_back(self) -> None:
+        """Nothing waits for the service: the peer may send as much again."""
+        if not self.over:
+            self.session.connection.credit(self.stream, self._owed)
+        reader = self._reader
+        self.release(self.held - (reader.held if reader else 0))
+        self._owed = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the service may send one message more."""
+        outbound, limits, budget = self.session.connection.outbound, self.session.limits, self.session.budget
+        return (
+            self.stream.queued < limits.stream_send_bytes_max
+            and outbound.queued < limits.connection_send_bytes_max
+            and (budget.send_queued < limits.send_bytes_max or outbound.queued == 0)
+        )
+
+    def send(self, message: bytes | memoryview, *, packed: bool = False) -> None:
+        """One message of the reply."""
+        if self.over:
+            return
+        outbound = self.session.connection.outbound
+        self._open()
+        outbound.message(self.stream, b"\x01" if packed else b"\x00", message)
+        self.since_s = self.session.runner.now_s()
+        self.session.runner.flush()
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            block = grpc_words.HEAD_GZIP if self.plan.gzip_reply else None
+            self.session.connection.outbound.head(self.stream, block)
+
+    def complete(self) -> None:
+        """The handler ended well."""
+        if not self._handler_ended():
+            return
+        self._leave(codes.OK)
+        self._open()
+        self._end(OK)
+
+    def _send_status(self, code: int, text: str, details: bytes) -> None:
+        if self._opened:
+            self._end(grpc_words.status_fields(code, text, details))
+        else:
+            super()._send_status(code, text, details)
+
+    def _end(self, block: bytes) -> None:
+        session = self.session
+        session.waiting.discard(self)
+        if session.connection.outbound.end(self.stream, block):
+            session.connection.finished(self.stream)
+        session.runner.flush()
+
+    def on_cancel(self) -> None:
+        self.session.waiting.discard(self)
+        super().on_cancel()
+
+    def on_room(self) -> None:
+        super().on_room()
+        self.session.wake_waiting()

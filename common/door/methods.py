@@ -1,0 +1,64 @@
+"""Methods: what services offer, by path, with what was counted of their calls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Final
+
+from common.rpc.service import Service
+
+BUCKETS_S: Final = tuple(2.5e-5 * 4**power for power in range(12))
+"""Upper bounds of call durations, 25 microseconds to 105 seconds."""
+
+
+class Kind(IntEnum):
+    INLINE = 0
+    UNARY = 1
+    SERVER_STREAM = 2
+    CLIENT_STREAM = 3
+    BIDI = 4
+
+
+class Method:
+    """One method. Plain integers are counted, and read when somebody asks for metrics."""
+
+    __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded")
+
+    def __init__(self, path: str, kind: Kind, handler: Callable[[Any], Any]) -> None:
+        self.path = path
+        self.kind = kind
+        self.handler = handler
+        self.started = 0
+        self.succeeded = 0
+        self.failed: dict[int, int] = {}
+        self.buckets = [0] * (len(BUCKETS_S) + 1)
+        self.seconds = 0.0
+
+    def ended(self, code: int, seconds: float) -> None:
+        """Count a call that took so long and ended with this status."""
+        if code:
+            self.failed[code] = self.failed.get(code, 0) + 1
+        else:
+            self.succeeded += 1
+        self.seconds += seconds
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+
+
+def methods_of(services: Iterable[Service]) -> dict[bytes, Method]:
+    """By the path that a call names."""
+    table: dict[bytes, Method] = {}
+    for service in services:
+        for kind, handlers in (
+            (Kind.INLINE, service.inline),
+            (Kind.UNARY, service.unary),
+            (Kind.SERVER_STREAM, service.server_streams),
+            (Kind.CLIENT_STREAM, service.client_streams),
+            (Kind.BIDI, service.bidi_streams),
+        ):
+            for name, handler in handlers.items():
+                path = f"/{service.name}/{name}"
+                assert path.encode() not in table, f"{path} is registered twice"
+                table[path.encode()] = Method(path, kind, handler)
+    return table

@@ -1,0 +1,203 @@
+"""Session: what the calls of one connection share, and which call a request is.
+
+In     the heads of requests, time
+Out    calls; refusals in gRPC's or HTTP's words
+Holds  memory of requests is counted per connection and in all: over the first limit the call that asks is
+       refused, over the second the largest unfinished one of the connection that holds most
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from common.door import frames, grpc_words
+from common.door.calls import NEVER, Call, Plan, Runner, StreamCall, UnaryCall
+from common.door.connection import Connection
+from common.door.fields import Head
+from common.door.frames import ConnectionFault
+from common.door.limits import Budget, Limits
+from common.door.methods import Kind, Method
+from common.door.outbound import NO_TRAILERS
+from common.door.plain import PlainCall, PlainRunner
+from common.door.streams import Stream
+from common.rpc import service as codes
+from common.rpc.service import RpcStatus
+
+_ENCODINGS: Final = (b"", b"identity", b"gzip")
+
+
+class Runners(Runner, PlainRunner, Protocol):
+    """Runs handlers of both kinds."""
+
+
+class Refusal:
+    """A head that no call comes of: a gRPC status, or an HTTP status where gRPC does not apply."""
+
+    __slots__ = ("block", "is_grpc")
+
+    def __init__(self, block: bytes, *, is_grpc: bool) -> None:
+        self.block = block
+        self.is_grpc = is_grpc
+
+
+class Session:
+    """The layer above one HTTP/2 connection. `waiting`: streams whose services wait for room."""
+
+    __slots__ = ("_methods", "budget", "connection", "held", "limits", "runner", "waiting")
+
+    def __init__(
+        self,
+        connection: Connection,
+        methods: Mapping[bytes, Method],
+        runner: Runners,
+        budget: Budget,
+    ) -> None:
+        self.connection = connection
+        self.limits: Limits = connection.limits
+        self.runner = runner
+        self.budget = budget
+        self.held = 0
+        self.waiting: set[StreamCall] = set()
+        self._methods = methods
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def on_request(self, stream: Stream, head: Head, end: bool) -> None:
+        plan = head.plan
+        if plan is None:
+            plan = head.plan = self._plan(head)
+        connection = self.connection
+        if plan.__class__ is not Plan:
+            self._other(stream, head, plan, end)
+            return
+        method = plan.method
+        method.started += 1
+        streams = method.kind > Kind.UNARY
+        call = StreamCall(self, stream, plan) if streams else UnaryCall(self, stream, plan)
+        stream.call = call
+        connection.wake_at(connection.now_s + self.limits.silent_body_s)
+        if plan.timeout_s is not None:
+            call.deadline_s = connection.now_s + plan.timeout_s
+            connection.wake_at(call.deadline_s)
+            if plan.timeout_s == 0.0:
+                call.refuse(codes.DEADLINE_EXCEEDED, "the call's deadline has passed")
+                return
+        if isinstance(call, StreamCall):
+            self.runner.stream(call)
+        if end:
+            call.on_data(b"", 0, 0, True)
+
+    def _plan(self, head: Head) -> Plan | Refusal | bool:
+        """What a request with this head is: a call, a refused one, or (True) not gRPC at all."""
+        method = self._methods.get(head.path)
+        if head.too_large:
+            return Refusal(grpc_words.http_status(431, {}), is_grpc=False)
+        if not head.is_grpc:
+            if method is None:
+                return True
+            status = 415 if head.method == b"POST" else 405
+            return Refusal(grpc_words.http_status(status, {}), is_grpc=False)
+        if head.method != b"POST":
+            return Refusal(grpc_words.http_status(405, {b"allow": b"POST"}), is_grpc=False)
+        if method is None:
+            text = f"unknown method {head.path.decode(errors='replace')[:200]}"
+            return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text), is_grpc=True)
+        timeout_s = None
+        if head.timeout is not None:
+            timeout_s = grpc_words.timeout_s(head.timeout)
+            if timeout_s is None:
+                return Refusal(grpc_words.only_status(codes.INTERNAL, "malformed grpc-timeout"), is_grpc=True)
+        if head.encoding not in _ENCODINGS:
+            text = f"grpc-encoding {head.encoding.decode(errors='replace')[:40]!r} is not supported"
+            return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text, accepts=True), is_grpc=True)
+        gzip = head.encoding == b"gzip"
+        accepts = head.accept_encoding is None or b"gzip" in head.accept_encoding
+        return Plan(method, timeout_s, gzip, gzip and accepts)
+
+    def _other(self, stream: Stream, head: Head, plan: Refusal | bool, end: bool) -> None:
+        """A request that is not a call: answered at once, or by the routes."""
+        if isinstance(plan, Refusal):
+            outbound = self.connection.outbound
+            if plan.is_grpc:
+                outbound.only(stream, plan.block)
+            else:
+                outbound.head(stream, plan.block)
+                outbound.end(stream, NO_TRAILERS)
+            self.connection.finished(stream)
+            return
+        stream.call = call = PlainCall(self, stream, head)
+        if end:
+            call.on_data(b"", 0, 0, True)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def hold(self, call: Call, size: int) -> None:
+        """Raises `RpcStatus` when this call has to go."""
+        self.held += size
+        self.budget.receive_held += size
+        if self.held > self.limits.connection_receive_bytes_max:
+            self.connection.abuse.refused("connection_receive_bytes")
+            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "the requests of this connection take too much memory")
+        if self.budget.receive_held > self.limits.receive_bytes_max:
+            self.connection.abuse.refused("receive_bytes")
+            largest = self.budget.largest()
+            if largest is None or largest is call:
+                raise RpcStatus(codes.RESOURCE_EXHAUSTED, "requests take too much memory")
+            largest.refuse(codes.RESOURCE_EXHAUSTED, "requests take too much memory, and this one most")
+
+    def release(self, size: int) -> None:
+        self.held -= size
+        self.budget.receive_held -= size
+
+    def largest(self) -> Call | None:
+        """The unfinished request that holds most."""
+        calls = [stream.call for stream in self.connection.streams.values() if isinstance(stream.call, Call)]
+        return max((call for call in calls if call.unfinished), key=lambda call: call.held, default=None)
+
+    def wake_waiting(self) -> None:
+        """Something was sent: whoever waits for room may have it now."""
+        for call in [call for call in self.waiting if call.has_room]:
+            self.waiting.discard(call)
+            self.runner.wake(call)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Deadlines, silent requests and stuck replies."""
+        connection, limits = self.connection, self.limits
+        next_s = NEVER
+        for stream in list(connection.streams.values()):
+            call = stream.call
+            if call.deadline_s <= now_s and not call.over:
+                call.refuse(codes.DEADLINE_EXCEEDED, "the call's deadline has passed")
+                continue
+            next_s = min(next_s, call.deadline_s if not call.over else NEVER)
+            limit_s, limit = NEVER, ""
+            if stream.remote_open and not isinstance(call, StreamCall):
+                limit_s, limit = limits.silent_body_s, "silent_body"
+            elif stream.trailers is not None:
+                limit_s, limit = limits.stuck_reply_s, "stuck_reply"
+            if now_s - call.since_s >= limit_s:
+                connection.abuse.refused(limit)
+                self._cut(stream)
+            else:
+                next_s = min(next_s, call.since_s + limit_s)
+        if next_s < NEVER:
+            connection.wake_at(next_s)
+
+    def _cut(self, stream: Stream) -> None:
+        call = stream.call
+        try:
+            self.connection.reset(stream.id, frames.CANCEL)
+        except ConnectionFault as fault:
+            self.connection.end(fault)
+        call.on_cancel()
+
+    def end(self) -> None:
+        """The connection is gone: every call is over."""
+        for stream in list(self.connection.streams.values()):
+            self.connection.outbound.drop(stream)
+            if stream.call is not None:
+                stream.call.on_cancel()
+        self.connection.streams.clear()

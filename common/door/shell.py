@@ -1,0 +1,309 @@
+"""Shell: the listening port. Accepts connections, gives each its wire, keeps time for all, stops in order.
+
+Owns   the listening sockets, every connection, one timer
+Holds  at most so many connections, in all and of one address; at most so many TLS handshakes at once: one too
+       many ends the oldest of the address that has most. Connections leave files to the rest of the process
+Stops  takes no new connections, drains the open ones, cancels after the grace what is left
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import resource
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from common import log
+from common.clock import Clock, SystemClock
+from common.door.admin import AdminGuard
+from common.door.limits import Budget, Limits
+from common.door.methods import methods_of
+from common.door.routes import Guard, Peer, Routes
+from common.door.sniff import PLAIN_ON_TLS_PORT
+from common.door.stats import STATS
+from common.door.wire import Wire
+from common.port import check_port_free, port_taken
+from common.rpc.service import Service
+from common.tls import ServerTls
+
+TICK_S: Final = 0.1
+_BACKLOG: Final = 1024
+_ACCEPTS_A_TURN: Final = 64
+_NO_FILES_PAUSE_S: Final = 0.2
+_NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_TELL_AGAIN_S: Final = 60.0
+_TOLD_MAX: Final = 1024
+
+_logger = log.get("door")
+
+
+class Server:
+    """A running door. `port` is the real one, also when 0 was asked for."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        routes: Routes,
+        *,
+        tls: ServerTls | None,
+        limits: Limits,
+        guard: Guard,
+        clock: Clock,
+    ) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.budget = Budget()
+        self.methods = methods_of(services)
+        self.routes = routes
+        self.guard = guard
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False
+        self.port = 0
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._wires: set[Wire] = set()
+        self._addresses: Counter[str] = Counter()
+        self._handshakes: dict[asyncio.Task[None], tuple[str, socket.socket]] = {}
+        self._told: dict[tuple[str, str], float] = {}
+        self._random = random.Random()
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone = asyncio.Event()
+        self._connections_max = min(limits.connections_max, _files() - limits.files_reserved)
+        STATS.count(self.methods.values())
+
+    # -- listening -------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int) -> None:
+        """Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        infos = await loop.getaddrinfo(
+            host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(infos):
+                listener = socket.socket(family, kind, protocol)
+                self._sockets.append(listener)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6 and len(infos) > 1:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.setblocking(False)
+                listener.bind((address[0], self.port or port, *address[2:]))
+                listener.listen(_BACKLOG)
+                self.port = listener.getsockname()[1]
+        except BaseException:
+            self._close_listeners()
+            raise
+        for listener in self._sockets:
+            loop.add_reader(listener.fileno(), self._accept, listener)
+        self._timer = loop.call_later(TICK_S, self._tick)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            try:
+                accepted, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_FILES:
+                    raise
+                self._pause_accepting(listener, error)
+                return
+            self._take(accepted, str(address[0]) if address else "")
+
+    def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
+        """Without files left, the listener stays readable: asking again at once would only burn a core."""
+        loop = asyncio.get_running_loop()
+        self.told(Peer(""), "files", f"cannot accept connections: {error.strerror}; raise LimitNOFILE")
+        loop.remove_reader(listener.fileno())
+
+        def again() -> None:
+            if listener.fileno() >= 0:
+                loop.add_reader(listener.fileno(), self._accept, listener)
+
+        loop.call_later(_NO_FILES_PAUSE_S, again)
+
+    def _take(self, accepted: socket.socket, address: str) -> None:
+        STATS.accepted += 1
+        limits = self.limits
+        refused = ""
+        if self._addresses.total() >= self._connections_max:
+            refused = "connections" if self._connections_max == limits.connections_max else "files"
+        elif self._addresses[address] >= limits.connections_per_address_max:
+            refused = "connections_per_address"
+        if refused:
+            self.told(Peer(address), refused, "its connection was closed: too many are open")
+            accepted.close()
+            return
+        self._addresses[address] += 1
+        accepted.setblocking(False)
+        if accepted.family != socket.AF_UNIX:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None and len(self._handshakes) >= limits.handshakes_max:
+            self._end_a_handshake()
+        task = asyncio.get_running_loop().create_task(self._begin(accepted, address), name="accept")
+        self._handshakes[task] = (address, accepted)
+        task.add_done_callback(lambda task: self._handshakes.pop(task, None) and None)
+
+    def _end_a_handshake(self) -> None:
+        """The oldest of the address that has most: whoever holds many open pays for it."""
+        most = Counter(address for address, _ in self._handshakes.values()).most_common(1)[0][0]
+        oldest = next(task for task, (address, _) in self._handshakes.items() if address == most)
+        del self._handshakes[oldest]
+        oldest.cancel()
+        self.told(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
+
+    async def _begin(self, accepted: socket.socket, address: str) -> None:
+        """Give the connection a transport, through the TLS handshake if there is one."""
+        loop = asyncio.get_running_loop()
+        peer = Peer(address, verified=self._tls is not None)
+        wire = Wire(self, peer)
+        try:
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: wire, accepted)
+                return
+            await loop.connect_accepted_socket(
+                lambda: wire,
+                accepted,
+                ssl=self._tls.context(),
+                ssl_handshake_timeout=self.limits.handshake_s,
+            )
+            why = self._tls.refusal(wire.certificate())
+            if why is not None:
+                STATS.handshakes_failed += 1
+                self.told(peer, "certificate", why)
+                wire.abort()
+        except (OSError, ssl.SSLError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                accepted.close()
+            if wire not in self._wires:
+                self._leave(address)
+            if self._tls is not None and not isinstance(error, asyncio.CancelledError):
+                STATS.handshakes_failed += 1
+                self.told(peer, "handshake", _handshake_reason(error))
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def opened(self, wire: Wire) -> None:
+        self._wires.add(wire)
+
+    def closed(self, wire: Wire) -> None:
+        if wire in self._wires:
+            self._wires.discard(wire)
+            self._leave(wire.peer.address)
+        if not self._wires:
+            self._gone.set()
+
+    def _leave(self, address: str) -> None:
+        self._addresses[address] -= 1
+        if self._addresses[address] <= 0:
+            del self._addresses[address]
+
+    def told(self, peer: Peer, limit: str, why: str) -> None:
+        """Count it, and log it once a minute for each peer and limit."""
+        STATS.refuse(limit)
+        now_s = self.clock.monotonic_s()
+        key = (peer.address, limit)
+        if now_s - self._told.get(key, -_TELL_AGAIN_S) < _TELL_AGAIN_S:
+            return
+        if len(self._told) >= _TOLD_MAX:
+            self._told.clear()
+        self._told[key] = now_s
+        _logger.warning("peer was refused", peer=peer.address, limit=limit, why=why)
+
+    def jitter(self) -> float:
+        return self._random.uniform(0.9, 1.1)
+
+    def _tick(self) -> None:
+        now_s = self.clock.monotonic_s()
+        for wire in list(self._wires):
+            wire.tick(now_s)
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _close_listeners(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in self._sockets:
+            loop.remove_reader(listener.fileno())
+            listener.close()
+        self._sockets.clear()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new connections, let running calls end for `grace_s` seconds, then cancel. Idempotent."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self._close_listeners()
+        for task in list(self._handshakes):
+            task.cancel()
+        for wire in list(self._wires):
+            wire.drain()
+        if self._wires:
+            self._gone.clear()
+            try:
+                await asyncio.wait_for(self._gone.wait(), grace_s)
+            except TimeoutError:
+                pass
+        for wire in list(self._wires):
+            wire.abort()
+        # Cancelled handlers, and the transports' last callbacks.
+        while self.tasks:
+            await asyncio.wait(self.tasks)
+        if self._wires:
+            self._gone.clear()
+            await self._gone.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _files() -> int:
+    """Files that this process may open; raised as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass
+    return soft
+
+
+def _handshake_reason(error: BaseException) -> str:
+    text = str(error)
+    if "HTTP_REQUEST" in text or "WRONG_VERSION_NUMBER" in text or "HTTPS_PROXY_REQUEST" in text:
+        return PLAIN_ON_TLS_PORT.reason
+    return f"TLS handshake failed: {text or type(error).__name__}"
+
+
+async def serve(
+    services: Sequence[Service],
+    routes: Routes | None,
+    host: str,
+    port: int,
+    *,
+    tls: ServerTls | None = None,
+    limits: Limits | None = None,
+    guard: Guard | None = None,
+    clock: Clock | None = None,
+    flag: str = "--addr",
+) -> Server:
+    """Start serving. `port` 0 takes a free one; `flag` set it. Raises `PortTaken`."""
+    check_port_free(host, port, flag)
+    server = Server(
+        services,
+        routes or Routes(),
+        tls=tls,
+        limits=limits or Limits(),
+        guard=guard or AdminGuard(),
+        clock=clock or SystemClock(),
+    )
+    try:
+        await server.listen(host, port)
+    except OSError as error:
+        raise port_taken(host, port, error, flag) from None
+    return server
