@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, drain_sysbench, lag, pump_start, pump_write, rowcodec_decode
+from tests.benchmarks import (
+    demo,
+    door_empty,
+    door_hostile,
+    door_idle,
+    door_message,
+    door_stream,
+    door_write,
+    drain_sysbench,
+    lag,
+    pump_start,
+    pump_write,
+    rowcodec_decode,
+)
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 
-Benchmark = Callable[[Settings], Result]
+Benchmark = Callable[[Settings], Result | list[Result]]
+"""Several results are named after their benchmark: `door.idle.1000`, `door.idle.1000.tls`."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "rowcodec.decode": rowcodec_decode.run,
@@ -20,5 +34,15 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "lag.idle.2": lag.idle_2,
     "lag.load": lag.load,
     "demo.first_row": demo.run,
+    "door.write.unary.1": door_write.write_1,
+    "door.write.unary.8": door_write.write_8,
+    "door.write.unary.64": door_write.write_64,
+    "door.write.unary.256": door_write.write_256,
+    "door.write.tls.64": door_write.tls_64,
+    "door.empty.unary.64": door_empty.run,
+    "door.message.1gib": door_message.run,
+    "door.stream.64k": door_stream.run,
+    "door.idle.1000": door_idle.run,
+    "door.hostile": door_hostile.run,
 }
 """In the order in which they are run and printed."""

@@ -15,11 +15,16 @@ from typing import IO, Any, Final
 
 from common.errors import Unavailable
 from deploy.playground.cluster import PACKAGE_ROOT
+from tests.attacks.session import Target
 from tests.benchmarks.door_server import DOOR, GRPCIO, HOST
 from tests.benchmarks.measure import cpu_s, percentile
 
 TLS_DIRECTORY: Final = PACKAGE_ROOT / "tests" / "golden" / "tls"
-TLS_FILES: Final = tuple(str(TLS_DIRECTORY / name) for name in ("ca.pem", "node.pem", "node.key"))
+TLS_FILES: Final = (
+    str(TLS_DIRECTORY / "ca.pem"),
+    str(TLS_DIRECTORY / "node.pem"),
+    str(TLS_DIRECTORY / "node.key"),
+)
 KINDS: Final = (DOOR, GRPCIO)
 END_S: Final = 15.0
 
@@ -90,7 +95,7 @@ class Server:
 
     child: Child
     port: int
-    tls: tuple[str, ...]
+    tls: tuple[str, str, str] | None
 
     @property
     def pid(self) -> int:
@@ -104,6 +109,10 @@ class Server:
     def tls_arguments(self) -> tuple[str, ...]:
         return ("--tls", *self.tls) if self.tls else ()
 
+    @property
+    def target(self) -> Target:
+        return Target(HOST, self.port, self.tls)
+
     def rss_mib(self) -> float:
         return memory_mib(self.pid, "VmRSS")
 
@@ -111,8 +120,8 @@ class Server:
 @contextmanager
 def server(kind: str, *, tls: bool = False) -> Iterator[Server]:
     """It ends with the block. What it logs is not kept: attacks make it say much."""
-    files = TLS_FILES if tls else ()
-    with Child("door_server", kind, *(("--tls", *files) if tls else ())) as child:
+    files = TLS_FILES if tls else None
+    with Child("door_server", kind, *(("--tls", *files) if files else ())) as child:
         port = child.said("listening")["port"]
         assert child._process.stderr is not None
         _discard(child._process.stderr)

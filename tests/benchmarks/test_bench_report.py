@@ -26,6 +26,16 @@ PROMISED_NAMES = {
     "lag.idle.2",
     "lag.load",
     "demo.first_row",
+    "door.write.unary.1",
+    "door.write.unary.8",
+    "door.write.unary.64",
+    "door.write.unary.256",
+    "door.write.tls.64",
+    "door.empty.unary.64",
+    "door.message.1gib",
+    "door.stream.64k",
+    "door.idle.1000",
+    "door.hostile",
 }
 PROMISED_KEYS = [
     "name",
@@ -104,14 +114,16 @@ def test_a_failed_benchmark_is_named_and_does_not_stop_the_others(
         raise OSError("no disk")
 
     monkeypatch.setitem(BENCHMARKS, "a.fails", fails)
-    monkeypatch.setitem(BENCHMARKS, "a.b", lambda _: RESULT)
+    other = replace(RESULT, name="a.b.more")
+    monkeypatch.setitem(BENCHMARKS, "a.b", lambda _: [RESULT, other])
     results, failed = command.run_all(["a.fails", "a.b"], Settings())
-    assert (results, failed) == ([RESULT], 1)
+    assert (results, failed) == ([RESULT, other], 1)
     assert "a.fails: no disk" in capsys.readouterr().err
 
 
 def test_rowcodec_decode_runs() -> None:
     result = BENCHMARKS["rowcodec.decode"](Settings(seconds=0.01))
+    assert isinstance(result, Result)
     assert result.name == "rowcodec.decode"
     assert result.value > 0
     assert result.ratio > 0
