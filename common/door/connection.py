@@ -115,25 +115,7 @@ class Connection:
         self._credit_at = limits.connection_window_bytes // 2
         self.blocks = RequestBlocks(limits, self.abuse)
         self.above = above(self)
-        self._greet()
-
-    def _greet(self) -> None:
-        """Our half of the preface (R3.4)."""
-        limits = self.limits
-        out = self.outbound.out
-        out.append(
-            frames.settings(
-                {
-                    frames.HEADER_TABLE_SIZE: limits.header_table_bytes,
-                    frames.MAX_CONCURRENT_STREAMS: limits.streams_max,
-                    frames.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
-                    frames.MAX_FRAME_SIZE: limits.frame_bytes_max,
-                    frames.MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
-                }
-            )
-        )
-        if limits.connection_window_bytes > frames.DEFAULT_WINDOW:
-            out.append(frames.window_update(0, limits.connection_window_bytes - frames.DEFAULT_WINDOW))
+        self.outbound.out.append(control.greeting(limits))
 
     # -- octets in -------------------------------------------------------------------------------
 

@@ -7,10 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 from common.door import frames
 from common.door.frames import ACK, ConnectionFault, StreamFault
+from common.door.limits import Limits
 from common.door.streams import RESET_BY_PEER
 
 if TYPE_CHECKING:
     from common.door.connection import Connection
+
+
+def greeting(limits: Limits) -> bytes:
+    """Our half of the preface (R3.4): SETTINGS, and the connection's window (R6.9.2)."""
+    settings = frames.settings(
+        {
+            frames.HEADER_TABLE_SIZE: limits.header_table_bytes,
+            frames.MAX_CONCURRENT_STREAMS: limits.streams_max,
+            frames.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            frames.MAX_FRAME_SIZE: limits.frame_bytes_max,
+            frames.MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
+        }
+    )
+    if limits.connection_window_bytes > frames.DEFAULT_WINDOW:
+        settings += frames.window_update(0, limits.connection_window_bytes - frames.DEFAULT_WINDOW)
+    return settings
 
 
 def _priority(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
