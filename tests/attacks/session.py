@@ -32,11 +32,15 @@ _Again = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to attack. `tls`: PEM files of the authority, a certificate and its key; None for clear text."""
+    """Whom to attack. `tls`: PEM files of the authority, a certificate and its key; None for clear text.
+
+    `source` is the own address, where it matters how many connections come from one.
+    """
 
     host: str
     port: int
     tls: tuple[str, str, str] | None = None
+    source: str = ""
     empty: str = "/test.Bench/Empty"
     swallow: str = "/test.Bench/Swallow"
     flow: str = "/test.Bench/Flow"
@@ -98,6 +102,8 @@ def tcp(target: Target, *, receive_bytes: int = 0) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(CONNECT_S)
+        if target.source:
+            sock.bind((target.source, 0))
         sock.connect((target.host, target.port))
     except BaseException:
         sock.close()

@@ -1,24 +1,26 @@
-"""`door.hostile`: each attack of `tests.attacks` against a server of its own, a polite client beside it.
+"""`door.hostile`: all attacks of `tests.attacks` against one server, a polite client beside them.
 
     python -m tests.benchmarks.door_hostile door|grpcio [--seconds S] [ATTACK...]
 
-runs them alone, also against grpcio's server.
+runs them alone, also against grpcio's server. Between attacks nothing is started anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
 
-from common.errors import BinlogError
+from common.errors import BinlogError, Unavailable
 from tests.attacks.catalog import ATTACKS, FRAMES_MAX, TLS_ONLY
 from tests.attacks.session import Outcome
-from tests.benchmarks.door_children import KINDS, Child, forget_peak, memory_mib, server
+from tests.benchmarks.door_children import KINDS, Child, Server, forget_peak, memory_mib, server
 from tests.benchmarks.door_server import DOOR
 from tests.benchmarks.measure import cpu_s, percentile
 from tests.benchmarks.report import Result, print_table
@@ -27,85 +29,101 @@ from tests.benchmarks.settings import Settings
 NAME: Final = "door.hostile"
 SHARE: Final = 6
 """An attack lasts a share of the measured time at most: there are many."""
-AT_REST_S: Final = 0.4
+AT_REST_S: Final = 1.0
+AFTER_S: Final = 0.3
 EVERY_MS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Siege:
+    """What one attack did to the server and to the polite client."""
+
     outcome: Outcome
-    rest_p99_s: float
-    p50_s: float
-    p99_s: float
-    stall_s: float
-    failed: int
+    began_s: float
+    ended_s: float
     grown_mib: float
     peak_mib: float
     cpu_s: float
-    died: bool
 
 
-def siege(kind: str, name: str, seconds: float) -> Siege:
-    """One attack: at rest for a moment, then under attack."""
+@dataclass(frozen=True, slots=True)
+class Politeness:
+    """All calls of a polite client, and those that failed."""
+
+    calls: list[tuple[float, float]]
+    failed: list[float]
+
+    def latencies(self, from_s: float, to_s: float) -> list[float]:
+        return [took_s for sent_s, took_s in self.calls if from_s <= sent_s <= to_s] or [0.0]
+
+    def failures(self, from_s: float, to_s: float) -> int:
+        return sum(from_s <= at_s <= to_s for at_s in self.failed)
+
+
+def siege(one: Server, name: str, seconds: float) -> Siege:
+    """One attack. The polite client is watched a moment longer, for what an attack leaves behind."""
+    with contextlib.suppress(OSError):  # where it is not allowed, the peak is that of all attacks so far
+        forget_peak(one.pid)
+    before_mib, before_cpu_s, began_s = one.rss_mib(), cpu_s(one.pid), time.monotonic()
+    outcome = ATTACKS[name](one.target, seconds, FRAMES_MAX)
+    time.sleep(AFTER_S)
+    if not one.child.is_running:
+        raise Unavailable(f"{name} killed the server")
+    peak = memory_mib(one.pid, "VmHWM")
+    return Siege(outcome, began_s, time.monotonic(), peak - before_mib, peak, cpu_s(one.pid) - before_cpu_s)
+
+
+def series(kind: str, names: Iterable[str], seconds: float, *, tls: bool) -> list[Result]:
+    """One server bears them all, one after the other."""
+    sieges: dict[str, Siege] = {}
     with (
-        server(kind, tls=name in TLS_ONLY) as one,
+        server(kind, tls=tls) as one,
         Child("door_polite", one.address, "--every-ms", EVERY_MS, *one.tls_arguments) as polite,
     ):
         polite.said("begin")
+        rest_from_s = time.monotonic()
         time.sleep(AT_REST_S)
-        try:
-            forget_peak(one.pid)
-        except OSError:
-            pass  # the peak includes the start, which is small
-        before_mib, before_cpu_s, began_s = one.rss_mib(), cpu_s(one.pid), time.monotonic()
-        outcome = ATTACKS[name](one.target, seconds, FRAMES_MAX)
-        ended_s = time.monotonic()
-        died = not one.child.is_running
-        peak = before_mib if died else memory_mib(one.pid, "VmHWM")
-        spent_s = 0.0 if died else cpu_s(one.pid) - before_cpu_s
+        for name in names:
+            sieges[name] = found = siege(one, name, seconds)
+            print(f"{name}: {found.outcome}", file=sys.stderr, flush=True)
         polite.end_of_input()
         seen = polite.said("end")
-    rest = [took_s for sent_s, took_s in seen["calls"] if sent_s < began_s]
-    # An attack that is over at once leaves the server with what is left of it: look a moment longer.
-    until_s = max(ended_s, began_s + AT_REST_S)
-    under = [took_s for sent_s, took_s in seen["calls"] if began_s <= sent_s <= until_s] or [0.0]
-    failed = sum(at_s >= began_s for at_s in seen["failed"])
-    return Siege(
-        outcome,
-        percentile(rest, 0.99),
-        percentile(under, 0.5),
-        percentile(under, 0.99),
-        max(under),
-        failed,
-        peak - before_mib,
-        peak,
-        spent_s,
-        died,
-    )
+    politeness = Politeness([(sent_s, took_s) for sent_s, took_s in seen["calls"]], seen["failed"])
+    rest_s = percentile(politeness.latencies(rest_from_s, rest_from_s + AT_REST_S), 0.99)
+    return [_result(name, found, politeness, rest_s) for name, found in sieges.items()]
 
 
-def result(name: str, seen: Siege) -> Result:
-    died = "the server DIED; " if seen.died else ""
-    per_frame = seen.cpu_s / seen.outcome.frames_sent * 1e6 if seen.outcome.frames_sent else None
+def _result(name: str, seen: Siege, politeness: Politeness, rest_s: float) -> Result:
+    under = politeness.latencies(seen.began_s, seen.ended_s)
+    frames = seen.outcome.frames_sent
     return Result(
         name=f"{NAME}.{name}",
         value=seen.grown_mib,
         unit="MiB more",
-        cpu_us_per_unit=per_frame,
-        p50_ms=seen.p50_s * 1000,
-        p99_ms=seen.p99_s * 1000,
+        cpu_us_per_unit=seen.cpu_s / frames * 1e6 if frames else None,
+        p50_ms=percentile(under, 0.5) * 1000,
+        p99_ms=percentile(under, 0.99) * 1000,
         peak_rss_mib=seen.peak_mib,
-        compared_to=f"polite p99 at rest, {seen.rest_p99_s * 1000:.2g} ms",
-        ratio=seen.p99_s / seen.rest_p99_s,
+        compared_to=f"polite p99 at rest, {rest_s * 1000:.2g} ms",
+        ratio=percentile(under, 0.99) / rest_s,
         note=(
-            f"{died}{seen.outcome}; polite client: largest stall {seen.stall_s * 1000:.0f} ms,"
-            f" {seen.failed} failed calls"
+            f"{seen.outcome}; {seen.cpu_s:.2f} s of CPU; polite client: largest stall"
+            f" {max(under) * 1000:.0f} ms, {politeness.failures(seen.began_s, seen.ended_s)} failed calls"
         ),
     )
 
 
+def measure(kind: str, names: Iterable[str], seconds: float) -> list[Result]:
+    """Those that are about TLS at a port with TLS, the others in clear text."""
+    wanted = list(names)
+    clear = [name for name in wanted if name not in TLS_ONLY]
+    secret = [name for name in wanted if name in TLS_ONLY]
+    results = series(kind, clear, seconds, tls=False) if clear else []
+    return results + (series(kind, secret, seconds, tls=True) if secret else [])
+
+
 def run(settings: Settings) -> list[Result]:
-    return [result(name, siege(DOOR, name, settings.seconds / SHARE)) for name in ATTACKS]
+    return measure(DOOR, ATTACKS, settings.seconds / SHARE)
 
 
 def main() -> int:
@@ -116,14 +134,10 @@ def main() -> int:
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(ATTACKS):
         parser.error(f"no attack {sorted(unknown)[0]!r}")
-    results = []
-    for name in chosen.names or ATTACKS:
-        try:
-            results.append(result(name, siege(chosen.kind, name, chosen.seconds)))
-        except (BinlogError, OSError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        print(f"{name}: {results[-1].note}", file=sys.stderr, flush=True)
+    try:
+        results = measure(chosen.kind, chosen.names or ATTACKS, chosen.seconds)
+    except BinlogError as error:
+        sys.exit(f"door.hostile: {error}")
     print_table(results, Console())
     return 0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from common.errors import Unavailable
 from tests.attacks.session import Session
 from tests.benchmarks.door_children import server
 from tests.benchmarks.door_server import DOOR, GRPCIO
@@ -16,6 +17,7 @@ from tests.benchmarks.settings import Settings
 
 NAME: Final = "door.idle.1000"
 CONNECTIONS: Final = 1000
+PER_ADDRESS: Final = 500
 WARM_UP: Final = 10
 PATIENCE_S: Final = 120.0
 
@@ -30,15 +32,19 @@ class Crowd:
 def crowd(kind: str, tls: bool) -> Crowd:
     with server(kind, tls=tls) as one, ExitStack() as stack:
 
-        def connect() -> None:
-            session = stack.enter_context(Session(one.target, PATIENCE_S, 1))
+        def connect(number: int) -> None:
+            # No more from one address than a door takes.
+            target = replace(one.target, source=f"127.0.0.{2 + number // PER_ADDRESS}")
+            session = stack.enter_context(Session(target, PATIENCE_S, 1))
             session.until_acknowledged()
+            if session.ended:
+                raise Unavailable(f"connection {number} was not taken: {session.outcome()}")
 
-        for _ in range(WARM_UP):
-            connect()
+        for number in range(WARM_UP):
+            connect(number)
         before_mib, before_s = one.rss_mib(), cpu_s(one.pid)
-        for _ in range(CONNECTIONS):
-            connect()
+        for number in range(CONNECTIONS):
+            connect(number)
         return Crowd(one.rss_mib() - before_mib, cpu_s(one.pid) - before_s, peak_rss_mib(one.pid))
 
 
