@@ -180,6 +180,8 @@ class Call:
         """The stream was reset, or the connection is gone."""
         if self._leave(codes.CANCELLED):
             self._abandon()
+        if self.session.waiting:
+            self.session.wake_waiting()  # what was queued for this stream is room for others
 
     def on_room(self) -> None:
         self.since_s = self.session.runner.now_s()

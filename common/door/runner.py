@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from common import log
@@ -18,7 +19,7 @@ from common.door.calls import GZIP_BYTES_MIN, Call, StreamCall, UnaryCall, Worki
 from common.door.messages import INFLATE_STEP_BYTES, Inflater, deflate
 from common.door.methods import Kind
 from common.door.plain import PlainCall
-from common.door.routes import Guard, Peer, Request, Routes
+from common.door.routes import Guard, Peer, Request, Response, Routes
 from common.errors import BinlogError, Unavailable
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus, status_of
@@ -153,10 +154,10 @@ class Runner:
 
     def unary(self, call: UnaryCall, message: bytes | memoryview) -> None:
         method = call.plan.method
-        coroutine = method.handler(message)
         if method.kind is not Kind.INLINE:
-            call.work = self._start(self._unary(call, coroutine), method.path)
+            call.work = self._start(self._unary(call, message), method.path)
             return
+        coroutine = method.handler(message)
         try:
             awaited = coroutine.send(None)
         except StopIteration as end:
@@ -171,11 +172,10 @@ class Runner:
                 coroutine.close()
                 fail(call, error)
 
-    async def _unary(self, call: UnaryCall, coroutine: Coroutine[Any, Any, bytes]) -> None:
+    async def _unary(self, call: UnaryCall, message: bytes | memoryview) -> None:
         try:
-            reply = await coroutine
+            reply = await call.plan.method.handler(message)
         except BaseException as error:
-            coroutine.close()  # cancelled before it began: it was never awaited
             fail(call, error)
         else:
             call.succeed(reply)
@@ -271,17 +271,29 @@ class Runner:
 
     def cancel(self, call: Working) -> None:
         work = call.work
-        if isinstance(work, StreamWork):
-            assert work.task is not None
-            work.task.cancel()
-        elif isinstance(work, Stepper | asyncio.Task):
+        if isinstance(work, Stepper):
             work.cancel()
+            return
+        task = work.task if isinstance(work, StreamWork) else work
+        assert isinstance(task, asyncio.Task)
+        task.cancel()
+        task.add_done_callback(partial(_told, call))
 
     def _start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)  # the loop itself holds tasks only weakly
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _told(call: Working, _: object) -> None:
+    """A Task cancelled before its first step ran nothing, so nothing told its call."""
+    if call.work is None:
+        return
+    if isinstance(call, Call):
+        call.fail(codes.CANCELLED, "the call was cancelled")
+    elif isinstance(call, PlainCall):
+        call.answer(Response(503))
 
 
 async def _only(requests: Requests) -> bytes | memoryview:
