@@ -28,6 +28,8 @@ GZIP_BYTES_MIN: Final = 1024
 """Smaller replies are sent as they are, which is legal in a gzip stream."""
 
 _SMALL_BYTES: Final = 64
+_MESSAGE_BYTES: Final = 64
+"""What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
 _GZIP_INLINE_BYTES_MAX: Final = 1 << 18
 _AHEAD_BYTES_MAX: Final = 4 << 20
 
@@ -185,6 +187,8 @@ class Call:
 
     def on_room(self) -> None:
         self.since_s = self.session.runner.now_s()
+        if self.session.waiting:
+            self.session.wake_waiting()
 
 
 class UnaryCall(Call):
@@ -250,6 +254,8 @@ class UnaryCall(Call):
             sent = outbound.reply(stream, reply)
         if sent:
             session.connection.finished(stream)
+        else:
+            self.since_s = session.runner.now_s()
         session.runner.flush()
 
 
@@ -270,7 +276,7 @@ class StreamCall(Call):
             return
         try:
             messages = self._read(buffer, start, stop, end)
-            self.hold(stop - start)
+            self.hold(stop - start + _MESSAGE_BYTES * len(messages))
         except RpcStatus as status:
             self.refuse(status.code, status.message)
             return
@@ -350,7 +356,3 @@ class StreamCall(Call):
     def on_cancel(self) -> None:
         self.session.waiting.discard(self)
         super().on_cancel()
-
-    def on_room(self) -> None:
-        super().on_room()
-        self.session.wake_waiting()

@@ -36,6 +36,7 @@ from common.door.request_blocks import RequestBlocks
 from common.door.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
 
 _NO_LAST: Final = frames.STREAM_ID_MAX
+_LATE_BYTES_FREE: Final = 1024
 
 
 class Above(Protocol):
@@ -133,7 +134,7 @@ class Connection:
                 at = 0
             self._frames(data, at)
         except ConnectionFault as fault:
-            self._fail(fault)
+            self.end(fault)
 
     def _split_frame(self, data: bytes) -> int:
         """Complete the frame that an earlier read cut; returns where the next one begins, -1 if not yet."""
@@ -198,6 +199,8 @@ class Connection:
         self._tail = data[at:] if at < size else b""
 
     def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
+        if self.fault is not None:  # a limit was passed while a frame before this one was answered
+            raise self.fault
         if not self.settings_seen:
             if kind != SETTINGS or flags & ACK:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame is not SETTINGS (R3.4)")
@@ -205,12 +208,6 @@ class Connection:
             self._strict = False
         elif kind != CONTINUATION or stream_id != self.blocks.open_on:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "another frame inside a header block (R4.3)")
-
-    def _fail(self, fault: ConnectionFault) -> None:
-        """R5.4.1. Whatever runs is cancelled by the shell, which closes."""
-        self.fault = fault
-        self.ended = True
-        self.outbound.out.append(frames.goaway(self.last_id, fault.code, fault.reason))
 
     # -- HEADERS and CONTINUATION (R6.2, R6.10) --------------------------------------------------
 
@@ -285,11 +282,12 @@ class Connection:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "stream id not above the last (R5.1.1)")
         self._stray(how, "HEADERS")
 
-    def _stray(self, how: int, what: str) -> None:
-        """A frame on a closed stream (R5.1)."""
+    def _stray(self, how: int, what: str, size: int = 0) -> None:
+        """A frame on a closed stream (R5.1). The rest of a large message that we refused is fine."""
         if how in (ENDED, SKIPPED):
             raise ConnectionFault(frames.STREAM_CLOSED, f"{what} on a closed stream (R5.1)")
-        self.abuse.glitch(self.now_s)
+        if how == RESET_BY_PEER or size < _LATE_BYTES_FREE:
+            self.abuse.glitch(self.now_s)
         if how == RESET_BY_PEER:
             raise StreamFault(frames.STREAM_CLOSED, f"{what} after RST_STREAM (R5.1)")
 
@@ -326,7 +324,7 @@ class Connection:
             if stream is None or not stream.remote_open:
                 if flags & PADDED:
                     _unpad(data, start, stop, flags)
-                self._stray_data(stream_id, stream)
+                self._stray_data(stream_id, stream, length)
                 return
             stream.receive_window -= length
             if stream.receive_window < 0:
@@ -347,14 +345,14 @@ class Connection:
         except StreamFault as fault:
             self._stream_fault(stream_id, fault)
 
-    def _stray_data(self, stream_id: int, stream: Stream | None) -> None:
+    def _stray_data(self, stream_id: int, stream: Stream | None, size: int) -> None:
         if stream is not None:
             raise StreamFault(frames.STREAM_CLOSED, "DATA after END_STREAM (R5.1)")
         if stream_id == 0 or stream_id > self.last_id:
             if stream_id > self.accepting_to:
                 return
             raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA on an idle stream (R5.1)")
-        self._stray(self.closed.how(stream_id), "DATA")
+        self._stray(self.closed.how(stream_id), "DATA", size)
 
     def _count_body(self, stream: Stream, size: int, end: int) -> None:
         assert stream.body_left is not None
@@ -388,10 +386,14 @@ class Connection:
         else:
             self.closed.remember(stream_id, RESET_BY_US)
         self.outbound.out.append(frames.rst_stream(stream_id, code))
-        self.abuse.reset(self.now_s)
+        try:
+            self.abuse.reset(self.now_s)
+        except ConnectionFault as fault:
+            self.end(fault)  # not raised: handlers, deadlines and other connections reset streams too
 
     def forget(self, stream: Stream, how: int) -> None:
         del self.streams[stream.id]
+        self.called_s = self.now_s
         stream.remote_open = False
         self.outbound.drop(stream)
         self.closed.remember(stream.id, how)
@@ -417,9 +419,12 @@ class Connection:
             self.next_tick_s = moment_s
 
     def end(self, fault: ConnectionFault) -> None:
-        """Stop reading, because of `fault`, which is not in what was read."""
+        """R5.4.1: read nothing more. Whatever runs is cancelled by the shell, which closes."""
         if not self.ended:
-            self._fail(fault)
+            self.fault = fault
+            self.ended = True
+            self._strict = True
+            self.outbound.out.append(frames.goaway(self.last_id, fault.code, fault.reason))
 
 
 def _unpad(data: bytes, start: int, stop: int, flags: int) -> tuple[int, int]:

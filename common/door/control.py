@@ -35,17 +35,19 @@ def _priority(connection: Connection, payload: bytes, flags: int, stream_id: int
     if stream_id == 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0 (R6.3)")
     connection.abuse.glitch(connection.now_s)
+    # An idle stream cannot be reset (R6.4): there it costs the connection.
+    fault = ConnectionFault if stream_id > connection.last_id else StreamFault
     if len(payload) != 5:
-        raise StreamFault(frames.FRAME_SIZE_ERROR, "PRIORITY of another length than 5 (R6.3)")
+        raise fault(frames.FRAME_SIZE_ERROR, "PRIORITY of another length than 5 (R6.3)")
     if frames.read_word(payload, 0) & 0x7FFFFFFF == stream_id:
-        raise StreamFault(frames.PROTOCOL_ERROR, "stream depends on itself")
+        raise fault(frames.PROTOCOL_ERROR, "stream depends on itself")
 
 
 def _rst_stream(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.4."""
     if len(payload) != 4:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of another length than 4 (R6.4)")
-    if stream_id == 0 or stream_id > connection.last_id:
+    if stream_id == 0 or connection.last_id < stream_id <= connection.accepting_to:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream (R6.4)")
     connection.abuse.reset(connection.now_s)
     stream = connection.streams.get(stream_id)
@@ -103,6 +105,7 @@ def _ping(connection: Connection, payload: bytes, flags: int, stream_id: int) ->
     if len(payload) != 8:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING of another length than 8 (R6.7)")
     if flags & ACK:
+        connection.abuse.glitch(connection.now_s)
         connection.ping_answered = payload
         return
     connection.abuse.ping(connection.now_s, connection.outbound.data_frames)

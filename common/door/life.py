@@ -23,7 +23,16 @@ _NEVER: Final = float("inf")
 class Life:
     """Watches one connection. `jitter` (0.9 to 1.1) spreads the ends of old connections."""
 
-    __slots__ = ("_age_s", "_asked_s", "_connection", "_drained_s", "_idle_since_s", "_second_step", "over")
+    __slots__ = (
+        "_age_s",
+        "_asked_s",
+        "_connection",
+        "_drained_s",
+        "_finished",
+        "_idle_since_s",
+        "_second_step",
+        "over",
+    )
 
     def __init__(self, connection: Connection, jitter: float) -> None:
         limits = connection.limits
@@ -31,6 +40,7 @@ class Life:
         self._age_s = connection.now_s + limits.age_s * jitter if limits.age_s else _NEVER
         self._asked_s = 0.0  # when our keepalive PING left; 0: none is out
         self._idle_since_s = connection.now_s
+        self._finished = 0
         self._drained_s = 0.0
         self._second_step = False
         self.over = False
@@ -114,7 +124,9 @@ class Life:
         connection, limits = self._connection, self._connection.limits
         if not limits.idle_s:
             return
-        if connection.streams or connection.lingering:
+        finished = connection.abuse.calls_finished
+        if connection.streams or connection.lingering or finished != self._finished:
+            self._finished = finished  # a call ended since the last look: at the latest now
             self._idle_since_s = now_s
         else:
             self._idle_since_s = max(self._idle_since_s, connection.called_s)

@@ -82,6 +82,8 @@ class PlainCall:
             outbound.data(stream, response.body)
         if outbound.end(stream, NO_TRAILERS):
             session.connection.finished(stream)
+        else:
+            self.since_s = session.runner.now_s()
         session.runner.flush()
 
     def on_cancel(self) -> None:
@@ -90,6 +92,10 @@ class PlainCall:
             if self.work is not None:
                 self._session.connection.lingering += 1
                 self._session.runner.cancel(self)
+        if self._session.waiting:
+            self._session.wake_waiting()
 
     def on_room(self) -> None:
         self.since_s = self._session.runner.now_s()
+        if self._session.waiting:
+            self._session.wake_waiting()

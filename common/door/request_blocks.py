@@ -74,9 +74,12 @@ class RequestBlocks:
         return whole
 
     def _extend(self, part: bytes) -> None:
-        if len(self._part) + len(part) > self._limits.header_block_bytes_max:
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large", "header_block_bytes")
         self._part += part
+        self._check_size(self._part)
+
+    def _check_size(self, block: bytes) -> None:
+        if len(block) > self._limits.header_block_bytes_max:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large", "header_block_bytes")
 
     def is_late(self, now_s: float) -> bool:
         """A block is open for too long."""
@@ -84,6 +87,7 @@ class RequestBlocks:
 
     def decode(self, block: bytes, now_s: float) -> Head:
         """What a block that is not in `heads` says. Raises `Malformed`, `ConnectionFault`."""
+        self._check_size(block)
         decoder = self._decoder
         before = decoder.inserts
         try:
@@ -109,6 +113,7 @@ class RequestBlocks:
 
     def trailers(self, block: bytes) -> list[Entry]:
         """Raises `ConnectionFault`, `StreamFault`."""
+        self._check_size(block)
         before = self._decoder.inserts
         try:
             return self._decoder.decode(block)

@@ -15,7 +15,6 @@ from common.door import frames, grpc_words
 from common.door.calls import NEVER, Call, Plan, Runner, StreamCall, UnaryCall
 from common.door.connection import Connection
 from common.door.fields import Head
-from common.door.frames import ConnectionFault
 from common.door.limits import Budget, Limits
 from common.door.methods import Kind, Method
 from common.door.outbound import NO_TRAILERS
@@ -187,12 +186,8 @@ class Session:
             connection.wake_at(next_s)
 
     def _cut(self, stream: Stream) -> None:
-        call = stream.call
-        try:
-            self.connection.reset(stream.id, frames.CANCEL)
-        except ConnectionFault as fault:
-            self.connection.end(fault)
-        call.on_cancel()
+        self.connection.reset(stream.id, frames.CANCEL)
+        stream.call.on_cancel()
 
     def end(self) -> None:
         """The connection is gone: every call is over."""
