@@ -164,7 +164,7 @@ class Session:
         self.in_block = False  # inside a header block an acknowledgement would be a mistake of another kind
         self._ack_due = self._has_settings = False
         hello = frames.PREFACE + frames.settings() if hello is None else hello
-        self._send(hello)
+        self.send(hello)
         if hello.startswith(frames.PREFACE):
             self._until_settings()
 
@@ -189,7 +189,7 @@ class Session:
                 self.wait(chunk)
             else:
                 self._acknowledge()
-                if self._send(chunk[0]):
+                if self.send(chunk[0]):
                     self.frames_sent += chunk[1]
             if self.is_over:
                 break
@@ -227,6 +227,11 @@ class Session:
         while not self.is_over and not self._acknowledged:
             self._read(_POLL_S)
 
+    def until_replied(self) -> None:
+        """Read until there is a reply, if only its first frame."""
+        while not self.is_over and not self._replies:
+            self._read(_POLL_S)
+
     def _until_settings(self) -> None:
         while not self.is_over and not self._has_settings:
             self._read(_POLL_S)
@@ -235,9 +240,9 @@ class Session:
     def _acknowledge(self) -> None:
         if self._ack_due and not self.in_block:
             self._ack_due = False
-            self._send(frames.frame(frames.SETTINGS, frames.ACK, 0))
+            self.send(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
-    def _send(self, data: bytes) -> bool:
+    def send(self, data: bytes) -> bool:
         """All of it, reading what comes meanwhile; False when time or connection ended before."""
         view = memoryview(data)
         while view:

@@ -7,9 +7,7 @@ cluster around them: etcd and nothing else.
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -60,22 +58,6 @@ class Pump:
         )
 
 
-@functools.cache
-def _has_option() -> bool:
-    said = subprocess.run(
-        [sys.executable, "-m", "pump", "--help"], capture_output=True, cwd=PACKAGE_ROOT, check=False
-    )
-    return RPC_SERVER_OPTION.encode() in said.stdout
-
-
-def _server_arguments(kind: str) -> list[str]:
-    if _has_option():
-        return [f"{RPC_SERVER_OPTION}={kind}"]
-    if kind == DOOR:
-        raise Unavailable(f"pump has no option {RPC_SERVER_OPTION}")
-    return []
-
-
 class Pumps:
     """Pumps of one cluster, all with TLS or all without: it is also what they speak to etcd."""
 
@@ -90,12 +72,15 @@ class Pumps:
         arguments = [
             f"--addr={address}",
             f"--advertise-addr={address}",
-            f"--status-addr={status_address}",
             f"--pd-urls={self._etcd.endpoint}",
             f"--data-dir={self._directory / kind}",
             f"--node-id={kind}",
-            *_server_arguments(kind),
+            f"{RPC_SERVER_OPTION}={kind}",
         ]
+        if kind == DOOR:
+            status_address = address  # one port for everything
+        else:
+            arguments.append(f"--status-addr={status_address}")
         if self._tls:
             arguments += [
                 f"--ssl-{name}={path}" for name, path in zip(("ca", "cert", "key"), TLS_FILES, strict=True)
