@@ -18,9 +18,10 @@ from typing import Any, NoReturn, TypeVar
 
 from pymysql.err import MySQLError
 
-from common import config, daemon, etcd, log, node, registry, rpc, status_http, tso
+from common import config, daemon, etcd, health, listener, log, node, registry, rpc, tso
 from common.backoff import Backoff
 from common.clock import SystemClock
+from common.door import Routes
 from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
@@ -31,11 +32,11 @@ from common.upstream.standalone import StandaloneUpstream
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.collector import Collector
-from drainer.config import ENV_PREFIX, DrainerConfig, split_address
+from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
 from drainer.schema import SchemaTracker
-from drainer.server import NodeState, notify_service, routes
+from drainer.server import NodeState, add_routes, notify_service
 from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.status import Status
 from drainer.table_filter import TableFilter
@@ -177,15 +178,16 @@ class Process:
         process.on_stop("drain", self._drain, STOP_DEADLINE_S + 5)
         ends = contextlib.AsyncExitStack()
         process.on_stop("close", ends.aclose, 10)
-        tls = TlsConfig.from_paths(settings.ssl_ca, settings.ssl_cert, settings.ssl_key)
+        tls = settings.tls
+        listener.check_free(settings)
         upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(upstream.close)
         nodes = await etcd.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(nodes.close)
-        host, port = split_address("addr", settings.addr)
-        server = await rpc.serve([notify_service(self._notify)], host, port, tls=tls)
+        routes = Routes()
+        health.add_health(routes, self._unready)
+        server = await listener.listen(settings, [notify_service(self._notify)], routes)
         ends.push_async_callback(server.stop, 1.0)
-        rpc.check_port_free(*settings.status_address, "--status-addr")
         self._heartbeat = Heartbeat(
             nodes, registry.DRAINERS, self._entry, settings.heartbeat_interval_s, self._clock
         )
@@ -197,20 +199,19 @@ class Process:
 
         self._applier, collector = await build(settings, upstream, nodes, tls)
         status = Status(self._applier, collector, self._state, self._clock, settings.synced_check_time * 60.0)
-        http = await status_http.serve(
-            routes(status, self._state, process.stop),
-            *settings.status_address,
-            tls=tls.server_context() if tls else None,
-            flag="--status-addr",
-        )
-        ends.push_async_callback(http.stop)
+        add_routes(routes, status, self._state, process.stop)
         self._collector.set_result(collector)
         process.task("collector", collector.run())
         process.task("lanes", self._applier.watch())
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
         process.task("status", status.run())
-        logger.info("drainer is up", node_id=settings.name, addr=settings.addr, status_port=http.port)
+        logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
+
+    def _unready(self) -> str:
+        if self._applier is None:
+            return health.STARTING
+        return "" if self._state.state == node.ONLINE else self._state.state
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._collector)).notify()

@@ -13,22 +13,17 @@ from typing import Any, Final
 
 from common.config import option
 from common.errors import ConfigError
+from common.listener import ListenConfig, split_address
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 SINKS: Final = ("mysql", "tidb")
 
 
 @dataclass(frozen=True, slots=True)
-class DrainerConfig:
+class DrainerConfig(ListenConfig):
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
     advertise_addr: str = option(
         "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
-    )
-    status_addr: str = option(
-        "",
-        key="status-addr",
-        flag="status-addr",
-        help="address of /status and /metrics (default: host of addr, port + 100)",
     )
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
     data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
@@ -45,9 +40,6 @@ class DrainerConfig:
         kind="int",
         help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
     )
-    ssl_ca: str = option("", key="security.ssl-ca", flag="ssl-ca", help="authority; empty: no TLS")
-    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
-    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
     heartbeat_interval_s: float = option(
         1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
     )
@@ -149,9 +141,11 @@ class DrainerConfig:
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
         if any(not name.strip() for name in self.ignore_schemas.split(",")):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
-        for key, address in (("addr", self.addr), ("status-addr", self.status_addr)):
-            if address:
-                split_address(key, address)
+        self.check_listener()
+
+    @property
+    def listen(self) -> str:
+        return self.addr
 
     @property
     def advertised(self) -> str:
@@ -160,13 +154,6 @@ class DrainerConfig:
     @property
     def name(self) -> str:
         return self.node_id or f"{socket.gethostname()}:{split_address('addr', self.addr)[1]}"
-
-    @property
-    def status_address(self) -> tuple[str, int]:
-        if self.status_addr:
-            return split_address("status-addr", self.status_addr)
-        host, port = split_address("addr", self.addr)
-        return host, port + 100 if port else 0
 
     @property
     def downstream(self) -> tuple[str, int, str, str]:
@@ -178,11 +165,3 @@ class DrainerConfig:
             self.to_user or environ.get("MYSQL_USER", "root"),
             self.to_password or environ.get("MYSQL_PSWD", ""),
         )
-
-
-def split_address(key: str, address: str) -> tuple[str, int]:
-    """(host, port) of `host:port`; `ConfigError` names the key."""
-    host, separator, port = address.removeprefix("http://").rpartition(":")
-    if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ConfigError(f"{key} {address!r} is not host:port", hint=f"for example {key} = 127.0.0.1:8249")
-    return host.strip("[]"), int(port)

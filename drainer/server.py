@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common import metrics, node
+from common.door import Response, Routes, json_response
 from common.rpc import Service
-from common.status_http import Response, Routes, json_response
 from common.wire import drainer_pb2
 
 CODE_OK: Final = 200
@@ -58,7 +58,9 @@ def notify_service(notify: Callable[[], Awaitable[None]]) -> Service:
     return Service(name="binlog.Cistern", unary={"Notify": handle})
 
 
-def routes(source: StatusSource, state: NodeState, stop: Callable[[], None]) -> Routes:
+def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Callable[[], None]) -> None:
+    """The HTTP routes of a drainer that is up."""
+
     async def status(_params: dict[str, str]) -> Response:
         return json_response(source.document())
 
@@ -80,12 +82,10 @@ def routes(source: StatusSource, state: NodeState, stop: Callable[[], None]) -> 
         stop()
         return _answer(f"apply action {action} success!", CODE_OK)
 
-    table = Routes()
-    table.add("GET", "/status", status)
-    table.add("GET", "/commit_ts", commit_ts)
-    table.add("GET", "/metrics", exposition)
-    table.add("PUT", "/state/{node_id}/{action}", change_state)
-    return table
+    routes.add("GET", "/status", status)
+    routes.add("GET", "/commit_ts", commit_ts)
+    routes.add("*", "/metrics", exposition)
+    routes.add("PUT", "/state/{node_id}/{action}", change_state, guarded=True)
 
 
 def _answer(message: str, code: int, data: Any = None) -> Response:

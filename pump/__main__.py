@@ -17,15 +17,17 @@ import functools
 from dataclasses import dataclass
 from typing import NoReturn
 
-from common import config, daemon, etcd, log, node, rpc, status_http, version
+from common import config, daemon, etcd, health, listener, log, node, version
 from common.clock import Clock, SystemClock
+from common.door import Routes
 from common.errors import Unavailable
+from common.listener import Listener, split_address
 from common.registry import Registry
 from common.tls import TlsConfig
 from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from pump import fake_binlog
-from pump.config import ENV_PREFIX, PumpConfig, read_environment, split_address
+from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.data_dir import DataDir
 from pump.disk_guard import DiskGuard
 from pump.idle_watermark import IdleWatermark
@@ -38,6 +40,7 @@ from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
 
 _FLUSH_DEADLINE_S = 20.0
+_CALLS_END_S = 2.0
 
 logger = log.get("pump")
 
@@ -50,8 +53,7 @@ class Opened:
     upstream: Upstream | None = None
     registry: Registry | None = None
     storage: Storage | None = None
-    server: rpc.Server | None = None
-    http: status_http.HttpServer | None = None
+    listener: Listener | None = None
 
 
 async def open_all(settings: PumpConfig, opened: Opened, tls: TlsConfig | None, clock: Clock) -> str:
@@ -83,10 +85,8 @@ async def open_all(settings: PumpConfig, opened: Opened, tls: TlsConfig | None, 
 
 async def close_all(opened: Opened) -> None:
     """Close what is open, the newest first."""
-    if opened.http is not None:
-        await opened.http.stop()
-    if opened.server is not None:
-        await opened.server.stop(1.0)
+    if opened.listener is not None:
+        await opened.listener.stop(_CALLS_END_S)
     if opened.storage is not None:
         await opened.storage.close()
         opened.storage = None
@@ -101,10 +101,9 @@ async def close_all(opened: Opened) -> None:
 async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     """Set everything up; on failure what was opened is closed by the last stop phase."""
     clock = SystemClock()
-    tls = TlsConfig.from_paths(settings.ssl_ca, settings.ssl_cert, settings.ssl_key)
+    tls = settings.tls
     opened = Opened()
-    host, port = split_address("addr", settings.listen)
-    rpc.check_port_free(host, port)  # before anything is touched: this is the commonest mistake
+    listener.check_free(settings)  # before anything is touched: this is the commonest mistake
     try:
         node_id = await open_all(settings, opened, tls, clock)
         await serve(settings, process, opened, node_id, tls, clock)
@@ -154,15 +153,14 @@ async def serve(
         lambda: state[0].state if state else node.OFFLINE,
         clock,
     )
-    host, port = split_address("addr", settings.listen)
-    opened.server = await rpc.serve(
-        server.services(), host, port, tls=tls, receive_bytes_max=settings.receive_bytes_max
-    )
+    routes = Routes()
+    health.add_health(routes, lambda: unready(storage, state))
+    opened.listener = await listener.listen(settings, server.services(), routes)
     advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
     presence = Presence(
         registry,
         node_id,
-        f"{advertised_host}:{advertised_port or opened.server.port}",
+        f"{advertised_host}:{advertised_port or opened.listener.port}",
         watermark=lambda: storage.watermark,
         heartbeat_s=settings.heartbeat_interval_s,
         clock=clock,
@@ -172,13 +170,13 @@ async def serve(
     start_rooms(settings, process, rooms)
     await presence.enter(await upstream.oracle.timestamp())
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
-    opened.http = await serve_status(settings, process, rooms, presence, tls)
+    add_routes(settings, process, rooms, presence, routes)
     stop_phases(process, opened, presence, pullers)
     logger.info(
         "pump is up",
         node_id=node_id,
-        addr=f"{host}:{opened.server.port}",
-        status_port=opened.http.port,
+        addr=settings.listen,
+        port=opened.listener.port,
         cluster_id=upstream.cluster_id,
         watermark=storage.watermark,
     )
@@ -207,10 +205,19 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> N
     process.task("fake-binlog", marks)
 
 
-async def serve_status(
-    settings: PumpConfig, process: daemon.Daemon, rooms: Rooms, presence: Presence, tls: TlsConfig | None
-) -> status_http.HttpServer:
-    """The HTTP routes."""
+def unready(storage: Storage, state: list[Presence]) -> str:
+    """Why this pump takes no prewrites; "" if it does."""
+    if storage.write_failure is not None:
+        return str(storage.write_failure)
+    if not state or state[0].state != node.ONLINE:
+        return state[0].state if state else health.STARTING
+    return ""
+
+
+def add_routes(
+    settings: PumpConfig, process: daemon.Daemon, rooms: Rooms, presence: Presence, routes: Routes
+) -> None:
+    """The HTTP routes of a pump that is up."""
 
     async def leave(event: str) -> None:
         await presence.begin_leaving(event)
@@ -220,8 +227,7 @@ async def serve_status(
         rooms.storage, rooms.pullers, presence, rooms.registry, rooms.upstream.oracle, rooms.clock, leave
     )
     status.bind_gauges()
-    host, port = split_address("status-addr", settings.status_listen)
-    return await status_http.serve(status.routes(), host, port, tls=tls.server_context() if tls else None)
+    status.add_routes(routes, debug=settings.debug_routes)
 
 
 def stop_phases(process: daemon.Daemon, opened: Opened, presence: Presence, pullers: Pullers) -> None:

@@ -14,11 +14,10 @@ from typing import Final
 
 from common.config import option
 from common.errors import ConfigError
-from common.rpc import RECEIVE_BYTES_MAX
+from common.listener import ListenConfig, split_address
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250
-STATUS_PORT_STEP: Final = 100
 _URL: Final = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<address>[^/]*)(?P<path>/.*)?")
 _ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
 
@@ -33,23 +32,13 @@ def _own_address() -> str:
             return "127.0.0.1"
 
 
-def split_address(key: str, text: str) -> tuple[str, int]:
-    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
-    bare = re.sub(r"^https?://", "", text)
-    host, separator, port = bare.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
-        raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
-    return host.strip("[]"), int(port)
-
-
 @dataclass(frozen=True, slots=True)
-class PumpConfig:
+class PumpConfig(ListenConfig):
     """See `deploy/pump.toml` for every key with its reason."""
 
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
     addr: str = option("", key="addr", flag="addr", help="host:port to listen on")
     advertise_addr: str = option("", key="advertise-addr", flag="advertise-addr", help="host:port for others")
-    status_addr: str = option("", key="status-addr", flag="status-addr", help="host:port of the HTTP routes")
     socket: str = option("", key="socket", flag="socket", help="unix listener; not served, must be empty")
     pd_urls: str = option(
         "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
@@ -85,16 +74,6 @@ class PumpConfig:
         flag="accept-loss",
         help="FILE:OFFSET of a damage named at start; everything behind it is given up",
     )
-    max_message_size: int = option(
-        2**63 - 1 - (4 << 20),
-        key=None,
-        flag="max-message-size",
-        kind="int",
-        help="largest request in bytes",
-    )
-    ssl_ca: str = option("", key="security.ssl-ca", flag="ssl-ca", help="authority; empty: no TLS")
-    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
-    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
     sync_log: bool = option(
         True, key="storage.sync-log", kind="bool", help="acknowledge only what is on the medium"
     )
@@ -157,8 +136,7 @@ class PumpConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` for values that cannot work."""
-        split_address("addr", self.listen)
-        split_address("status-addr", self.status_listen)
+        self.check_listener()
         host, _ = split_address("advertise-addr", self.advertised)
         if host in ("", "0.0.0.0", "::"):
             raise ConfigError(
@@ -211,20 +189,9 @@ class PumpConfig:
         return self.advertise_addr or self.listen
 
     @property
-    def status_listen(self) -> str:
-        if self.status_addr:
-            return self.status_addr
-        host, port = split_address("addr", self.listen)
-        return f"{host}:{min(port + STATUS_PORT_STEP, 65535) if port else 0}"
-
-    @property
     def endpoints(self) -> str:
         """etcd endpoints, sorted."""
         return ",".join(sorted(url.strip() for url in self.pd_urls.split(",")))
-
-    @property
-    def receive_bytes_max(self) -> int:
-        return min(self.max_message_size, RECEIVE_BYTES_MAX)
 
     @property
     def default_node_id(self) -> str:

@@ -3,7 +3,7 @@
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
     PUT  /state/{node_id}/{action}  pause, close
-    GET  /debug/binlog/{ts}         one stored record: start_ts of a prewrite, else commit_ts
+    GET  /debug/binlog/{ts}         one stored record: start_ts of a prewrite, else commit_ts (debug-routes)
     GET  /metrics
 
 `/status` has the shape of the Go pump's with one key more, `pump`. It answers within two seconds whatever
@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from common import binlog, metrics
 from common.clock import Clock
+from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.registry import Registry
-from common.status_http import Response, Routes, json_response
 from common.upstream import TimestampOracle
 from pump import metrics as pump_metrics
 from pump.presence import Presence
@@ -54,14 +54,13 @@ class StatusRoutes:
         self._clock = clock
         self._leave = leave
 
-    def routes(self) -> Routes:
-        routes = Routes()
+    def add_routes(self, routes: Routes, *, debug: bool) -> None:
+        """`debug`: serve what shows stored binlogs."""
         routes.add("GET", "/status", self._status)
         routes.add("GET", "/drainers", self._drainers)
-        routes.add("PUT", "/state/{node_id}/{action}", self._state)
-        routes.add("GET", "/debug/binlog/{ts}", self._binlog)
+        routes.add("PUT", "/state/{node_id}/{action}", self._state, guarded=True)
+        routes.add("GET", "/debug/binlog/{ts}", self._binlog if debug else _debug_is_off, guarded=True)
         routes.add("*", "/metrics", self._metrics)
-        return routes
 
     def pump(self) -> dict[str, Any]:
         """This pump, from memory alone."""
@@ -177,6 +176,10 @@ class StatusRoutes:
 
     async def _metrics(self, _: dict[str, str]) -> Response:
         return Response(200, metrics.exposition(), metrics.CONTENT_TYPE)
+
+
+async def _debug_is_off(_: dict[str, str]) -> Response:
+    return Response(403, b"off: it shows what is stored; set debug-routes = true to have it\n")
 
 
 def _reply(code: int, message: str) -> Response:

@@ -7,58 +7,225 @@ Why    the defaults allow what real clients do: one PING a call (grpc-go), two W
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Final, Protocol
 
-_KIB = 1 << 10
-_MIB = 1 << 20
-_GIB = 1 << 30
+from common.config import option
+from common.errors import ConfigError
+
+MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1
+"""gRPC counts a message's length in 32 bits, and peers read it signed."""
+
+_NO_LIMIT: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes, seconds and counts; seconds of 0 mean never where so noted."""
+    """Each is an option of the daemons, section `door`, and says what happens when it is reached."""
 
-    message_bytes_max: int = _GIB  # of one gRPC message, also after decompression: RESOURCE_EXHAUSTED
-    gzip_ratio_max: int = 200  # of a compressed message above 4 MiB: RESOURCE_EXHAUSTED
-    header_list_bytes_max: int = 16 * _KIB  # R6.5.2, names and values and 32 each: 431
-    header_fields_max: int = 100  # of one header list: 431
-    header_block_bytes_max: int = 32 * _KIB  # encoded, over all its frames: GOAWAY
-    continuations_max: int = 8  # CONTINUATION frames of one block: GOAWAY
-    header_table_bytes: int = 4096  # H4.2, our decoder's table
-    streams_max: int = 1024  # open calls of a connection: REFUSED_STREAM
-    frame_bytes_max: int = 16 * _KIB  # payload of one frame: GOAWAY
-    stream_window_bytes: int = 256 * _KIB  # what a peer may send ahead on one stream
-    connection_window_bytes: int = 64 * _MIB  # and on all its streams; restored as it arrives
-    stream_send_bytes_max: int = 4 * _MIB  # queued for one stream: its service waits
-    connection_send_bytes_max: int = 16 * _MIB  # queued for one connection: its services wait
-    send_bytes_max: int = 256 * _MIB  # queued in all: services wait that have anything queued
-    connection_receive_bytes_max: int = _GIB + _GIB // 4  # requests held: RESOURCE_EXHAUSTED
-    receive_bytes_max: int = 2 * _GIB  # requests held in all: the largest unfinished one is refused
-    control_bytes_max: int = 64 * _KIB  # unsent answers to control frames: reading pauses
-    resets_burst: int = 200  # streams reset by either side, beyond those that calls finished: GOAWAY
-    resets_per_s: float = 50.0
-    settings_burst: int = 20  # SETTINGS frames: GOAWAY
-    settings_per_s: float = 1.0
-    ping_gap_s: float = 10.0  # PINGs closer than this, without a call between, are strikes
-    ping_strikes_max: int = 10  # and so many end the connection: GOAWAY too_many_pings
-    glitches_burst: int = 1000  # frames that do nothing: GOAWAY
-    glitches_per_s: float = 100.0
-    handshake_s: float = 10.0  # TLS, sniffing and preface
-    header_block_s: float = 10.0  # from HEADERS to END_HEADERS
-    silent_body_s: float = 60.0  # a request that is not finished and sends nothing
-    stuck_reply_s: float = 60.0  # a finished reply that the peer's window holds back
-    keepalive_s: float = 60.0  # silence after which we PING
-    keepalive_answer_s: float = 20.0  # and what the peer has to answer
-    idle_s: float = 0.0  # connection without calls (0: never ends)
-    age_s: float = 0.0  # connection in all (0: never ends)
-    files_reserved: int = 256  # of the process's files: connections leave them to the rest
-    connections_max: int = 10_000
-    connections_per_address_max: int = 1_000
-    handshakes_max: int = 100  # TLS handshakes at once
-    http_head_bytes_max: int = 16 * _KIB  # HTTP/1 request line and headers: 431
-    http_body_bytes_max: int = _MIB  # body of a plain HTTP request: 413
-    http_idle_s: float = 30.0  # silence of an HTTP/1 connection
+    message_bytes_max: int = option(
+        "1 GiB",
+        key="door.message-size",
+        flag="max-message-size",
+        kind="size",
+        help="of one gRPC message, also when unpacked; at most 2 GiB - 1: RESOURCE_EXHAUSTED",
+    )
+    gzip_ratio_max: int = option(
+        200,
+        key="door.gzip-ratio",
+        kind="int",
+        help="of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",
+    )
+    header_list_bytes_max: int = option(
+        "16 KiB",
+        key="door.header-list-size",
+        kind="size",
+        help="names and values of a request, and 32 each: 431",
+    )
+    header_fields_max: int = option(
+        100, key="door.header-fields", kind="int", help="fields of a request: 431"
+    )
+    header_block_bytes_max: int = option(
+        "32 KiB", key="door.header-block-size", kind="size", help="packed fields of a request: GOAWAY"
+    )
+    continuations_max: int = option(
+        8, key="door.continuations", kind="int", help="frames that continue one header block: GOAWAY"
+    )
+    header_table_bytes: int = option(
+        "4 KiB", key="door.header-table-size", kind="size", help="memory of our header decoder"
+    )
+    streams_max: int = option(
+        1024,
+        key="door.streams",
+        kind="int",
+        help="running calls of a connection: REFUSED_STREAM, which clients try again",
+    )
+    frame_bytes_max: int = option(
+        "16 KiB",
+        key="door.frame-size",
+        kind="size",
+        help="payload of one frame, 16 KiB to 16 MiB - 1: GOAWAY",
+    )
+    stream_window_bytes: int = option(
+        "256 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
+    )
+    connection_window_bytes: int = option(
+        "64 MiB", key="door.connection-window", kind="size", help="and in all its calls"
+    )
+    stream_send_bytes_max: int = option(
+        "4 MiB",
+        key="door.stream-send-queue",
+        kind="size",
+        help="replies queued for one call: its service waits",
+    )
+    connection_send_bytes_max: int = option(
+        "16 MiB",
+        key="door.connection-send-queue",
+        kind="size",
+        help="replies queued for one connection: its services wait",
+    )
+    send_bytes_max: int = option(
+        "256 MiB",
+        key="door.send-queue",
+        kind="size",
+        help="replies queued in all: connections that have some queued wait",
+    )
+    connection_receive_bytes_max: int = option(
+        "1280 MiB",
+        key="door.connection-requests",
+        kind="size",
+        help="requests of a connection in memory: RESOURCE_EXHAUSTED",
+    )
+    receive_bytes_max: int = option(
+        "2 GiB",
+        key="door.requests",
+        kind="size",
+        help="requests in memory in all: the largest unfinished one is refused",
+    )
+    control_bytes_max: int = option(
+        "64 KiB",
+        key="door.unsent-answers",
+        kind="size",
+        help="answers that a peer does not take: nothing more is read",
+    )
+    resets_burst: int = option(
+        200,
+        key="door.resets-burst",
+        kind="int",
+        help="reset streams at once, beyond one for each call that ended well: GOAWAY",
+    )
+    resets_per_s: float = option(50.0, key="door.resets-per-second", kind="float", help="and in the long run")
+    settings_burst: int = option(
+        20, key="door.settings-burst", kind="int", help="SETTINGS frames at once: GOAWAY"
+    )
+    settings_per_s: float = option(
+        1.0, key="door.settings-per-second", kind="float", help="and in the long run"
+    )
+    ping_gap_s: float = option(
+        "10s",
+        key="door.ping-gap",
+        kind="duration",
+        help="PINGs closer than this, without a call between, are strikes",
+    )
+    ping_strikes_max: int = option(
+        10,
+        key="door.ping-strikes",
+        kind="int",
+        help="and more of them end the connection: GOAWAY too_many_pings",
+    )
+    glitches_burst: int = option(
+        1000, key="door.glitches-burst", kind="int", help="frames that do nothing, at once: GOAWAY"
+    )
+    glitches_per_s: float = option(
+        100.0, key="door.glitches-per-second", kind="float", help="and in the long run"
+    )
+    handshake_s: float = option(
+        "10s", key="door.handshake-time", kind="duration", help="TLS and the first words of a connection"
+    )
+    header_block_s: float = option(
+        "10s",
+        key="door.header-time",
+        kind="duration",
+        help="from the first to the last frame of a header block: GOAWAY",
+    )
+    silent_body_s: float = option(
+        "1m", key="door.silent-request-time", kind="duration", help="silence inside a request: CANCEL"
+    )
+    stuck_reply_s: float = option(
+        "1m",
+        key="door.stuck-reply-time",
+        kind="duration",
+        help="a finished reply that the peer does not take: CANCEL",
+    )
+    keepalive_s: float = option(
+        "1m", key="door.keepalive", kind="duration", help="silence after which we PING"
+    )
+    keepalive_answer_s: float = option(
+        "20s", key="door.keepalive-answer", kind="duration", help="and the time to answer"
+    )
+    idle_s: float = option(
+        0, key="door.idle-time", kind="duration", help="connection without calls; 0: no limit"
+    )
+    age_s: float = option(
+        0, key="door.age", kind="duration", help="connection in all, a tenth more or less; 0: no limit"
+    )
+    files_reserved: int = option(
+        256,
+        key="door.files-reserved",
+        kind="int",
+        help="files of the process that connections leave to the rest",
+    )
+    connections_max: int = option(10000, key="door.connections", kind="int", help="connections in all")
+    connections_per_address_max: int = option(
+        1000, key="door.connections-per-address", kind="int", help="connections of one address"
+    )
+    handshakes_max: int = option(
+        100,
+        key="door.handshakes",
+        kind="int",
+        help="TLS handshakes at once: the oldest of the busiest address ends",
+    )
+    http_head_bytes_max: int = option(
+        "16 KiB", key="door.http-head-size", kind="size", help="request line and headers of HTTP/1: 431"
+    )
+    http_body_bytes_max: int = option(
+        "1 MiB", key="door.http-body-size", kind="size", help="body of a plain HTTP request: 413"
+    )
+    http_idle_s: float = option(
+        "30s", key="door.http-idle-time", kind="duration", help="silence of an HTTP/1 connection"
+    )
+
+    def check(self) -> None:
+        """Relations between the values. Raises `ConfigError`."""
+        for key, value, low, high in (
+            ("message-size", self.message_bytes_max, 1, _NO_LIMIT),
+            ("frame-size", self.frame_bytes_max, 1 << 14, (1 << 24) - 1),
+            ("stream-window", self.stream_window_bytes, 1 << 14, MESSAGE_BYTES_LIMIT),
+            ("connection-window", self.connection_window_bytes, (1 << 16) - 1, MESSAGE_BYTES_LIMIT),
+            ("header-table-size", self.header_table_bytes, 0, 1 << 16),
+            ("connections", self.connections_max, 1, 1_000_000),
+            ("streams", self.streams_max, 1, MESSAGE_BYTES_LIMIT),
+            ("handshakes", self.handshakes_max, 1, 1_000_000),
+        ):
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"door.{key} is {value}, it must lie between {low} and {high}",
+                    hint=f"correct door.{key}",
+                )
+
+    def effective(self) -> Limits:
+        """With what follows from the message size: no more than a length can say, and memory for one."""
+        message = min(self.message_bytes_max, MESSAGE_BYTES_LIMIT)
+        connection = max(self.connection_receive_bytes_max, message + message // 4)
+        values = {field.name: getattr(self, field.name) for field in fields(Limits)}
+        return Limits(
+            **values
+            | {
+                "message_bytes_max": message,
+                "connection_receive_bytes_max": connection,
+                "receive_bytes_max": max(self.receive_bytes_max, connection),
+            }
+        )
 
 
 class Bucket:

@@ -98,7 +98,7 @@ class Server:
         self._server = server
         self.port = port
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float | None) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them."""
         await self._server.stop(grace_s)
 

@@ -106,18 +106,16 @@ class Cluster:
         """Start Pumps and wait until each is registered and answers."""
         for number in range(1, count + 1):
             name = f"pump-{number}"
-            address, status_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+            (port,) = free_ports(1)
+            address = f"{LOOPBACK}:{port}"
             arguments = [
                 f"--addr={address}",
                 f"--advertise-addr={address}",
-                f"--status-addr={status_address}",
                 f"--pd-urls={self.etcd_endpoint}",
                 f"--data-dir={self.directory / name}",
                 f"--node-id={name}",
             ]
-            node = Node(
-                name, self._python(name, "pump", arguments), address, f"http://{status_address}/status"
-            )
+            node = Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
             node.process.start()
             self.pumps.append(node)
         for node in self.pumps:
@@ -126,13 +124,13 @@ class Cluster:
     async def start_drainer(self) -> Node:
         """Start the Drainer with the private MariaDB as its downstream."""
         name = "drainer"
-        address, status_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+        (port,) = free_ports(1)
+        address = f"{LOOPBACK}:{port}"
         config = self.directory / "drainer.toml"
         config.touch(mode=0o600)
         config.write_text(
             "# Configuration of the playground's Drainer.\n"
             f'addr = "{address}"\n'
-            f'status-addr = "{status_address}"\n'
             f'pd-urls = "{self.etcd_endpoint}"\n'
             f'data-dir = "{self.directory / name}"\n'
             "initial-commit-ts = 0\n\n"
@@ -142,7 +140,7 @@ class Cluster:
         )
         arguments = [f"--config={config}", f"--node-id={name}"]
         self.drainer = Node(
-            name, self._python(name, "drainer", arguments), address, f"http://{status_address}/status"
+            name, self._python(name, "drainer", arguments), address, f"http://{address}/status"
         )
         self.drainer.process.start()
         await self.until_ready(self.drainer)

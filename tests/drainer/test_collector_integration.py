@@ -26,14 +26,13 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class PumpProcess:
-    def __init__(self, name: str, port: int, status_port: int, directory: Path, endpoint: str) -> None:
+    def __init__(self, name: str, port: int, directory: Path, endpoint: str) -> None:
         self.name = name
         self.address = f"127.0.0.1:{port}"
         self._arguments = [
             f"--node-id={name}",
             f"--addr={self.address}",
             f"--advertise-addr={self.address}",
-            f"--status-addr=127.0.0.1:{status_port}",
             f"--data-dir={directory / name}",
             f"--pd-urls={endpoint}",
             f"--log-file={directory / name}.log",
@@ -130,7 +129,7 @@ class Cluster:
 @pytest.fixture
 async def cluster(etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Cluster]:
     upstream = await StandaloneUpstream.connect(etcd_clean)
-    pumps = [PumpProcess(name, free_port(), free_port(), tmp_path, etcd_clean) for name in ("p1", "p2")]
+    pumps = [PumpProcess(name, free_port(), tmp_path, etcd_clean) for name in ("p1", "p2")]
     for pump in pumps:
         await pump.start()
     found = Cluster(etcd_clean, upstream, pumps)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 DEADLINE_S = 90
 
 
-def command(tmp_path: Path, etcd: str, port: int, status_port: int, toml: str) -> list[str]:
+def command(tmp_path: Path, etcd: str, port: int, toml: str) -> list[str]:
     config = tmp_path / "drainer.toml"
     config.write_text(toml)
     return [
@@ -29,7 +29,6 @@ def command(tmp_path: Path, etcd: str, port: int, status_port: int, toml: str) -
         f"--config={config}",
         f"--pd-urls={etcd}",
         f"--addr=127.0.0.1:{port}",
-        f"-status-addr=127.0.0.1:{status_port}",
         f"--data-dir={tmp_path / 'data'}",
         "--node-id=drainer-under-test",
         f"--log-file={tmp_path / 'drainer.log'}",
@@ -50,7 +49,7 @@ def ended(arguments: list[str]) -> tuple[int, str]:
 
 def test_no_etcd(tmp_path: Path, free_port: Callable[[], int], mariadb: MariaDbServer) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
-    code, line = ended(command(tmp_path, endpoint, free_port(), free_port(), downstream(mariadb)))
+    code, line = ended(command(tmp_path, endpoint, free_port(), downstream(mariadb)))
     assert code == 3
     assert endpoint.removeprefix("http://") in line
     assert "--pd-urls" in line
@@ -60,7 +59,7 @@ def test_login_refused(
     tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
 ) -> None:
     toml = downstream(mariadb, password="wr0ng-s3cret")
-    code, line = ended(command(tmp_path, etcd_clean, free_port(), free_port(), toml))
+    code, line = ended(command(tmp_path, etcd_clean, free_port(), toml))
     assert code == 7
     assert "refused the login" in line
     assert "[syncer.to]" in line
@@ -74,7 +73,7 @@ def test_port_taken(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, line = ended(command(tmp_path, etcd_clean, port, free_port(), downstream(mariadb)))
+        code, line = ended(command(tmp_path, etcd_clean, port, downstream(mariadb)))
     assert code == 8
     assert str(port) in line
     assert "addr" in line
@@ -93,7 +92,7 @@ def test_port_taken(
 def test_wrong_configuration(
     tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], toml: str, words: tuple[str, ...]
 ) -> None:
-    code, line = ended(command(tmp_path, etcd_clean, free_port(), free_port(), toml))
+    code, line = ended(command(tmp_path, etcd_clean, free_port(), toml))
     assert code == 1
     for word in words:
         assert word in line
@@ -110,14 +109,14 @@ def test_life_of_a_process(
 ) -> None:
     """Up, seen in status and registry, a second one with its id refused, gone with code 0 on SIGTERM."""
     status_port = free_port()
-    process = subprocess.Popen(command(tmp_path, etcd_clean, free_port(), status_port, downstream(mariadb)))
+    process = subprocess.Popen(command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
         wait_for(f"http://127.0.0.1:{status_port}/status", process)
         with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/metrics") as reply:
             assert b"binlog_drainer_checkpoint_tso" in reply.read()
         other = tmp_path / "other"
         other.mkdir()
-        code, line = ended(command(other, etcd_clean, free_port(), free_port(), downstream(mariadb)))
+        code, line = ended(command(other, etcd_clean, free_port(), downstream(mariadb)))
         assert code == 5
         assert "drainer-under-test" in line
         process.send_signal(signal.SIGTERM)

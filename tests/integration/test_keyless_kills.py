@@ -72,8 +72,8 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
     shared = [f"--pd-urls={etcd_clean}", f"--log-file={tmp_path}/log"]
     pump = subprocess.Popen(
         [
-            *(sys.executable, "-m", "pump", *shared, f"--addr=127.0.0.1:{free_port()}"),
-            *(f"--status-addr={status}", f"--data-dir={tmp_path}/pump", "--node-id=keyless-pump"),
+            *(sys.executable, "-m", "pump", *shared, f"--addr={status}"),
+            *(f"--data-dir={tmp_path}/pump", "--node-id=keyless-pump"),
         ]
     )
     config = tmp_path / "drainer.toml"
@@ -82,7 +82,7 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
         f'[syncer.to]\nhost = "127.0.0.1"\nport = {mariadb.port}\n'
         f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
     )
-    ports = [f"--addr=127.0.0.1:{free_port()}", f"--status-addr=127.0.0.1:{free_port()}"]
+    ports = [f"--addr=127.0.0.1:{free_port()}"]
     drain = [sys.executable, "-m", "drainer", *shared, *ports, f"--config={config}", "--node-id=keyless"]
     drain.append(f"--data-dir={tmp_path}/drainer")
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))

@@ -45,8 +45,8 @@ def test_every_command_is_known_here() -> None:
         ".venv/bin/drainer --config deploy/drainer.toml",
         ".venv/bin/binlogctl -cmd pumps -pd-urls http://127.0.0.1:2379",
         ".venv/bin/binlogctl -cmd drainers -pd-urls http://127.0.0.1:2379 --output table",
-        "curl http://127.0.0.1:8350/status",
-        "curl http://127.0.0.1:8349/metrics",
+        "curl http://127.0.0.1:8250/status",
+        "curl http://127.0.0.1:8249/metrics",
         ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
     ]
     assert len(blocks("python")) == 2
@@ -121,8 +121,7 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
             arguments = [
                 str(PROGRAMS / program),
                 *command.split()[1:],
-                f"--addr=127.0.0.1:{free_port()}",
-                f"--status-addr={status}",
+                f"--addr={status}",
                 f"--pd-urls={etcd}",
                 f"--data-dir={data / program}",
                 f"--log-file={data / program}.log",
@@ -158,7 +157,7 @@ def test_operator_asks_the_nodes(nodes: Nodes) -> None:
         (command,) = [line for line in commands() if f"-cmd {kind}" in line]
         words = command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:]
         assert shown in run(str(PROGRAMS / "binlogctl"), *words, COLUMNS="200")
-    for url, status in (("8350/status", nodes.pump_status), ("8349/metrics", nodes.drainer_status)):
+    for url, status in (("8250/status", nodes.pump_status), ("8249/metrics", nodes.drainer_status)):
         (command,) = [line for line in commands() if url in line]
         with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
             assert reply.status == 200

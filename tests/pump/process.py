@@ -24,10 +24,9 @@ class PumpProcess:
     def __init__(self, directory: Path, etcd: str, free_port: Callable[[], int], *flags: str) -> None:
         self.directory = directory
         self.address = f"127.0.0.1:{free_port()}"
-        self.status_address = f"127.0.0.1:{free_port()}"
         self.arguments = [
             f"-addr={self.address}",
-            f"-status-addr={self.status_address}",
+            "-debug-routes",
             f"-pd-urls={etcd}",
             f"-data-dir={directory}",
             *flags,
@@ -54,13 +53,14 @@ class PumpProcess:
             while True:
                 assert self._process.poll() is None, self.log.read_text()
                 try:
-                    await self.status()
-                    return
+                    if (await asyncio.to_thread(self.http, "/readyz"))[0] == 200:
+                        return
                 except OSError:
-                    await asyncio.sleep(0.02)
+                    pass
+                await asyncio.sleep(0.02)
 
     def http(self, path: str, method: str = "GET") -> tuple[int, str]:
-        request = urllib.request.Request(f"http://{self.status_address}{path}", method=method)
+        request = urllib.request.Request(f"http://{self.address}{path}", method=method)
         try:
             with urllib.request.urlopen(request, timeout=5) as reply:
                 return reply.status, reply.read().decode()
