@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
-    chosen = parser.parse_args()
+    chosen = parser.parse_intermixed_args()
     if unknown := set(chosen.names) - set(ATTACKS):
         parser.error(f"no attack {sorted(unknown)[0]!r}")
     try:
