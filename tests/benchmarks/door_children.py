@@ -67,7 +67,9 @@ class Child:
         self._process.stdin.close()
 
     def wait(self) -> None:
-        self._process.wait(END_S)
+        """Until it ends by itself. Raises `Unavailable` when it then says that something was wrong."""
+        if self._process.wait(END_S):
+            self.said("no line comes any more, only what it complains about")
 
     def stop(self) -> None:
         """SIGTERM, then kill -9; nothing is left of it."""
