@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import pytest
+
 from common import door, rpc
 from common.tls import ServerTls
 from tests.attacks import frames
@@ -241,10 +243,11 @@ class Raw:
         raise AssertionError(f"the connection ended before a frame of kind {kind}")
 
     async def rest(self) -> list[Frame]:
-        """All frames until the connection ends."""
+        """All frames until the connection ends; ends our side of it, too."""
         found = []
         while (one := await self.next()) is not None:
             found.append(one)
+        self.sock.close()
         return found
 
     async def answers(self, stream: int = 101) -> bool:
@@ -252,6 +255,14 @@ class Raw:
         await self.send(call(stream, "/test.Bench/Empty"))
         await self.until(HEADERS, stream, END_STREAM)
         return True
+
+
+def told(caplog: pytest.LogCaptureFixture) -> str:
+    """Why peers were refused, as the log has it: one line each."""
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    whys = [f"{field['limit']}: {field['why']}" for field in fields if "why" in field and "limit" in field]
+    assert not any("\n" in why for why in whys)
+    return "\n".join(whys)
 
 
 def goaway_of(found: list[Frame]) -> tuple[int, bytes]:

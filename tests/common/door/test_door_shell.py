@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -15,7 +15,6 @@ from common import door, rpc
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
 from tests.common.door.peers import PATIENCE_S, Raw, call, flow, goaway_of, house, until
-
 
 LOOPS = ("asyncio", "uvloop")
 
@@ -45,7 +44,8 @@ async def test_replies_of_one_turn_are_one_write() -> None:
         await raw.send(b"".join(call(stream, "/test.Bench/Gated") for stream in range(1, 129, 2)))
         await until(lambda: here.bench.running == 64)
         (wire,) = here.server._wires
-        wire._transport = writes = Writes(wire._transport)
+        writes = Writes(wire._transport)
+        wire._transport = cast(asyncio.Transport, writes)
         here.bench.gate.set_result(None)  # as the fsync of a group does
         for stream in range(1, 129, 2):
             await raw.until(HEADERS, stream, END_STREAM)
@@ -146,7 +146,7 @@ async def test_stop_loses_no_call_of_grpcio() -> None:
         channels = [grpc.aio.insecure_channel(f"127.0.0.1:{here.port}") for _ in range(4)]
         try:
             calls = [
-                asyncio.ensure_future(channel.unary_unary("/test.Bench/Gated")(b""))
+                asyncio.ensure_future(channel.unary_unary("/test.Bench/Gated")(b""))  # type: ignore[call-arg]
                 for channel in channels
                 for _ in range(16)
             ]
@@ -200,7 +200,8 @@ async def test_a_peer_that_stays_after_its_goaway_is_cut_off() -> None:
     async with house() as here, Raw.to(here.port) as raw:
         began_s = time.monotonic()
         await raw.send(frame(DATA, 0, 1))
-        await raw.rest()
+        while await raw.next():
+            pass
         assert time.monotonic() - began_s < 0.9  # it was told at once
         await here.at_rest()
         assert time.monotonic() - began_s < 2.0
@@ -234,10 +235,12 @@ async def test_stop_ends_idle_connections_of_every_kind() -> None:
         assert (await http1.octets()).startswith(b"HTTP/1.1 200")
         await until(lambda: here.open == 2)
         began_s = time.monotonic()
-        await here.server.stop(PATIENCE_S)
-        assert time.monotonic() - began_s < 2.0  # no peer can make it wait for the grace
-        assert await silent.octets() == b""
-        assert await http1.octets() == b""
+        stopping = asyncio.create_task(here.server.stop(PATIENCE_S))
+        for raw in (silent, http1):
+            assert await raw.octets() == b""
+            raw.sock.close()
+        await stopping
+        assert time.monotonic() - began_s < 0.9
         await here.at_rest()
 
 
