@@ -116,6 +116,8 @@ class Inflater:
         if len(self._unpacked) > self._bytes_max:
             raise too_large(len(self._unpacked), self._bytes_max)
         if self._zlib.eof:
+            if self._zlib.unused_data:  # as C-core; the rest must not be lost in silence
+                raise RpcStatus(INTERNAL, "octets behind the end of a gzip message")
             return True
         if not self._rest:
             raise RpcStatus(INTERNAL, "gzip message ends early")

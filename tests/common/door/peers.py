@@ -18,7 +18,7 @@ from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 5.0
 """Nothing here takes so long, unless the machine is busy or something is broken."""
 
 Frame = tuple[int, int, int, bytes]
