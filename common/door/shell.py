@@ -66,9 +66,10 @@ class Server:
         self.port = 0
         self._tls = tls
         self._sockets: list[socket.socket] = []
-        self._wires: set[Wire] = set()
+        self._arrived: set[Wire] = set()  # counted in `_addresses`
+        self._wires: set[Wire] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
-        self._handshakes: dict[asyncio.Task[None], tuple[str, socket.socket]] = {}
+        self._handshakes: dict[asyncio.Task[None], str] = {}
         self._told: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
@@ -139,66 +140,73 @@ class Server:
             self.told(Peer(address), refused, "its connection was closed: too many are open")
             accepted.close()
             return
+        wire = Wire(self, Peer(address, verified=self._tls is not None))
+        self._arrived.add(wire)
         self._addresses[address] += 1
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None and len(self._handshakes) >= limits.handshakes_max:
             self._end_a_handshake()
-        task = asyncio.get_running_loop().create_task(self._begin(accepted, address), name="accept")
-        self._handshakes[task] = (address, accepted)
-        task.add_done_callback(lambda task: self._handshakes.pop(task, None) and None)
+        task = asyncio.get_running_loop().create_task(self._begin(accepted, wire), name="accept")
+        self._handshakes[task] = address
+        task.add_done_callback(lambda task: self._begun(task, accepted, wire))
 
     def _end_a_handshake(self) -> None:
         """The oldest of the address that has most: whoever holds many open pays for it."""
-        most = Counter(address for address, _ in self._handshakes.values()).most_common(1)[0][0]
-        oldest = next(task for task, (address, _) in self._handshakes.items() if address == most)
+        most = Counter(self._handshakes.values()).most_common(1)[0][0]
+        oldest = next(task for task, address in self._handshakes.items() if address == most)
         del self._handshakes[oldest]
         oldest.cancel()
         self.told(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
 
-    async def _begin(self, accepted: socket.socket, address: str) -> None:
+    async def _begin(self, accepted: socket.socket, wire: Wire) -> None:
         """Give the connection a transport, through the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
-        peer = Peer(address, verified=self._tls is not None)
-        wire = Wire(self, peer)
         try:
             if self._tls is None:
                 await loop.connect_accepted_socket(lambda: wire, accepted)
-                return
-            await loop.connect_accepted_socket(
-                lambda: wire,
-                accepted,
-                ssl=self._tls.context(),
-                ssl_handshake_timeout=self.limits.handshake_s,
-            )
-            why = self._tls.refusal(wire.certificate())
-            if why is not None:
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: wire,
+                    accepted,
+                    ssl=self._tls.context(),
+                    ssl_handshake_timeout=self.limits.handshake_s,
+                )
+        except (OSError, ssl.SSLError) as error:
+            if self._tls is not None:
                 STATS.handshakes_failed += 1
-                self.told(peer, "certificate", why)
-                wire.abort()
-        except (OSError, ssl.SSLError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                accepted.close()
-            if wire not in self._wires:
-                self._leave(address)
-            if self._tls is not None and not isinstance(error, asyncio.CancelledError):
-                STATS.handshakes_failed += 1
-                self.told(peer, "handshake", _handshake_reason(error))
+                self.told(wire.peer, "handshake", _handshake_reason(error))
+
+    def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: Wire) -> None:
+        """In a callback, because a task that is cancelled before its first step runs nothing of itself."""
+        self._handshakes.pop(task, None)
+        if wire not in self._wires:
+            accepted.close()
+            self._leave(wire)
 
     # -- connections -----------------------------------------------------------------------------
 
     def opened(self, wire: Wire) -> None:
+        """Before anything that the peer sent is looked at."""
         self._wires.add(wire)
+        why = None if self._tls is None else self._tls.refusal(wire.certificate())
+        if why is not None:
+            STATS.handshakes_failed += 1
+            self.told(wire.peer, "certificate", why)
+            wire.abort()
 
     def closed(self, wire: Wire) -> None:
-        if wire in self._wires:
-            self._wires.discard(wire)
-            self._leave(wire.peer.address)
+        self._wires.discard(wire)
+        self._leave(wire)
         if not self._wires:
             self._gone.set()
 
-    def _leave(self, address: str) -> None:
+    def _leave(self, wire: Wire) -> None:
+        if wire not in self._arrived:
+            return
+        self._arrived.remove(wire)
+        address = wire.peer.address
         self._addresses[address] -= 1
         if self._addresses[address] <= 0:
             del self._addresses[address]
