@@ -260,6 +260,7 @@ class Handler:
         self.taken: list[bytes] = []
         self.left = 0
         self.size = -1
+        self.began = False
 
 
 class FakeRunner:
@@ -381,11 +382,14 @@ class FakeRunner:
             else:
                 handler.left, handler.size = asked_for(bytes(message[1]))
         if name == "Down" and handler.size >= 0:
-            while handler.left and call.has_room:
+            while call.has_room or not handler.began:
+                handler.began = True
+                if not handler.left:
+                    break
                 handler.left -= 1
                 self.echoed_bytes += 5 + handler.size
                 call.send(bytes(handler.size))
-            if handler.left:
+            else:
                 call.session.waiting.add(call)
                 return
         if call.requests_ended and not (name == "Down" and handler.size < 0):
