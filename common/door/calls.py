@@ -255,7 +255,7 @@ class UnaryCall(Call):
         if sent:
             session.connection.finished(stream)
         else:
-            self.since_s = session.runner.now_s()
+            session.is_queued(self)
         session.runner.flush()
 
 
@@ -351,6 +351,8 @@ class StreamCall(Call):
         session.waiting.discard(self)
         if session.connection.outbound.end(self.stream, block):
             session.connection.finished(self.stream)
+        else:
+            session.is_queued(self)
         session.runner.flush()
 
     def on_cancel(self) -> None:

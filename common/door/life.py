@@ -91,6 +91,8 @@ class Life:
             fault = ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block takes too long", "header_block")
             connection.end(fault)
             return
+        if connection.blocks.open_on:
+            connection.wake_at(connection.blocks.since_s + limits.header_block_s)
         self._keepalive(now_s)
         self._idle(now_s)
         if now_s >= self._age_s:

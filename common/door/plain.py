@@ -83,7 +83,7 @@ class PlainCall:
         if outbound.end(stream, NO_TRAILERS):
             session.connection.finished(stream)
         else:
-            self.since_s = session.runner.now_s()
+            session.is_queued(self)
         session.runner.flush()
 
     def on_cancel(self) -> None:

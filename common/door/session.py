@@ -185,6 +185,11 @@ class Session:
         if next_s < NEVER:
             connection.wake_at(next_s)
 
+    def is_queued(self, call: Call | PlainCall) -> None:
+        """A reply is complete, but its peer's window holds it back: from now on it may be stuck."""
+        call.since_s = self.runner.now_s()
+        self.connection.wake_at(call.since_s + self.limits.stuck_reply_s)
+
     def _cut(self, stream: Stream) -> None:
         self.connection.reset(stream.id, frames.CANCEL)
         stream.call.on_cancel()
