@@ -110,7 +110,7 @@ class Connection:
         self.abuse = Abuse(limits, now_s)
         self.outbound = Outbound(budget)
         self._strict = True  # the next frame is not free to be any: R3.4, R4.3
-        self._tail = b""
+        self._tail: bytes | bytearray = b""
         self.closed = Closed()
         self._window = limits.connection_window_bytes
         self._credit_at = limits.connection_window_bytes // 2
@@ -151,11 +151,14 @@ class Connection:
         if length > self.limits.frame_bytes_max:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame longer than SETTINGS_MAX_FRAME_SIZE (R4.2)")
         stop: int = missing + length - (len(tail) - frames.HEAD_BYTES)
-        self._tail = tail + data[missing:stop]
         if len(data) < stop:
+            if not isinstance(tail, bytearray):
+                tail = bytearray(tail)  # grows in place: a long frame may come in a thousand pieces
+            tail += data[missing:]
+            self._tail = tail
             return -1
-        whole, self._tail = self._tail, b""
-        self._frames(whole, 0)
+        self._tail = b""
+        self._frames(b"".join((tail, data[missing:stop])), 0)
         return stop
 
     def _frames(self, data: bytes, at: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from common.door.abuse import Abuse
+from common.door.connection import Connection
 from common.door.frames import ENHANCE_YOUR_CALM, ConnectionFault
-from common.door.limits import Limits
+from common.door.limits import Budget, Limits
+from tests.common.door.model import GREETING, NOW_S, Exchanges, data, opened
 
 HOUR_S = 3600.0
 
@@ -32,3 +34,19 @@ def test_keepalive_much_below_the_gap_is_abuse() -> None:
         abuse.ping(now_s, data_frames=7)
     assert fault.value.code == ENHANCE_YOUR_CALM
     assert fault.value.reason == "too_many_pings"
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 64, 1448])
+def test_long_frame_in_many_pieces(piece_bytes: int) -> None:
+    """Where long frames are allowed, each segment of one costs its own octets, not all that came before."""
+    limits = Limits(frame_bytes_max=1 << 20, stream_window_bytes=1 << 20)
+    above = Exchanges()
+    connection = Connection(lambda _: above, limits, Budget(), NOW_S)
+    connection.receive(GREETING + opened(1, "Park"), NOW_S)
+    body = bytes(range(251)) * 4000
+    octets = data(1, body, end=True) + opened(3, "Park")
+    for at in range(0, len(octets), piece_bytes):
+        connection.receive(octets[at : at + piece_bytes], NOW_S)
+    assert connection.fault is None
+    assert [event[0] for event in above.events] == ["request", "data", "request"]
+    assert above.events[1] == ("data", 1, body, True)
