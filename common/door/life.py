@@ -44,6 +44,8 @@ class Life:
         self._drained_s = 0.0
         self._second_step = False
         self.over = False
+        connection.wake_at(min(self._age_s, connection.now_s + (limits.idle_s or _NEVER)))
+        connection.wake_at(connection.now_s + limits.keepalive_s)
 
     @property
     def draining(self) -> bool:

@@ -74,7 +74,9 @@ class Server:
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
-        self._connections_max = min(limits.connections_max, _files() - limits.files_reserved)
+        files = _files()
+        reserved = min(limits.files_reserved, files // 2)
+        self._connections_max = min(limits.connections_max, files - reserved)
         STATS.count(self.methods.values())
 
     # -- listening -------------------------------------------------------------------------------

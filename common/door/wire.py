@@ -102,7 +102,7 @@ class Wire(asyncio.Protocol):
             self._receiving = False
             self._after_input()
         elif self._http1 is not None:
-            self.since_s = self._door.clock.monotonic_s()
+            # The clock is not set back: an octet now and then is no request either.
             self._handle(self._http1, self._http1.receive(data))
         else:
             self._sniff(data)

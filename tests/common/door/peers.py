@@ -277,12 +277,13 @@ class Polite:
     def __init__(self, client: rpc.Client, path: str = "/test.Bench/Empty") -> None:
         self._client = client
         self._path = path
+        self._stopped = False
         self._task = asyncio.create_task(self._run())
         self.calls = 0
         self.slowest_s = 0.0
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopped:
             began_s = time.monotonic()
             await self._client.unary(self._path, b"", PATIENCE_S)
             self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
@@ -293,10 +294,8 @@ class Polite:
         """At least one more call is answered; raises what failed."""
         seen = self.calls
         await until(lambda: self._task.done() or self.calls > seen, "a polite call")
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.result()
+        self._stopped = True
+        await self._task
 
 
 @asynccontextmanager
