@@ -10,7 +10,7 @@ from field 5 on of the prewrite. Both halves are slices of stored bytes; nothing
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -29,8 +29,7 @@ SCHEMA_STATE_DELETE_ONLY = 1
 SCHEMA_STATE_PUBLIC = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What storage and sorting need to know of a payload."""
 
     tp: int

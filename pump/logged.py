@@ -6,14 +6,13 @@ travels only where it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.binlog import PREWRITE
 from pump.value_pointer import ValuePointer
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """Type and timestamps of a payload, and the place of its record."""
 
     tp: int

@@ -11,7 +11,7 @@ _LONG_SECONDS: Final = tuple(5e-5 * 2**power for power in range(20))
 _RECORDS: Final = tuple(float(1 << power) for power in range(14))
 
 # Known from Go pumps.
-RPC_SECONDS = metrics.histogram(
+RPC_SECONDS = metrics.tally_histogram(
     "binlog_pump_rpc_duration_seconds", "Time of an RPC by method and result", ("method", "label")
 )
 LOST = metrics.counter("binlog_pump_loss_binlog_count", "Writes that failed after the cluster check")
@@ -21,10 +21,10 @@ SIZE_BYTES = metrics.gauge(
 )
 MAX_COMMIT_TS = metrics.gauge("binlog_pump_storage_max_commit_ts", "Watermark, milliseconds")
 STORAGE_ERRORS = metrics.counter("binlog_pump_storage_error_count", "Errors of storage", ("type",))
-WRITE_SIZE = metrics.histogram(
+WRITE_SIZE = metrics.tally_histogram(
     "binlog_pump_storage_write_binlog_size", "Bytes of a payload or of a group", ("type",), buckets=_BYTES
 )
-WRITE_SECONDS = metrics.histogram(
+WRITE_SECONDS = metrics.tally_histogram(
     "binlog_pump_storage_write_binlog_duration_time",
     "Time of a group with the wait of its first write (single), without it (batch), of its sync (fsync)",
     ("type",),
@@ -32,7 +32,7 @@ WRITE_SECONDS = metrics.histogram(
 )
 
 # Ours.
-GROUP_RECORDS = metrics.histogram(
+GROUP_RECORDS = metrics.tally_histogram(
     "binlog_pump_group_commit_records", "Records that share one sync", buckets=_RECORDS
 )
 LATE_COMMITS = metrics.counter(

@@ -54,7 +54,7 @@ class PumpServer:
         return [
             rpc.Service(
                 "binlog.Pump",
-                unary={"WriteBinlog": self.write_binlog},
+                inline={"WriteBinlog": self.write_binlog},
                 server_streams={"PullBinlogs": self._pullers.pull_binlogs},
             ),
             rpc.Service("binlog.PumpBatch", bidi_streams={"PullBatches": self._pullers.pull_batches}),
@@ -64,14 +64,21 @@ class PumpServer:
         """Store one binlog. Raises `RpcStatus` UNKNOWN with the text old clients know, `WriteFailed`."""
         began_s = self._clock.monotonic_s()
         try:
-            await self._write(data)
+            binlog_to_store = self._admit(data)
+            if binlog_to_store is not None:
+                await self._storage.write(*binlog_to_store)
+        except WriteFailed as error:
+            _FAILURE.observe(self._clock.monotonic_s() - began_s)
+            metrics.STORAGE_ERRORS.labels("write_binlog").inc()
+            raise self._refusal(Refuse(Reason.WRITER, str(error))) from None
         except BaseException:
             _FAILURE.observe(self._clock.monotonic_s() - began_s)
             raise
         _SUCCESS.observe(self._clock.monotonic_s() - began_s)
         return _ANSWER
 
-    async def _write(self, data: bytes) -> None:
+    def _admit(self, data: bytes) -> tuple[bytes, binlog.Header] | None:
+        """What to store of a request; None for a probe. Raises `RpcStatus`."""
         try:
             request = pump_pb2.WriteBinlogReq.FromString(data)
         except DecodeError as error:
@@ -90,14 +97,10 @@ class PumpServer:
         if isinstance(verdict, Probe):
             if self._storage.write_failure is not None:
                 raise self._refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
-            return
+            return None
         payload = binlog.canonical(message)
         _SIZE.observe(len(payload))
-        try:
-            await self._storage.write(payload, header)
-        except WriteFailed as error:
-            metrics.STORAGE_ERRORS.labels("write_binlog").inc()
-            raise self._refusal(Refuse(Reason.WRITER, str(error))) from None
+        return payload, header
 
     def _refusal(self, refused: Refuse) -> rpc.RpcStatus:
         metrics.REFUSED.labels(refused.reason.value).inc()

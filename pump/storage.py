@@ -10,7 +10,7 @@ Stops   writes what is queued, files it, stores the positions, closes the newest
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ _HISTORY_THREADS = 2
 _SECONDS_SINGLE = metrics.WRITE_SECONDS.labels("single")
 _SECONDS_BATCH = metrics.WRITE_SECONDS.labels("batch")
 _SECONDS_FSYNC = metrics.WRITE_SECONDS.labels("fsync")
+_GROUP_RECORDS = metrics.GROUP_RECORDS.labels()
 _SIZE_BATCH = metrics.WRITE_SIZE.labels("batch")
 _logger = log.get("storage")
 
@@ -195,9 +196,9 @@ class Storage:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    async def write(self, payload: bytes, header: binlog.Header) -> None:
-        """Return when `payload` (canonical) is durable. Raises `WriteFailed`."""
-        await self._writer.write(payload, header)
+    def write(self, payload: bytes, header: binlog.Header) -> Awaitable[None]:
+        """Done when `payload` (canonical) is durable. Raises `WriteFailed`."""
+        return self._writer.write(payload, header)
 
     @property
     def write_failure(self) -> WriteFailed | None:
@@ -205,7 +206,7 @@ class Storage:
 
     def _group_written(self, group: WrittenGroup) -> None:
         self.stored_total += len(group.records)
-        metrics.GROUP_RECORDS.observe(len(group.records))
+        _GROUP_RECORDS.observe(len(group.records))
         _SECONDS_SINGLE.observe(group.waited_s + group.write_s + group.sync_s)
         _SECONDS_BATCH.observe(group.write_s + group.sync_s)
         _SECONDS_FSYNC.observe(group.sync_s)

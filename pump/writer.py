@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common import binlog
 from common.clock import Clock
@@ -37,15 +38,13 @@ class WrittenGroup:
     end: ValuePointer
     write_s: float
     sync_s: float
-    waited_s: float  # of the group's first member, in the queue
+    waited_s: float  # about, of the group's first member in the queue
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(NamedTuple):
     payload: bytes
     header: binlog.Header
     done: asyncio.Future[None]
-    queued_s: float
 
 
 class Writer:
@@ -73,6 +72,7 @@ class Writer:
         self._wake = threading.Event()
         self._stopping = False
         self._queued_bytes = 0
+        self._first_s = 0.0  # when the inbox got its first write
         self._room = asyncio.Event()
         self._room.set()
         self._loop = asyncio.get_running_loop()
@@ -86,20 +86,34 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    async def write(self, payload: bytes, header: binlog.Header) -> None:
-        """Return when the payload is durable; `WriteFailed` if it may not be."""
+    def write(self, payload: bytes, header: binlog.Header) -> Awaitable[None]:
+        """Done when the payload is durable; `WriteFailed` if it may not be."""
+        if self._queued_bytes >= self._queue_bytes_max:
+            return self._write_later(payload, header)
+        return self._enqueue(payload, header)
+
+    async def _write_later(self, payload: bytes, header: binlog.Header) -> None:
         while self._queued_bytes >= self._queue_bytes_max and self.failure is None:
             self._room.clear()
             await self._room.wait()
+        await self._enqueue(payload, header)
+
+    def _enqueue(self, payload: bytes, header: binlog.Header) -> asyncio.Future[None]:
         if self.failure is not None:
             raise self.failure
         if self._stopping:
             raise WriteFailed("the value log is closed", hint="the pump is stopping, use another one")
-        done: asyncio.Future[None] = self._loop.create_future()
+        done = self._loop.create_future()
         self._queued_bytes += len(payload)
-        self._inbox.append(_Write(payload, header, done, self._clock.monotonic_s()))
-        self._wake.set()
-        await done
+        inbox = self._inbox
+        if inbox:
+            # Whoever was first woke the thread, and it takes all that it finds.
+            inbox.append(_Write(payload, header, done))
+        else:
+            self._first_s = self._clock.monotonic_s()
+            inbox.append(_Write(payload, header, done))
+            self._wake.set()
+        return done
 
     async def stop(self) -> None:
         """Finish what is queued, then end the thread."""
@@ -180,5 +194,5 @@ class Writer:
             Logged(write.header.tp, write.header.start_ts, write.header.commit_ts, place)
             for write, place in zip(writes, places, strict=True)
         ]
-        waited = began - writes[0].queued_s
+        waited = max(began - self._first_s, 0.0)
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)
