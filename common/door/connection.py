@@ -270,7 +270,8 @@ class Connection:
         if len(self.streams) + self.lingering >= self.limits.streams_max:
             self.abuse.refused("streams")
             raise StreamFault(frames.REFUSED_STREAM, "too many streams (R5.1.2)")
-        stream = Stream(stream_id, self.limits.stream_window_bytes, self.outbound.initial_window, not end)
+        outbound, limits = self.outbound, self.limits
+        stream = Stream(stream_id, limits.stream_window_bytes, outbound.initial_window, not end, self.now_s)
         if head.content_length is not None:
             stream.body_left = head.content_length
             if end and head.content_length:

@@ -13,6 +13,10 @@ from common.door.streams import RESET_BY_PEER
 if TYPE_CHECKING:
     from common.door.connection import Connection
 
+_RAPID_S: Final = 1.0
+"""To give up a call later than this is what deadlines do, to all calls of a peer when a disk stalls. Resets
+of what was just opened have no end; those of waiting calls come no more often than open streams allow."""
+
 
 def greeting(limits: Limits) -> bytes:
     """Our half of the preface (R3.4): SETTINGS, and the connection's window (R6.9.2)."""
@@ -49,8 +53,9 @@ def _rst_stream(connection: Connection, payload: bytes, flags: int, stream_id: i
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of another length than 4 (R6.4)")
     if stream_id == 0 or connection.last_id < stream_id <= connection.accepting_to:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream (R6.4)")
-    connection.abuse.reset(connection.now_s)
     stream = connection.streams.get(stream_id)
+    if stream is None or connection.now_s - stream.opened_s < _RAPID_S:
+        connection.abuse.reset(connection.now_s)
     if stream is not None:
         connection.forget(stream, RESET_BY_PEER)
         stream.call.on_cancel()

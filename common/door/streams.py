@@ -34,6 +34,7 @@ class Stream:
         "call",
         "id",
         "local_open",
+        "opened_s",
         "owed",
         "queue",
         "queued",
@@ -44,8 +45,11 @@ class Stream:
         "waits",
     )
 
-    def __init__(self, stream_id: int, receive_window: int, send_window: int, remote_open: bool) -> None:
+    def __init__(
+        self, stream_id: int, receive_window: int, send_window: int, remote_open: bool, now_s: float
+    ) -> None:
         self.id = stream_id
+        self.opened_s = now_s
         self.call: Any = None
         self.remote_open = remote_open
         self.local_open = True

@@ -8,7 +8,7 @@ from common.door.abuse import Abuse
 from common.door.connection import Connection
 from common.door.frames import ENHANCE_YOUR_CALM, ConnectionFault
 from common.door.limits import Budget, Limits
-from tests.common.door.model import GREETING, NOW_S, Exchanges, data, opened
+from tests.common.door.model import GREETING, NOW_S, Exchanges, data, opened, rst, unary
 
 HOUR_S = 3600.0
 
@@ -50,3 +50,27 @@ def test_long_frame_in_many_pieces(piece_bytes: int) -> None:
     assert connection.fault is None
     assert [event[0] for event in above.events] == ["request", "data", "request"]
     assert above.events[1] == ("data", 1, body, True)
+
+
+def stalled(calls: int, stall_s: float) -> Connection:
+    """So many calls of a peer are open, and given up together after a while."""
+    above = Exchanges()
+    connection = Connection(lambda _: above, Limits(), Budget(), NOW_S)
+    connection.receive(GREETING, NOW_S)
+    ids = range(1, 2 * calls, 2)
+    connection.receive(b"".join(unary(stream_id, "Park", b"x") for stream_id in ids), NOW_S)
+    connection.receive(b"".join(rst(stream_id) for stream_id in ids), NOW_S + stall_s)
+    return connection
+
+
+def test_deadlines_of_all_calls_at_once_are_no_abuse() -> None:
+    """grpc-go resets each call whose deadline passes: 1,000 at once when their server's disk stalls."""
+    connection = stalled(calls=1000, stall_s=2.0)
+    assert connection.fault is None
+    assert not connection.streams
+
+
+def test_resets_at_once_are_abuse() -> None:
+    fault = stalled(calls=1000, stall_s=0.5).fault
+    assert fault is not None
+    assert (fault.code, fault.limit) == (ENHANCE_YOUR_CALM, "resets")
