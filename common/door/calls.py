@@ -64,11 +64,10 @@ class Runner(Protocol):
 class Plan:
     """What the head of a gRPC request asks for; made once for all calls with the same head."""
 
-    __slots__ = ("gzip", "gzip_reply", "method", "timeout_s")
+    __slots__ = ("gzip", "gzip_reply", "method")
 
-    def __init__(self, method: Method, timeout_s: float | None, gzip: bool, gzip_reply: bool) -> None:
+    def __init__(self, method: Method, gzip: bool, gzip_reply: bool) -> None:
         self.method = method
-        self.timeout_s = timeout_s
         self.gzip = gzip
         self.gzip_reply = gzip_reply
 
@@ -197,13 +196,22 @@ class UnaryCall(Call):
     __slots__ = ("_message",)
 
     def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
-        super().__init__(session, stream, plan)
+        # Written out, not inherited: this is made for every call.
+        self.session = session
+        self.stream = stream
+        self.plan = plan
+        self.began_s = self.since_s = session.connection.now_s
+        self.deadline_s = NEVER
+        self.work = None
+        self.held = 0
+        self.over = False
+        self._reader = None
         self._message: Message | None = None
 
     def on_data(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
         if end and self._reader is None and stop - start >= PREFIX_BYTES:
             flag, size = PREFIX.unpack_from(buffer, start)
-            if flag == 0 and size == stop - start - PREFIX_BYTES:
+            if flag == 0 and size == stop - start - PREFIX_BYTES and size <= self.session.whole_bytes_max:
                 self.session.runner.unary(self, buffer[start + PREFIX_BYTES : stop])
                 return
         if self.over:

@@ -254,9 +254,9 @@ class Connection:
             return
         malformed = None
         try:
-            head = self.blocks.heads.get(block) or self.blocks.decode(block, self.now_s)
+            head, timeout = self.blocks.known.get(block) or self.blocks.decode(block, self.now_s)
         except Malformed as error:
-            malformed, head = error, fields.Head(fields.TOO_LARGE)
+            malformed, head, timeout = error, fields.Head(fields.TOO_LARGE), None
         if stream_id <= self.last_id or not stream_id & 1:
             self._late_headers(stream_id)
             return
@@ -272,6 +272,7 @@ class Connection:
             raise StreamFault(frames.REFUSED_STREAM, "too many streams (R5.1.2)")
         outbound, limits = self.outbound, self.limits
         stream = Stream(stream_id, limits.stream_window_bytes, outbound.initial_window, not end, self.now_s)
+        stream.timeout = timeout
         if head.content_length is not None:
             stream.body_left = head.content_length
             if end and head.content_length:

@@ -9,7 +9,7 @@ from typing import Final
 from common.door import hpack
 from common.door.reply_blocks import STATUS_200
 
-_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_TIMEOUT_DIGITS: Final = 8
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _ESCAPED = re.compile(rb"[^\x20-\x24\x26-\x7e]")
 _MESSAGE_BYTES_MAX: Final = 4096
@@ -21,10 +21,11 @@ HEAD_GZIP: Final = STATUS_200 + _CONTENT_TYPE + hpack.literal(b"grpc-encoding", 
 
 def timeout_s(value: bytes) -> float | None:
     """Seconds of a grpc-timeout; None if it is malformed."""
-    match = _TIMEOUT.fullmatch(value)
-    if match is None:
+    digits = value[:-1]
+    unit_s = _UNIT_S.get(value[-1:])
+    if unit_s is None or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS:
         return None
-    return int(match[1]) * _UNIT_S[match[2]]
+    return int(digits) * unit_s
 
 
 def percent_encoded(text: str) -> bytes:

@@ -20,24 +20,36 @@ _HEADS_MAX: Final = 64
 _BLOCK_BYTES_MAX: Final = 1024
 _FAR_ABOVE: Final = 4
 
+_NO_HEAD: Final = Head(fields.TOO_LARGE)
+
+Said = tuple[Head, "bytes | None"]
+"""What a block says: the head, and the timeout, which is no part of it."""
+
 
 class RequestBlocks:
-    """`open_on`: the stream whose block is not complete, or 0. `heads`: what known blocks say."""
+    """`open_on`: the stream whose block is not complete, or 0. `known`: what blocks said, as long as the
+    decoder's table stays as it is."""
 
     __slots__ = (
         "_abuse",
         "_decoder",
         "_frames",
+        "_heads",
+        "_last_entries",
+        "_last_head",
         "_limits",
         "_part",
         "ends_stream",
-        "heads",
+        "known",
         "open_on",
         "since_s",
     )
 
     def __init__(self, limits: Limits, abuse: Abuse) -> None:
-        self.heads: dict[bytes, Head] = {}
+        self.known: dict[bytes, Said] = {}
+        self._heads: dict[tuple[Entry, ...], Head] = {}
+        self._last_entries: list[Entry] | None = None
+        self._last_head: Head = _NO_HEAD
         self.open_on = 0
         self.ends_stream = 0
         self.since_s = 0.0
@@ -85,13 +97,14 @@ class RequestBlocks:
         """A block is open for too long."""
         return self.open_on != 0 and now_s - self.since_s >= self._limits.header_block_s
 
-    def decode(self, block: bytes, now_s: float) -> Head:
-        """What a block that is not in `heads` says. Raises `Malformed`, `ConnectionFault`."""
-        self._check_size(block)
+    def decode(self, block: bytes, now_s: float) -> Said:
+        """What a block that is not in `known` says. Raises `Malformed`, `ConnectionFault`."""
+        if len(block) > self._limits.header_block_bytes_max:
+            self._check_size(block)
         decoder = self._decoder
         before = decoder.inserts
         try:
-            head = fields.request_head(decoder.decode(block))
+            said = self._read(decoder.decode(block))
         except hpack.CompressionError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, f"{error} (R4.3)") from None
         except hpack.ListTooLarge as error:
@@ -101,14 +114,40 @@ class RequestBlocks:
                 raise ConnectionFault(
                     frames.ENHANCE_YOUR_CALM, "header list far too large (R10.5.1)", "header_list_bytes"
                 ) from None
-            head = Head(fields.TOO_LARGE, too_large=True)
+            said = Head(fields.TOO_LARGE, too_large=True), None
         finally:
             if decoder.inserts != before:
-                self.heads.clear()
+                self.known.clear()
         if decoder.inserts == before and len(block) <= _BLOCK_BYTES_MAX:
-            if len(self.heads) >= _HEADS_MAX:
-                self.heads.clear()
-            self.heads[block] = head
+            if len(self.known) >= _HEADS_MAX:
+                self.known.clear()
+            self.known[block] = said
+        return said
+
+    def _read(self, entries: list[Entry]) -> Said:
+        """The head that these fields make. A timeout is set aside: grpc-go sends another one with each call,
+        and the other fields stay."""
+        timeout = None
+        if entries and entries[-1][2] == fields.TIMEOUT:
+            timeout = entries.pop()[1]
+        else:
+            for at, entry in enumerate(entries):
+                if entry[2] == fields.TIMEOUT:
+                    timeout = entries.pop(at)[1]
+                    break
+        if entries != self._last_entries:  # the same entries are the same objects: quicker than to hash them
+            self._last_head = self._head(entries)
+            self._last_entries = entries
+        return self._last_head, timeout
+
+    def _head(self, entries: list[Entry]) -> Head:
+        key = tuple(entries)
+        head = self._heads.get(key)
+        if head is None:
+            head = fields.request_head(entries)
+            if len(self._heads) >= _HEADS_MAX:
+                self._heads.clear()
+            self._heads[key] = head
         return head
 
     def trailers(self, block: bytes) -> list[Entry]:
@@ -123,4 +162,4 @@ class RequestBlocks:
             raise StreamFault(frames.PROTOCOL_ERROR, "trailers too large (R10.5.1)") from None
         finally:
             if self._decoder.inserts != before:
-                self.heads.clear()
+                self.known.clear()

@@ -129,7 +129,7 @@ class Requests:
 class Runner:
     """`flush` is called whenever there may be something to send."""
 
-    __slots__ = ("_clock", "_guard", "_peer", "_routes", "_tasks", "flush")
+    __slots__ = ("_guard", "_peer", "_routes", "_tasks", "flush", "now_s")
 
     def __init__(
         self,
@@ -141,14 +141,11 @@ class Runner:
         peer: Peer,
     ) -> None:
         self.flush = flush
-        self._clock = clock
+        self.now_s = clock.monotonic_s
         self._tasks = tasks
         self._routes = routes
         self._guard = guard
         self._peer = peer
-
-    def now_s(self) -> float:
-        return self._clock.monotonic_s()
 
     # -- unary -----------------------------------------------------------------------------------
 
@@ -225,6 +222,8 @@ class Runner:
     async def _send_all(self, call: StreamCall, work: StreamWork, replies: AsyncIterator[bytes]) -> None:
         turn = 0
         try:
+            # Before the first message as after each: many streams without a window must not hold one each.
+            await self._room(call, work)
             async for reply in replies:
                 await self._send(call, work, reply)
                 turn += max(len(reply), _COUNTED_BYTES_MIN)
@@ -243,6 +242,9 @@ class Runner:
             large = len(reply) > _THREAD_BYTES_MIN
             reply = await asyncio.to_thread(deflate, reply) if large else deflate(reply)
         call.send(reply, packed=packed)
+        await self._room(call, work)
+
+    async def _room(self, call: StreamCall, work: StreamWork) -> None:
         while not call.has_room and not call.over:
             call.session.waiting.add(call)
             await work.changed()

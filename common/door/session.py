@@ -43,7 +43,17 @@ class Refusal:
 class Session:
     """The layer above one HTTP/2 connection. `waiting`: streams whose services wait for room."""
 
-    __slots__ = ("_methods", "budget", "connection", "held", "limits", "runner", "waiting")
+    __slots__ = (
+        "_methods",
+        "_silent_body_s",
+        "budget",
+        "connection",
+        "held",
+        "limits",
+        "runner",
+        "waiting",
+        "whole_bytes_max",
+    )
 
     def __init__(
         self,
@@ -57,6 +67,8 @@ class Session:
         self.runner = runner
         self.budget = budget
         self.held = 0
+        self.whole_bytes_max = connection.limits.message_bytes_max
+        self._silent_body_s = connection.limits.silent_body_s
         self.waiting: set[StreamCall] = set()
         self._methods = methods
 
@@ -75,17 +87,30 @@ class Session:
         streams = method.kind > Kind.UNARY
         call = StreamCall(self, stream, plan) if streams else UnaryCall(self, stream, plan)
         stream.call = call
-        connection.wake_at(connection.now_s + self.limits.silent_body_s)
-        if plan.timeout_s is not None:
-            call.deadline_s = connection.now_s + plan.timeout_s
-            connection.wake_at(call.deadline_s)
-            if plan.timeout_s == 0.0:
-                call.refuse(codes.DEADLINE_EXCEEDED, "the call's deadline has passed")
-                return
+        due_s = connection.now_s + self._silent_body_s
+        if due_s < connection.next_tick_s:
+            connection.next_tick_s = due_s
+        if stream.timeout is not None and not self._set_deadline(call, stream.timeout):
+            return
         if isinstance(call, StreamCall):
             self.runner.stream(call)
         if end:
             call.on_data(b"", 0, 0, True)
+
+    def _set_deadline(self, call: Call, timeout: bytes) -> bool:
+        """False if the call is over with it."""
+        timeout_s = grpc_words.timeout_s(timeout)
+        if timeout_s is None:
+            call.refuse(codes.INTERNAL, "malformed grpc-timeout")
+        elif timeout_s == 0.0:
+            call.refuse(codes.DEADLINE_EXCEEDED, "the call's deadline has passed")
+        else:
+            connection = self.connection
+            call.deadline_s = deadline_s = connection.now_s + timeout_s
+            if deadline_s < connection.next_tick_s:
+                connection.next_tick_s = deadline_s
+            return True
+        return False
 
     def _plan(self, head: Head) -> Plan | Refusal | bool:
         """What a request with this head is: a call, a refused one, or (True) not gRPC at all."""
@@ -102,22 +127,19 @@ class Session:
         if method is None:
             text = f"unknown method {head.path.decode(errors='replace')[:200]}"
             return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text), is_grpc=True)
-        timeout_s = None
-        if head.timeout is not None:
-            timeout_s = grpc_words.timeout_s(head.timeout)
-            if timeout_s is None:
-                return Refusal(grpc_words.only_status(codes.INTERNAL, "malformed grpc-timeout"), is_grpc=True)
         if head.encoding not in _ENCODINGS:
             text = f"grpc-encoding {head.encoding.decode(errors='replace')[:40]!r} is not supported"
             return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text, accepts=True), is_grpc=True)
         gzip = head.encoding == b"gzip"
         accepts = head.accept_encoding is None or b"gzip" in head.accept_encoding
-        return Plan(method, timeout_s, gzip, gzip and accepts)
+        return Plan(method, gzip, gzip and accepts)
 
     def _other(self, stream: Stream, head: Head, plan: Refusal | bool, end: bool) -> None:
         """A request that is not a call: answered at once, or by the routes."""
         if isinstance(plan, Refusal):
             outbound = self.connection.outbound
+            if head.too_large:
+                self.connection.abuse.glitch(self.connection.now_s)  # reading 30 KiB of fields costs 0.5 ms
             if plan.is_grpc:
                 outbound.only(stream, plan.block)
             else:

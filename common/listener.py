@@ -1,0 +1,170 @@
+"""Listener: what a daemon serves, gRPC and HTTP, on one port.
+
+rpc-server = "door"     gRPC and HTTP on addr (`common.door`)
+rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by a door without services
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common import door, rpc
+from common.config import option
+from common.door import AdminGuard, Limits, Routes
+from common.errors import ConfigError
+from common.port import check_port_free
+from common.rpc import Service
+from common.tls import TlsConfig
+
+DOOR: Final = "door"
+GRPCIO: Final = "grpcio"
+STATUS_PORT_STEP: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ListenConfig(Limits):
+    """The options of a daemon that concern its port. The daemon says what `listen` and `advertised` are."""
+
+    rpc_server: str = option(
+        DOOR, key="rpc-server", flag="rpc-server", help="door, or grpcio with HTTP on status-addr"
+    )
+    status_addr: str = option(
+        "",
+        key="status-addr",
+        flag="status-addr",
+        help="host:port of HTTP with rpc-server = grpcio (default: host of addr, port + 100)",
+    )
+    admin_from: tuple[str, ...] = option(
+        (),
+        key="admin-from",
+        flag="admin-from",
+        kind="list",
+        help="networks that may change this node's state over HTTP, besides this host and mutual TLS",
+    )
+    debug_routes: bool = option(
+        False,
+        key="debug-routes",
+        flag="debug-routes",
+        kind="bool",
+        help="serve /debug/..., which shows what is stored",
+    )
+    ssl_ca: str = option(
+        "", key="security.ssl-ca", flag="ssl-ca", help="authority of all certificates; empty: no TLS"
+    )
+    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
+    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
+    cert_allowed_cn: tuple[str, ...] = option(
+        (),
+        key="security.cert-allowed-cn",
+        flag="cert-allowed-cn",
+        kind="list",
+        help="common names of the clients that may connect; empty: all of the authority",
+    )
+
+    @property
+    def listen(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def advertised(self) -> str:
+        raise NotImplementedError
+
+    def check_listener(self) -> None:
+        """Raises `ConfigError`."""
+        self.check()
+        if self.rpc_server not in (DOOR, GRPCIO):
+            raise ConfigError(f"rpc-server {self.rpc_server!r} is not known", hint="use door or grpcio")
+        if self.rpc_server == DOOR and self.status_addr:
+            raise ConfigError(
+                "status-addr is set, but HTTP is served on addr",
+                hint='remove it, or set rpc-server = "grpcio"',
+            )
+        if self.rpc_server == GRPCIO and self.cert_allowed_cn:
+            raise ConfigError(
+                "grpcio's server does not look at cert-allowed-cn", hint='set rpc-server = "door"'
+            )
+        split_address("addr", self.listen)
+        split_address("advertise-addr", self.advertised)
+        self._status_address()
+        AdminGuard(self.admin_from)
+
+    @property
+    def tls(self) -> TlsConfig | None:
+        """Raises `ConfigError`."""
+        return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn)
+
+    def _status_address(self) -> tuple[str, int]:
+        if self.status_addr:
+            return split_address("status-addr", self.status_addr)
+        host, port = split_address("addr", self.listen)
+        return host, min(port + STATUS_PORT_STEP, 65535) if port else 0
+
+
+def split_address(key: str, text: str) -> tuple[str, int]:
+    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
+    bare = re.sub(r"^https?://", "", text)
+    host, separator, port = bare.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
+        raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
+    return host.strip("[]"), int(port)
+
+
+class Listener:
+    """What listens. `port` is gRPC's, `status_port` HTTP's; they are the same with the door."""
+
+    def __init__(self, http: door.Server, grpc: rpc.Server | None) -> None:
+        self._http = http
+        self._grpc = grpc
+
+    @property
+    def port(self) -> int:
+        return self._http.port if self._grpc is None else self._grpc.port
+
+    @property
+    def status_port(self) -> int:
+        return self._http.port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""
+        if self._grpc is not None:
+            await self._grpc.stop(grace_s)
+        await self._http.stop(grace_s)
+
+
+def check_free(settings: ListenConfig) -> None:
+    """Raise `PortTaken` when nobody could listen there now: the commonest mistake, told before all else."""
+    check_port_free(*split_address("addr", settings.listen))
+    if settings.rpc_server == GRPCIO:
+        check_port_free(*settings._status_address(), "--status-addr")
+
+
+async def listen(settings: ListenConfig, services: Sequence[Service], routes: Routes) -> Listener:
+    """Begin to serve; routes may be added later. Raises `PortTaken`, `ConfigError`."""
+    tls = settings.tls
+    limits = settings.effective()
+    host, port = split_address("addr", settings.listen)
+    names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
+    guard = AdminGuard(settings.admin_from, names)
+    server_tls = tls.server_tls() if tls else None
+    if settings.rpc_server == DOOR:
+        server = await door.serve(services, routes, host, port, tls=server_tls, limits=limits, guard=guard)
+        return Listener(server, None)
+    grpc = await rpc.serve(services, host, port, tls=tls, receive_bytes_max=limits.message_bytes_max)
+    try:
+        http = await door.serve(
+            (),
+            routes,
+            *settings._status_address(),
+            tls=server_tls,
+            limits=limits,
+            guard=guard,
+            flag="--status-addr",
+        )
+    except BaseException:
+        await grpc.stop(None)
+        raise
+    return Listener(http, grpc)
