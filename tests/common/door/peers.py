@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from common import door, rpc
-from common.tls import ServerTls
+from common.tls import ServerTls, TlsConfig
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
@@ -274,9 +274,8 @@ def goaway_of(found: list[Frame]) -> tuple[int, bytes]:
 class Polite:
     """Calls one after the other beside an attack; none may fail."""
 
-    def __init__(self, client: rpc.Client, path: str = "/test.Bench/Empty") -> None:
+    def __init__(self, client: rpc.Client) -> None:
         self._client = client
-        self._path = path
         self._stopped = False
         self._task = asyncio.create_task(self._run())
         self.calls = 0
@@ -285,7 +284,7 @@ class Polite:
     async def _run(self) -> None:
         while not self._stopped:
             began_s = time.monotonic()
-            await self._client.unary(self._path, b"", PATIENCE_S)
+            await self._client.unary("/test.Bench/Empty", b"", PATIENCE_S)
             self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
             self.calls += 1
             await asyncio.sleep(0.001)
@@ -299,10 +298,10 @@ class Polite:
 
 
 @asynccontextmanager
-async def polite(port: int, path: str = "/test.Bench/Empty") -> AsyncIterator[Polite]:
-    client = rpc.Client(f"127.0.0.1:{port}")
+async def polite(port: int, tls: TlsConfig | None = None) -> AsyncIterator[Polite]:
+    client = rpc.Client(f"127.0.0.1:{port}", tls=tls)
     await client.unary("/test.Bench/Empty", b"", PATIENCE_S)
-    caller = Polite(client, path)
+    caller = Polite(client)
     try:
         yield caller
         await caller.stop()

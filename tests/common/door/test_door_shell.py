@@ -90,7 +90,8 @@ async def test_room_of_a_cancelled_stream_is_given_to_those_that_wait() -> None:
         await raw.send(frames.window_update(0, 1 << 24))
         await until(lambda: here.server.budget.send_queued >= 1 << 20)
         await raw.send(flow(3, 3, 1 << 10))  # has a window of its own, yet no room
-        await raw.until(DATA, 3)
+        assert await raw.answers(5)
+        assert here.bench.flowing == 1
         await raw.send(frames.rst_stream(1))
         await raw.until(HEADERS, 3, END_STREAM)
         await here.at_rest(1)
