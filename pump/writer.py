@@ -106,12 +106,11 @@ class Writer:
         done = self._loop.create_future()
         self._queued_bytes += len(payload)
         inbox = self._inbox
-        if inbox:
-            # Whoever was first woke the thread, and it takes all that it finds.
-            inbox.append(_Write(payload, header, done))
-        else:
+        inbox.append(_Write(payload, header, done))
+        # Looked at after the append: whoever finds another write here knows that the thread, which was woken
+        # for that one, has not emptied the inbox yet and takes this one too.
+        if len(inbox) == 1:
             self._first_s = self._clock.monotonic_s()
-            inbox.append(_Write(payload, header, done))
             self._wake.set()
         return done
 
