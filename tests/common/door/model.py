@@ -512,3 +512,5 @@ class Door:
         assert self.connection.outbound.queued == 0
         assert self.budget.receive_held == 0
         assert self.budget.send_queued == 0
+        for method in self.methods.values():
+            assert method.started == method.succeeded + sum(method.failed.values()), "each call is counted once"
