@@ -61,8 +61,11 @@ def header(message: binlog_pb2.Binlog) -> Header:
 
 def canonical(message: binlog_pb2.Binlog) -> bytes:
     """Serialize with every always-present field present."""
-    for name in ("tp", "start_ts", "commit_ts", "ddl_job_id", "ddl_schema_state"):
-        if not message.HasField(name):
+    has = message.HasField
+    if not (
+        has("tp") and has("start_ts") and has("commit_ts") and has("ddl_job_id") and has("ddl_schema_state")
+    ):
+        for name in ("tp", "start_ts", "commit_ts", "ddl_job_id", "ddl_schema_state"):
             setattr(message, name, getattr(message, name))
     return message.SerializeToString()
 

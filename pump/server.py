@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from google.protobuf.message import DecodeError
-
 from common import binlog, rpc
 from common.clock import Clock
 from common.errors import Rejected
@@ -24,6 +22,7 @@ from pump.admission import Probe, Reason, Refuse
 from pump.disk_guard import DiskGuard
 from pump.puller import Pullers
 from pump.storage import Storage, WriteFailed
+from pump.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")
@@ -47,6 +46,7 @@ class PumpServer:
         self._pullers = pullers
         self._disk_guard = disk_guard
         self._cluster_id = cluster_id
+        self._requests = WriteRequests(cluster_id)
         self._state = state
         self._clock = clock
 
@@ -80,14 +80,14 @@ class PumpServer:
     def _admit(self, data: bytes) -> tuple[bytes, binlog.Header] | None:
         """What to store of a request; None for a probe. Raises `RpcStatus`."""
         try:
-            request = pump_pb2.WriteBinlogReq.FromString(data)
-        except DecodeError as error:
-            raise rpc.RpcStatus(rpc.INVALID_ARGUMENT, f"request cannot be decoded: {error}") from None
-        refused = admission.cluster(request.clusterID, self._cluster_id)
+            cluster_id, payload = self._requests.read(data)
+        except Rejected as error:
+            raise rpc.RpcStatus(rpc.INVALID_ARGUMENT, error.message) from None
+        refused = admission.cluster(cluster_id, self._cluster_id)
         if refused is not None:
             raise self._refusal(refused)
         try:
-            message = binlog.parse(request.payload)
+            message = binlog.parse(payload)
         except Rejected as error:
             raise self._refusal(Refuse(Reason.PAYLOAD, error.message)) from None
         header = binlog.header(message)

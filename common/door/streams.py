@@ -52,9 +52,7 @@ class Stream:
         self.id = stream_id
         self.opened_s = now_s
         self.call: Any = None
-        self.timeout: bytes | None = (
-            None  # grpc-timeout, new with each request
-        )
+        self.timeout: bytes | None = None  # grpc-timeout, new with each request
         self.remote_open = remote_open
         self.local_open = True
         self.receive_window = receive_window  # octets that the peer may still send

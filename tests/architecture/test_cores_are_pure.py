@@ -70,6 +70,7 @@ CORES = (
     "pump.resolve_schedule",
     "pump.sorter",
     "pump.value_pointer",
+    "pump.write_request",
     "pumpclient.health",
     "pumpclient.selector",
     "pumpclient.write_policy",
