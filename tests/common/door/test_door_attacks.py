@@ -23,7 +23,7 @@ from tests.common.door.peers import house, polite
 
 LOOPS = ("uvloop",)
 
-ATTACK_S: Final = 0.6
+ATTACK_S: Final = 0.5
 GROWN_MIB_MAX: Final = 32.0  # with what the attacker itself takes
 MANY: Final = {"connections": 150, "half_open_tls": 150, "handshakes": 150}
 
@@ -84,7 +84,6 @@ ENDINGS: Final[dict[str, int | str]] = {
     "many_requests": CALM,
     "slow_body": CALM,
     "claims": CALM,
-    "filled_claims": CALM,
     "broken_gzip": CALM,
     "slow_header_block": CALM,
     "slow_preface": "closed",
@@ -103,6 +102,7 @@ ENDINGS: Final[dict[str, int | str]] = {
     "slow_frame": "held",
     "gzip_bomb": "held",
     "empty_messages": "held",
+    "filled_claims": "either",  # refused claims, and DATA still under way to them
 }
 """The code of the GOAWAY, or what else becomes of it."""
 
@@ -138,7 +138,7 @@ async def test_attack(name: str, node: TlsConfig, monkeypatch: pytest.MonkeyPatc
         wanted = ENDINGS[name]
         if isinstance(wanted, int):
             assert outcome.code == wanted, outcome
-        else:
+        elif wanted != "either":
             assert (outcome.code, outcome.ended) == (None, wanted == "closed"), outcome
         assert grown_mib < GROWN_MIB_MAX
         await here.at_rest()
