@@ -32,6 +32,7 @@ _MESSAGE_BYTES: Final = 64
 """What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
 _GZIP_INLINE_BYTES_MAX: Final = 1 << 18
 _AHEAD_BYTES_MAX: Final = 4 << 20
+_REPLY_FREE_BYTES: Final = 4096  # smaller replies are bounded by the number of streams
 
 
 class Working(Protocol):
@@ -251,9 +252,14 @@ class UnaryCall(Call):
         """The handler's answer."""
         if not self._handler_ended():
             return
-        self._leave(codes.OK)
         session, stream = self.session, self.stream
         outbound = session.connection.outbound
+        if len(reply) > _REPLY_FREE_BYTES and session.is_full:
+            session.connection.abuse.refused("send_bytes")
+            self._leave(codes.RESOURCE_EXHAUSTED)
+            self._send_status(codes.RESOURCE_EXHAUSTED, "replies that nobody reads take too much memory", b"")
+            return
+        self._leave(codes.OK)
         if self.plan.gzip_reply and GZIP_BYTES_MIN <= len(reply) <= _GZIP_INLINE_BYTES_MAX:
             outbound.head(stream, grpc_words.HEAD_GZIP)
             outbound.message(stream, b"\x01", deflate(reply))

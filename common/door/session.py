@@ -167,6 +167,14 @@ class Session:
                 raise RpcStatus(codes.RESOURCE_EXHAUSTED, "requests take too much memory")
             largest.refuse(codes.RESOURCE_EXHAUSTED, "requests take too much memory, and this one most")
 
+    @property
+    def is_full(self) -> bool:
+        """All doors' queues together are full, and this connection's among them."""
+        return (
+            self.budget.send_queued >= self.limits.send_bytes_max
+            and self.connection.outbound.queued >= self.limits.connection_send_bytes_max
+        )
+
     def release(self, size: int) -> None:
         self.held -= size
         self.budget.receive_held -= size

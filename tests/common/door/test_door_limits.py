@@ -300,6 +300,24 @@ async def test_dead_pullers_beside_a_polite_client() -> None:
         await here.at_rest()
 
 
+async def test_unary_replies_that_nobody_reads() -> None:
+    limits = door.Limits(connection_send_bytes_max=1 << 20, send_bytes_max=1 << 22)
+    none = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)])
+    async with house(limits) as here:
+        async with polite(here.port), Raw.to(here.port, hello=none) as dead:
+            asked = b"".join(call(at, "/test.Bench/Give", (1 << 18).to_bytes(8)) for at in range(1, 201, 2))
+            await dead.send(asked)
+            for _ in range(100 - 16):
+                refused = await dead.until(HEADERS, flags=END_STREAM)
+                assert b"grpc-status\x018" in refused[3]
+            assert here.server.budget.send_queued == 16 * ((1 << 18) + 5)
+            caller = rpc.Client(f"127.0.0.1:{here.port}")  # who reads gets large ones meanwhile
+            gives = (caller.unary("/test.Bench/Give", (1 << 18).to_bytes(8), PATIENCE_S) for _ in range(3))
+            assert [len(reply) for reply in await asyncio.gather(*gives)] == [1 << 18] * 3
+            await caller.close()
+        await here.at_rest()
+
+
 async def test_a_slow_reader_gets_its_stream() -> None:
     """While dead ones hold all the memory there is for streams."""
     limits = door.Limits(send_bytes_max=1 << 20, connection_send_bytes_max=1 << 20)
