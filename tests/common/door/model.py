@@ -1,6 +1,6 @@
 """Model: a door's cores without sockets or a loop, a runner that answers at will, octets of clients.
 
-`Door` drives the cores as the shell does: receive, step, produce. Handlers of its runner do as they are named:
+`Door` drives the cores as the shell does: receive, step, produce. Its handlers do as they are named:
 
     Echo    replies at once           Park    stays until the test answers      Fail    fails at once
     Up      counts what came          Chat    echoes each message               Down    sends as asked
@@ -382,7 +382,7 @@ class FakeRunner:
             else:
                 handler.left, handler.size = asked_for(bytes(message[1]))
         if name == "Down" and handler.size >= 0:
-            while call.has_room or not handler.began:
+            while call.has_room or call.over or not handler.began:
                 handler.began = True
                 if not handler.left:
                     break
@@ -513,4 +513,4 @@ class Door:
         assert self.budget.receive_held == 0
         assert self.budget.send_queued == 0
         for method in self.methods.values():
-            assert method.started == method.succeeded + sum(method.failed.values()), "each call is counted once"
+            assert method.started == method.succeeded + sum(method.failed.values()), method.path

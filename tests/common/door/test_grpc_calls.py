@@ -199,7 +199,7 @@ BODIES: dict[str, tuple[bytes, tuple[Field, ...], str, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("cut", [1000, 3, 1])
+@pytest.mark.parametrize("cut", [16_384, 1000, 3, 1])
 @pytest.mark.parametrize("what", BODIES)
 def test_body(what: str, cut: int) -> None:
     body, fields, method, status, text = BODIES[what]
