@@ -31,7 +31,7 @@ class Limits:
         help="of one gRPC message, also when unpacked; at most 2 GiB - 1: RESOURCE_EXHAUSTED",
     )
     gzip_ratio_max: int = option(
-        200,
+        100,
         key="door.gzip-ratio",
         kind="int",
         help="of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",

@@ -21,6 +21,7 @@ VIEW_BYTES: Final = 1 << 20
 
 INFLATE_STEP_BYTES: Final = 1 << 20
 RATIO_FREE_BYTES: Final = 4 << 20
+_PACKED_PIECE_BYTES: Final = 1 << 16
 _GZIP_WINDOW: Final = 31  # zlib: gzip framing, largest window
 
 Message = tuple[int, "bytes | memoryview"]
@@ -98,28 +99,37 @@ def too_large(size: int, bytes_max: int) -> RpcStatus:
 class Inflater:
     """Unpacks one gzip message in steps, never beyond its limits (a bomb of 1 MiB may hold 1 GiB)."""
 
-    __slots__ = ("_bytes_max", "_rest", "_unpacked", "_zlib")
+    __slots__ = ("_bytes_max", "_packed", "_position", "_rest", "_unpacked", "_zlib")
 
     def __init__(self, data: bytes | memoryview, bytes_max: int, ratio_max: int) -> None:
         self._zlib = zlib.decompressobj(_GZIP_WINDOW)
-        self._rest: bytes | memoryview = data
+        self._packed = memoryview(data)
+        self._position = 0
+        self._rest: bytes | memoryview = b""
         self._unpacked = bytearray()
         self._bytes_max = min(bytes_max, max(RATIO_FREE_BYTES, ratio_max * len(data)))
 
     def step(self) -> bool:
         """Unpack about `INFLATE_STEP_BYTES`; True when all is unpacked. Raises `RpcStatus`."""
+        if not self._rest:
+            # Piece by piece: zlib copies what it leaves over, which would be all the rest each time.
+            self._rest = self._packed[self._position : self._position + _PACKED_PIECE_BYTES]
+            self._position += len(self._rest)
         try:
-            self._unpacked += self._zlib.decompress(self._rest, INFLATE_STEP_BYTES)
+            unpacked = self._zlib.decompress(self._rest, INFLATE_STEP_BYTES)
         except zlib.error as error:
             raise RpcStatus(INTERNAL, f"gzip message cannot be unpacked: {error}") from None
+        self._unpacked += unpacked
         self._rest = self._zlib.unconsumed_tail
+        all_given = not self._rest and self._position == len(self._packed)
         if len(self._unpacked) > self._bytes_max:
             raise too_large(len(self._unpacked), self._bytes_max)
         if self._zlib.eof:
-            if self._zlib.unused_data:  # as C-core; the rest must not be lost in silence
+            # As C-core: what follows must not be lost in silence.
+            if self._zlib.unused_data or self._position < len(self._packed):
                 raise RpcStatus(INTERNAL, "octets behind the end of a gzip message")
             return True
-        if not self._rest:
+        if all_given and len(unpacked) < INFLATE_STEP_BYTES:
             raise RpcStatus(INTERNAL, "gzip message ends early")
         return False
 

@@ -129,7 +129,7 @@ class Requests:
 class Runner:
     """`flush` is called whenever there may be something to send."""
 
-    __slots__ = ("_guard", "_peer", "_routes", "_tasks", "flush", "now_s")
+    __slots__ = ("_guard", "_inflating", "_peer", "_routes", "_tasks", "flush", "now_s")
 
     def __init__(
         self,
@@ -145,6 +145,7 @@ class Runner:
         self._tasks = tasks
         self._routes = routes
         self._guard = guard
+        self._inflating: asyncio.Lock | None = None
         self._peer = peer
 
     # -- unary -----------------------------------------------------------------------------------
@@ -193,10 +194,16 @@ class Runner:
         """A gzip message, unpacked. Raises `RpcStatus`."""
         limits = call.session.limits
         inflater = Inflater(packed, limits.message_bytes_max, limits.gzip_ratio_max)
-        done = inflater.step()
-        while not done:
-            call.hold(INFLATE_STEP_BYTES)
-            done = await asyncio.to_thread(inflater.step)
+        if inflater.step():
+            return inflater.result()
+        if self._inflating is None:
+            self._inflating = asyncio.Lock()
+        # One large message of a connection at a time: what it may unpack to is memory.
+        async with self._inflating:
+            done = False
+            while not done:
+                call.hold(INFLATE_STEP_BYTES)
+                done = await asyncio.to_thread(inflater.step)
         return inflater.result()
 
     # -- streams ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
-from common.tls import TlsConfig
+from common.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -159,12 +159,13 @@ def parse_endpoints(text: str) -> list[str]:
 class _Endpoint:
     """One channel and its stubs."""
 
-    def __init__(self, address: str, tls: TlsConfig | None) -> None:
+    def __init__(self, address: str, credentials: Any) -> None:
         self.address = address
-        if tls is None:
+        self.credentials = credentials
+        if credentials is None:
             self.channel = messages.insecure_channel(address, options=list(_OPTIONS))
         else:
-            self.channel = messages.secure_channel(address, tls.channel_credentials(), options=list(_OPTIONS))
+            self.channel = messages.secure_channel(address, credentials, options=list(_OPTIONS))
         self.kv = messages.KVStub(self.channel)
         self.lease = messages.LeaseStub(self.channel)
         self.watch = messages.WatchStub(self.channel)
@@ -174,7 +175,10 @@ class EtcdClient:
     """A connection to a cluster. Construct through `connect`; one event loop."""
 
     def __init__(self, endpoints: Sequence[str], tls: TlsConfig | None, timeout_s: float) -> None:
-        self._endpoints = [_Endpoint(address, tls) for address in endpoints]
+        self._credentials = tls and Reread(tls, tls.channel_credentials, use="etcd", every_s=1.0)
+        credentials = self._credentials.current() if self._credentials else None
+        self._endpoints = [_Endpoint(address, credentials) for address in endpoints]
+        self._retired: list[_Endpoint] = []
         self._current = 0
         self._timeout_s = timeout_s
 
@@ -197,13 +201,15 @@ class EtcdClient:
 
     async def close(self) -> None:
         """End all requests and connections. Idempotent."""
-        for endpoint in self._endpoints:
+        for endpoint in (*self._endpoints, *self._retired):
             await endpoint.channel.close(None)
+        self._retired.clear()
 
     def _error(self, endpoint: _Endpoint, error: messages.AioRpcError) -> BinlogError:
         code, details = error.code(), error.details() or error.code().name
         if code in _RETRYABLE:
-            if self._endpoints[self._current] is endpoint:
+            self._renew(endpoint)
+            if self._endpoints[self._current].address == endpoint.address:
                 self._current = (self._current + 1) % len(self._endpoints)
             where = self.addresses
             if code is messages.StatusCode.UNAVAILABLE and "etcdserver" not in details:
@@ -214,6 +220,13 @@ class EtcdClient:
         if code is messages.StatusCode.OUT_OF_RANGE:
             return Compacted(f"etcd at {endpoint.address}: {details}")
         return Rejected(f"etcd at {endpoint.address} refused: {details}")
+
+    def _renew(self, endpoint: _Endpoint) -> None:
+        """A connection that failed is made anew with the certificates that are in force now."""
+        credentials = self._credentials.current() if self._credentials else None
+        if credentials is not endpoint.credentials and endpoint in self._endpoints:
+            self._endpoints[self._endpoints.index(endpoint)] = _Endpoint(endpoint.address, credentials)
+            self._retired.append(endpoint)
 
     async def _call(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
         endpoint = self._endpoints[self._current]

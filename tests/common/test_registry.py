@@ -23,6 +23,7 @@ from common.etcd_server import EtcdServer
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.registry import DRAINERS, PUMPS, ClusterView, alive_key, check_node_id, status_key
 from common.tls import TlsConfig
+from tests import certificates
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -319,6 +320,32 @@ async def test_over_mutual_tls(tmp_path: Path) -> None:
         for refused in (None, TlsConfig(tls.ca)):
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await connect(server.endpoint, tls=refused, timeout_s=2.0)
+    finally:
+        server.stop()
+
+
+async def test_certificates_are_read_again_when_the_connection_is_lost(tmp_path: Path) -> None:
+    """Both sides change to certificates of another authority; nobody restarts but etcd."""
+    sans = ["127.0.0.1", "localhost"]
+    first, second = certificates.authority("first"), certificates.authority("second")
+    files = tmp_path / "tls"
+    files.mkdir()
+    tls = certificates.write(files, ca=[first], node=certificates.leaf("node", ca=first, sans=sans))
+    server = EtcdServer.start(tmp_path / "etcd", tls=tls)
+    try:
+        registry = await connect(server.endpoint, tls=tls, timeout_s=2.0)
+        await registry.put(PUMPS, status("p"), None)
+        server.stop()
+        certificates.write(files, ca=[second], node=certificates.leaf("node", ca=second, sans=sans))
+        server.restart()
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert set((await registry.view()).pumps) == {"p"}
+                    break
+                except Unavailable:
+                    await asyncio.sleep(0.1)
+        await registry.close()
     finally:
         server.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import time
 import tracemalloc
 import zlib
@@ -187,3 +188,21 @@ def test_a_bomb_is_stopped_early() -> None:
         tracemalloc.stop()
     assert caught.value.code == RESOURCE_EXHAUSTED
     assert time.process_time() - began_s < 1.0
+
+
+def test_packed_messages_of_many_pieces() -> None:
+    """What does not shrink is fed piece by piece; what follows its end is found in later pieces too."""
+    message = random.Random(1).randbytes(1 << 20)
+    packed = gzip.compress(message, 1)
+    assert len(packed) > 10 << 16
+    assert unpacked(packed) == message
+    for behind in (b"x", bytes(1 << 17)):
+        with pytest.raises(RpcStatus, match="behind the end"):
+            unpacked(packed + behind)
+    with pytest.raises(RpcStatus, match="ends early"):
+        unpacked(packed[:-1])
+
+
+def test_what_ends_with_a_step_is_whole() -> None:
+    for size in (INFLATE_STEP_BYTES - 1, INFLATE_STEP_BYTES, INFLATE_STEP_BYTES + 1, 3 * INFLATE_STEP_BYTES):
+        assert unpacked(gzip.compress(bytes(size))) == bytes(size)
