@@ -110,8 +110,10 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._http1 is not None and not self._closing:
             self._handle(self._http1, self._http1.end())
-        # On HTTP/2 the peer cannot answer a PING any more: the connection is over.
-        return self._http1 is not None and not self._closing
+        # On HTTP/2 the peer cannot answer a PING any more: the connection is over. TLS has no half-close, and
+        # the loop logs who asks for one.
+        assert self._transport is not None
+        return self._http1 is not None and not self._closing and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         self._writable = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import ssl
 import time
@@ -64,8 +65,8 @@ class Client:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
 
-    async def shake_hands(self, first: bytes = b"") -> None:
-        """`first` goes out with the handshake's last flight."""
+    async def shake_hands(self, first: bytes = b"", *, goodbye: bool = False) -> None:
+        """`first` goes out with the handshake's last flight, and close_notify behind it."""
         while True:
             try:
                 self.tls.do_handshake()
@@ -78,6 +79,9 @@ class Client:
                 self._in.write(data)
         if first:
             self.tls.write(first)
+        if goodbye:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.tls.unwrap()
         await self._raw.send(self._out.read())
 
     async def send(self, data: bytes) -> None:
@@ -310,3 +314,14 @@ async def test_a_fault_is_told(files: Files) -> None:
             found = await peer.rest()
         assert bytes((GOAWAY,)) + bytes(5) in found
         await here.at_rest()
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["in a request", "before its answer"])
+async def test_http1_that_ends_its_side(files: Files, end: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """TLS has no half-close: who says goodbye does not wait for an answer, and nothing is wrong with that."""
+    async with tls_house(files.server()) as here:
+        async with client(here, context_of(files.node)) as peer:
+            await peer.shake_hands(b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + end, goodbye=True)
+            await peer.rest()
+        await here.at_rest()
+        assert [record.getMessage() for record in caplog.records] == []
