@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 from typing import Any, cast
@@ -12,6 +13,7 @@ import grpc.aio
 import pytest
 
 from common import door, rpc
+from common.errors import Unavailable
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
 from tests.common.door.peers import PATIENCE_S, Raw, call, flow, goaway_of, house, until
@@ -22,6 +24,15 @@ LOOPS = ("asyncio", "uvloop")
 def get(stream: int, path: str) -> bytes:
     block = b"\x82\x86" + frames.unindexed(":path", path) + frames.unindexed(":authority", "localhost")
     return frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
 
 
 class Writes:
@@ -263,3 +274,46 @@ async def test_reset_of_an_inline_handler_that_ignores_it() -> None:
         await raw.send(frames.rst_stream(1) + frames.rst_stream(3))
         await until(lambda: here.bench.running == 0)
         assert await raw.answers(7)
+
+
+@pytest.mark.parametrize(
+    ("host", "families"), [("", "46"), ("::", "46"), ("::1", "6"), ("[::1]", "6"), ("0.0.0.0", "4")]
+)
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_addresses_to_listen_on(host: str, families: str) -> None:
+    async def empty(request: bytes) -> bytes:
+        return b""
+
+    server = await door.serve([rpc.Service("test.Bench", {"Empty": empty})], None, host, 0)
+    for family, address in (("4", "127.0.0.1"), ("6", "[::1]")):
+        client = rpc.Client(f"{address}:{server.port}")
+        if family in families:
+            assert await client.unary("/test.Bench/Empty", b"", PATIENCE_S) == b""
+        else:
+            with pytest.raises(Unavailable):
+                await client.unary("/test.Bench/Empty", b"", 1.0)
+        await client.close()
+    await server.stop(0)
+
+
+async def test_a_service_that_ignores_its_cancellation_for_a_while() -> None:
+    """`stop` returns when nothing of it is left."""
+    begun, ended = asyncio.Event(), False
+
+    async def stubborn(request: bytes) -> bytes:
+        nonlocal ended
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+        ended = True
+        return b"late"
+
+    server = await door.serve([rpc.Service("test.Bench", {"Wait": stubborn})], None, "127.0.0.1", 0)
+    async with Raw.to(server.port) as raw:
+        await raw.send(call(1, "/test.Bench/Wait"))
+        await begun.wait()
+        await asyncio.wait_for(server.stop(0), PATIENCE_S)
+    assert ended
+    assert not server.tasks
