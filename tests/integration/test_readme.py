@@ -45,6 +45,7 @@ def test_every_command_is_known_here() -> None:
         ".venv/bin/drainer --config deploy/drainer.toml",
         ".venv/bin/binlogctl -cmd pumps -pd-urls http://127.0.0.1:2379",
         ".venv/bin/binlogctl -cmd drainers -pd-urls http://127.0.0.1:2379 --output table",
+        "curl http://127.0.0.1:8250/readyz",
         "curl http://127.0.0.1:8250/status",
         "curl http://127.0.0.1:8249/metrics",
         ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
@@ -157,7 +158,8 @@ def test_operator_asks_the_nodes(nodes: Nodes) -> None:
         (command,) = [line for line in commands() if f"-cmd {kind}" in line]
         words = command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:]
         assert shown in run(str(PROGRAMS / "binlogctl"), *words, COLUMNS="200")
-    for url, status in (("8250/status", nodes.pump_status), ("8249/metrics", nodes.drainer_status)):
+    asked = (("8250/readyz", nodes.pump_status), ("8250/status", nodes.pump_status))
+    for url, status in (*asked, ("8249/metrics", nodes.drainer_status)):
         (command,) = [line for line in commands() if url in line]
         with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
             assert reply.status == 200

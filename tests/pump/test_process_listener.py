@@ -1,0 +1,160 @@
+"""What a pump process serves: one port, either server, mutual TLS, guarded administration."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from common import binlog, rpc
+from common.etcd_server import EtcdServer
+from common.tls import TlsConfig
+from common.upstream.standalone import StandaloneUpstream
+from common.wire import pump_pb2
+from tests import certificates
+from tests.pump.process import PumpProcess
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def pump(
+    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+) -> Iterator[Callable[..., PumpProcess]]:
+    made: list[PumpProcess] = []
+
+    def make(*flags: str) -> PumpProcess:
+        made.append(PumpProcess(tmp_path / "pump", etcd_clean, free_port, "-node-id=p1", *flags))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.end()
+
+
+@pytest.fixture
+async def cluster_id(etcd_clean: str) -> AsyncIterator[int]:
+    upstream = await StandaloneUpstream.connect(etcd_clean)
+    yield upstream.cluster_id
+    await upstream.close()
+
+
+async def write(client: rpc.Client, cluster_id: int, payload: bytes) -> None:
+    request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload)
+    await client.unary("/binlog.Pump/WriteBinlog", request.SerializeToString(), 10.0)
+
+
+def ask(
+    address: str, path: str, method: str = "GET", headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    try:
+        connection.request(method, path, headers=headers or {})
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("server", ["door", "grpcio"])
+async def test_the_same_services_and_pages_on_either_server(
+    pump: Callable[..., PumpProcess], cluster_id: int, server: str, free_port: Callable[[], int]
+) -> None:
+    process = pump(f"-rpc-server={server}")
+    status = process.address
+    if server == "grpcio":
+        status = f"127.0.0.1:{free_port()}"
+        process.arguments.append(f"-status-addr={status}")
+    process.start()
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                if (await asyncio.to_thread(ask, status, "/readyz")) == (200, "ok\n"):
+                    break
+            except OSError:
+                pass
+            await asyncio.sleep(0.05)
+    client = rpc.Client(process.address)
+    await write(client, cluster_id, binlog.prewrite(10, b"k", b"v"))
+    await write(client, cluster_id, binlog.commit(10, 11, b"k"))
+    with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch"):
+        await write(client, cluster_id + 1, binlog.commit(10, 11, b"k"))
+    request = pump_pb2.PullBinlogReq(clusterID=cluster_id)
+    async with asyncio.timeout(20):
+        async for data in client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString()):
+            if pump_pb2.PullBinlogResp.FromString(data).entity.meta.commitTs == 11:
+                break
+    await client.close()
+    own = json.loads((await asyncio.to_thread(ask, status, "/status"))[1])["pump"]
+    assert own["node_id"] == "p1"
+    metrics = (await asyncio.to_thread(ask, status, "/metrics"))[1]
+    assert 'binlog_pump_rpc_duration_seconds_count{label="succ",method="WriteBinlog"} 2.0' in metrics
+    assert ("/binlog.Pump/WriteBinlog" in metrics) == (server == "door")
+    assert process.stop() == 0
+
+
+async def test_administration_is_guarded_and_debug_is_off(pump: Callable[..., PumpProcess]) -> None:
+    process = pump()
+    process.arguments.remove("-debug-routes")
+    await process.start_and_wait()
+    address = process.address
+    assert ask(address, "/healthz") == (200, "ok\n")
+    code, text = ask(address, "/debug/binlog/11")
+    assert (code, "debug-routes = true" in text) == (403, True)
+    for headers in ({"Host": "evil.example:8250"}, {"Origin": "http://evil.example"}):
+        code, text = ask(address, "/state/p1/pause", "PUT", headers)
+        assert code == 403
+        assert text
+    assert ask(address, "/state/p1/pause", "PUT")[0] == 200
+    assert process.wait() == 0
+
+
+async def test_a_port_with_tls(free_port: Callable[[], int], tmp_path: Path) -> None:
+    """All that the port speaks wants a certificate of the authority, with a name that is allowed."""
+    authority = certificates.authority()
+    tls = certificates.write(tmp_path / "tls", ca=[authority], node=certificates.leaf("node", ca=authority))
+    other = certificates.write(tmp_path / "other", ca=[authority], node=certificates.leaf("x", ca=authority))
+    server = EtcdServer.start(tmp_path / "etcd", tls=tls)
+    flags = [f"-ssl-ca={tls.ca}", f"-ssl-cert={tls.cert}", f"-ssl-key={tls.key}", "-cert-allowed-cn=node"]
+    process = PumpProcess(tmp_path / "pump", server.endpoint, free_port, "-node-id=p1", *flags)
+    host, _, port = process.address.rpartition(":")
+
+    def page(config: TlsConfig) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=config.client_context())
+        try:
+            connection.request("GET", "/readyz")
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        finally:
+            connection.close()
+
+    try:
+        process.start()
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    if (await asyncio.to_thread(page, tls))[0] == 200:
+                        break
+                except OSError:
+                    await asyncio.sleep(0.05)
+        upstream = await StandaloneUpstream.connect(server.endpoint, tls=tls)
+        client = rpc.Client(process.address, tls=tls)
+        await write(client, upstream.cluster_id, binlog.prewrite(10, b"k", b"v"))
+        await client.close()
+        await upstream.close()
+        for refused in (TlsConfig(tls.ca), other):
+            with pytest.raises((OSError, ssl.SSLError, http.client.HTTPException)):
+                page(refused)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(process.address, "/readyz")
+        assert 'certificate of CN \\"x\\" is not in cert-allowed-cn' in process.log.read_text()
+        assert process.stop() == 0
+    finally:
+        process.end()
+        server.stop()
