@@ -528,8 +528,10 @@ def walk(seed: int, steps: int) -> Machine:
     for _ in range(steps):
         step(machine, rng)
         machine.counted()
-        if not rng.randrange(5 * steps):
+        if not rng.randrange(3 * steps):
             machine.drain()
+            if rng.random() < 0.7:
+                machine.time(seconds=6.0)  # the second step without an answer: calls under way are left out
     machine.teardown()
     return machine
 
@@ -542,6 +544,7 @@ def test_long_walks(seed: int) -> None:
 def test_walks_lead_somewhere() -> None:
     calls = [call for seed in range(5) for call in walk(seed, 1000).calls.values()]
     assert len(calls) > 100
+    assert any(call.discarded for seed in range(60, 90) for call in walk(seed, 300).calls.values())
     for method in ("Echo", "Park", "Fail", "Down", "Up", "Chat", "Hold"):
         statuses = {status for call in calls if call.method == method for status in call.statuses}
         assert codes.FAILED_PRECONDITION in statuses if method == "Fail" else codes.OK in statuses
