@@ -73,7 +73,7 @@ class Limits:
         "64 MiB", key="door.connection-window", kind="size", help="and in all its calls"
     )
     stream_send_bytes_max: int = option(
-        "4 MiB",
+        "256 KiB",
         key="door.stream-send-queue",
         kind="size",
         help="replies queued for one call: its service waits",

@@ -20,14 +20,12 @@ from common.door.messages import INFLATE_STEP_BYTES, Inflater, deflate
 from common.door.methods import Kind
 from common.door.plain import PlainCall
 from common.door.routes import Guard, Peer, Request, Response, Routes
+from common.door.turns import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
 from common.errors import BinlogError, Unavailable
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus, status_of
 
 _THREAD_BYTES_MIN: Final = 1 << 16
-_TURN_BYTES: Final = 1 << 20
-_TURN_MESSAGES: Final = 256
-_COUNTED_BYTES_MIN: Final = _TURN_BYTES // _TURN_MESSAGES
 
 _logger = log.get("door")
 
@@ -119,8 +117,8 @@ class Requests:
                 raise StopAsyncIteration
             await self._work.changed()
         flag, body = message
-        self._turn += max(len(body), _COUNTED_BYTES_MIN)
-        if self._turn >= _TURN_BYTES:
+        self._turn += max(len(body), MESSAGE_BYTES_MIN)
+        if self._turn >= TURN_BYTES:
             self._turn = 0
             await asyncio.sleep(0)  # a service that never waits for anything else must not starve the rest
         return await self._runner.unpacked(call, body) if flag else body
@@ -129,13 +127,14 @@ class Requests:
 class Runner:
     """`flush` is called whenever there may be something to send."""
 
-    __slots__ = ("_guard", "_inflating", "_peer", "_routes", "_tasks", "flush", "now_s")
+    __slots__ = ("_guard", "_inflating", "_peer", "_routes", "_tasks", "_turns", "flush", "now_s")
 
     def __init__(
         self,
         flush: Callable[[], None],
         clock: Clock,
         tasks: set[asyncio.Task[None]],
+        turns: Turns,
         routes: Routes,
         guard: Guard,
         peer: Peer,
@@ -143,6 +142,7 @@ class Runner:
         self.flush = flush
         self.now_s = clock.monotonic_s
         self._tasks = tasks
+        self._turns = turns
         self._routes = routes
         self._guard = guard
         self._inflating: asyncio.Lock | None = None
@@ -227,16 +227,15 @@ class Runner:
             call.complete()
 
     async def _send_all(self, call: StreamCall, work: StreamWork, replies: AsyncIterator[bytes]) -> None:
-        turn = 0
+        turns = self._turns
         try:
             # Before the first message as after each: many streams without a window must not hold one each.
             await self._room(call, work)
             async for reply in replies:
                 await self._send(call, work, reply)
-                turn += max(len(reply), _COUNTED_BYTES_MIN)
-                if turn >= _TURN_BYTES:
-                    turn = 0
-                    await asyncio.sleep(0)
+                turn = turns.take(len(reply))
+                if turn is not None:
+                    await turn
         finally:
             # Whatever ends the call, a service's generator is closed here and now.
             close = getattr(replies, "aclose", None)

@@ -26,6 +26,7 @@ from common.door.methods import methods_of
 from common.door.routes import Guard, Peer, Routes
 from common.door.sniff import PLAIN_ON_TLS_PORT
 from common.door.stats import STATS
+from common.door.turns import Turns
 from common.door.wire import Wire
 from common.port import check_port_free, port_taken
 from common.rpc.service import Service
@@ -62,6 +63,7 @@ class Server:
         self.routes = routes
         self.guard = guard
         self.tasks: set[asyncio.Task[None]] = set()
+        self.turns = Turns()
         self.stopping = False
         self.port = 0
         self._tls = tls

@@ -24,6 +24,7 @@ from common.door.routes import Guard, Peer, Request, Routes
 from common.door.runner import Runner
 from common.door.session import Session
 from common.door.stats import STATS
+from common.door.turns import Turns
 
 _PRODUCE_BYTES: Final = 1 << 18
 _TURN_BYTES: Final = 1 << 20
@@ -41,6 +42,7 @@ class Door(Protocol):
     routes: Routes
     guard: Guard
     tasks: set[asyncio.Task[None]]
+    turns: Turns
     stopping: bool
 
     def opened(self, wire: Wire) -> None: ...
@@ -156,7 +158,7 @@ class Wire(asyncio.Protocol):
 
     def _speak_http2(self) -> None:
         door = self._door
-        runner = Runner(self.flush, door.clock, door.tasks, door.routes, door.guard, self.peer)
+        runner = Runner(self.flush, door.clock, door.tasks, door.turns, door.routes, door.guard, self.peer)
 
         def above(connection: Connection) -> Session:
             self._session = Session(connection, door.methods, runner, door.budget)

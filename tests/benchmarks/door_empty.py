@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.benchmarks.door_children import Round, load_round, median_round, server
+from tests.benchmarks.door_requests import NEW, USUAL
 from tests.benchmarks.door_server import DOOR, GRPCIO
 from tests.benchmarks.measure import peak_rss_mib
 from tests.benchmarks.report import Result
@@ -13,16 +14,17 @@ from tests.benchmarks.settings import Settings
 NAME: Final = "door.empty.unary.64"
 IN_FLIGHT: Final = 64
 ROUNDS: Final = 3
+KINDS: Final = {"": NAME, USUAL: f"{NAME}.deadlines", NEW: f"{NAME}.deadlines.all_new"}
 
 
 def run(settings: Settings) -> list[Result]:
-    seconds = settings.seconds / ROUNDS / 3
+    seconds = settings.seconds / ROUNDS / 4
     with server(DOOR) as door, server(GRPCIO) as grpcio:
-        rounds: dict[tuple[str, bool], list[Round]] = {}
+        rounds: dict[tuple[str, str], list[Round]] = {}
         for _ in range(ROUNDS):
-            for deadlines in (False, True):
+            for deadlines in KINDS:
                 for kind, one in ((DOOR, door), (GRPCIO, grpcio)):
-                    options = ("--deadlines",) if deadlines else ()
+                    options = ("--deadlines", deadlines) if deadlines else ()
                     measured = load_round(
                         one.pid, one.address, "--in-flight", IN_FLIGHT, "--seconds", seconds, *options
                     )
@@ -30,7 +32,7 @@ def run(settings: Settings) -> list[Result]:
         rss = peak_rss_mib(door.pid)
     return [
         _result(name, rounds[DOOR, deadlines], rounds[GRPCIO, deadlines], rss)
-        for name, deadlines in ((NAME, False), (f"{NAME}.deadlines", True))
+        for deadlines, name in KINDS.items()
     ]
 
 

@@ -1,10 +1,10 @@
 """Calls one method as fast as the server answers, over one raw HTTP/2 connection, as a process of its own.
 
-    python -m tests.benchmarks.h2_load ADDRESS [--in-flight N] [--seconds S] [--deadlines] [--tls CA CERT KEY]
-                                       [--path PATH | --write CLUSTER_ID FIRST_TS PAYLOAD_BYTES]
+    python -m tests.benchmarks.h2_load ADDRESS [--in-flight N] [--seconds S] [--deadlines usual|new]
+        [--tls CA CERT KEY] [--path PATH | --write CLUSTER_ID FIRST_TS PAYLOAD_BYTES]
 
 `--write` sends prewrites and their commits, as `load_generator` does; otherwise empty messages go to PATH.
-`--deadlines` gives each call a grpc-timeout of its own, as grpc-go does. Every reply is checked: one message
+`--deadlines` gives each call a grpc-timeout, as grpc-go does. Every reply is checked: one message
 (of no bytes), trailers that say status 0. Says as JSON when the measured time begins and what was seen;
 `client_cpu_us` is this process's own CPU per call.
 """
@@ -24,7 +24,7 @@ import uvloop
 from common.errors import BinlogError, Unavailable
 from tests.attacks.frames import END_HEADERS, END_STREAM, HEADERS, frame, frame_head, message, u32
 from tests.benchmarks.door_raw import RawConnection, TlsFiles, connect
-from tests.benchmarks.door_requests import WRITE_PATH, DeadlineBlocks, PlainBlocks, Writes
+from tests.benchmarks.door_requests import NEW, USUAL, WRITE_PATH, DeadlineBlocks, PlainBlocks, Writes
 from tests.benchmarks.measure import percentile
 
 WARM_UP_S: Final = 0.5
@@ -204,7 +204,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("address")
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--deadlines", action="store_true")
+    parser.add_argument("--deadlines", choices=(USUAL, NEW))
     parser.add_argument("--tls", nargs=3, metavar=("CA", "CERT", "KEY"))
     parser.add_argument("--path", default="/test.Bench/Empty")
     parser.add_argument("--write", nargs=3, type=int, metavar=("CLUSTER_ID", "FIRST_TS", "PAYLOAD_BYTES"))
@@ -213,8 +213,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 async def run(chosen: argparse.Namespace) -> None:
     path = WRITE_PATH if chosen.write else chosen.path
-    make = DeadlineBlocks if chosen.deadlines else PlainBlocks
-    blocks = make(path, chosen.address, "https" if chosen.tls else "http")
+    scheme = "https" if chosen.tls else "http"
+    blocks: PlainBlocks | DeadlineBlocks = PlainBlocks(path, chosen.address, scheme)
+    if chosen.deadlines:
+        blocks = DeadlineBlocks(path, chosen.address, scheme, chosen.deadlines)
     writes = Writes(*chosen.write) if chosen.write else None
     load = Load(blocks, chosen.in_flight, writes)
     await connect(load, chosen.address, TlsFiles(*chosen.tls) if chosen.tls else None)

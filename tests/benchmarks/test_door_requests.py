@@ -9,7 +9,7 @@ from hpack import Decoder
 from common import binlog, tso
 from common.wire import pump_pb2
 from tests.attacks.frames import message
-from tests.benchmarks.door_requests import DeadlineBlocks, PlainBlocks, Writes
+from tests.benchmarks.door_requests import NEW, USUAL, DeadlineBlocks, PlainBlocks, Writes
 
 PATH = "/binlog.Pump/WriteBinlog"
 FIRST_TS = tso.compose(1_767_225_600_000)
@@ -26,11 +26,21 @@ def test_a_plain_block_is_eight_octets_after_the_first() -> None:
 
 def test_every_deadline_is_another_one_and_the_rest_stays() -> None:
     decoder = Decoder()
-    calls = [dict(decoder.decode(block)) for block in islice(DeadlineBlocks(PATH, "a:1", "https"), 500)]
+    blocks = DeadlineBlocks(PATH, "a:1", "https", NEW)
+    calls = [dict(decoder.decode(block)) for block in islice(blocks, 500)]
     timeouts = [call.pop("grpc-timeout") for call in calls]
     assert len(set(timeouts)) == 500
     assert all(call == calls[0] for call in calls)
     assert calls[0][":path"] == PATH
+
+
+def test_usual_deadlines_come_again_as_those_of_grpc_go() -> None:
+    decoder = Decoder()
+    blocks = list(islice(DeadlineBlocks(PATH, "a:1", "https", USUAL), 3000))
+    calls = [dict(decoder.decode(block)) for block in blocks]
+    assert len({call.pop("grpc-timeout") for call in calls}) > 100
+    assert all(call == calls[0] for call in calls)
+    assert 9.0 < sum(map(len, blocks)) / len(blocks) < 10.5
 
 
 def test_writes_are_those_of_the_other_load_generator() -> None:

@@ -320,7 +320,9 @@ async def test_unary_replies_that_nobody_reads() -> None:
 
 async def test_a_slow_reader_gets_its_stream() -> None:
     """While dead ones hold all the memory there is for streams."""
-    limits = door.Limits(send_bytes_max=1 << 20, connection_send_bytes_max=1 << 20)
+    limits = door.Limits(
+        send_bytes_max=1 << 20, connection_send_bytes_max=1 << 20, stream_send_bytes_max=1 << 22
+    )
     wide = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX)])
     async with house(limits) as here, Raw.to(here.port, hello=wide, receive_bytes=4096) as dead:
         await dead.send(frames.window_update(0, 1 << 30) + flow(1, 1 << 40, 1 << 16))
