@@ -19,6 +19,7 @@ find_python() {
 
 missing=""
 command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
 if python=$(find_python); then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 else

@@ -38,6 +38,7 @@ _ACCEPTS_A_TURN: Final = 64
 _NO_FILES_PAUSE_S: Final = 0.2
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TELL_AGAIN_S: Final = 60.0
+_CANCELLED_S: Final = 5.0
 _TOLD_MAX: Final = 1024
 
 _logger = log.get("door")
@@ -71,6 +72,7 @@ class Server:
         self._arrived: set[Wire] = set()  # counted in `_addresses`
         self._wires: set[Wire] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
+        self._count = 0
         self._handshakes: dict[asyncio.Task[None], str] = {}
         self._told: dict[tuple[str, str], float] = {}
         self._random = random.Random()
@@ -136,7 +138,7 @@ class Server:
         STATS.accepted += 1
         limits = self.limits
         refused = ""
-        if self._addresses.total() >= self._connections_max:
+        if self._count >= self._connections_max:
             refused = "connections" if self._connections_max == limits.connections_max else "files"
         elif self._addresses[address] >= limits.connections_per_address_max:
             refused = "connections_per_address"
@@ -147,6 +149,7 @@ class Server:
         wire = Wire(self, Peer(address, verified=self._tls is not None))
         self._arrived.add(wire)
         self._addresses[address] += 1
+        self._count += 1
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,6 +214,7 @@ class Server:
             return
         self._arrived.remove(wire)
         address = wire.peer.address
+        self._count -= 1
         self._addresses[address] -= 1
         if self._addresses[address] <= 0:
             del self._addresses[address]
@@ -264,8 +268,10 @@ class Server:
         for wire in list(self._wires):
             wire.abort()
         # Cancelled handlers, and the transports' last callbacks.
-        while self.tasks:
-            await asyncio.wait(self.tasks)
+        if self.tasks:
+            _, late = await asyncio.wait(self.tasks, timeout=_CANCELLED_S)
+            for task in late:
+                _logger.error("handler does not end, although it was cancelled", method=task.get_name())
         if self._wires:
             self._gone.clear()
             await self._gone.wait()

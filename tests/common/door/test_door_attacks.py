@@ -85,7 +85,7 @@ ENDINGS: Final[dict[str, int | str]] = {
     "many_requests": CALM,
     "slow_body": CALM,
     "claims": CALM,
-    "broken_gzip": CALM,
+    "broken_gzip": "either",  # each is answered; how soon decides whether too many are open
     "slow_header_block": CALM,
     "slow_preface": "closed",
     "silence": "closed",

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -199,9 +198,6 @@ async def test_upgrades_are_not_taken_up() -> None:
         assert (status, body) == (200, b"{}\n")
 
 
-@pytest.mark.skipif(
-    shutil.which("curl") is None, reason="curl is not part of what deploy/install.sh installs"
-)
 @pytest.mark.parametrize("version", ["--http1.0", "--http1.1", "--http2", "--http2-prior-knowledge"])
 async def test_curl(version: str) -> None:
     async with house() as here:

@@ -109,7 +109,7 @@ async def test_room_of_a_cancelled_stream_is_given_to_those_that_wait() -> None:
 
 
 async def test_cancelling_frees_what_is_queued() -> None:
-    async with house() as here:
+    async with house(door.Limits(stream_send_bytes_max=4 << 20)) as here:
         async with Raw.to(here.port) as raw:
             await raw.send(b"".join(flow(stream, 1 << 20, 1 << 16) for stream in (1, 3, 5)))
             await until(lambda: here.server.budget.send_queued > 3 * (3 << 20))
