@@ -24,6 +24,16 @@ ROLLBACK = 2
 # Fields 1 to 3 of a payload, skipped in one step: each is a tag and a varint.
 _LEADING_VARINTS = re.compile(rb"(?:[\x08\x10\x18][\x80-\xff]*[\x00-\x7f]){0,3}", re.DOTALL)
 
+# Varints as short as they can be, up to 63 bits.
+_VARINT = rb"(?:[\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f])"
+_CANONICAL_START = re.compile(rb"\x08[\x00-\x04]\x10" + _VARINT + rb"\x18" + _VARINT, re.DOTALL)
+_MORE_OF_LENGTH = re.compile(rb"[\x80-\xff]{0,3}[\x01-\x7f]", re.DOTALL)
+# Field 8 is an int32: what is larger would be cut.
+_CANONICAL_END = re.compile(
+    rb"\x38" + _VARINT + rb"\x40(?:[\x00-\x7f]|[\x80-\xff]{1,3}[\x01-\x7f])", re.DOTALL
+)
+_USUAL_END = b"\x38\x00\x40\x00"
+
 SCHEMA_STATE_NONE = 0
 SCHEMA_STATE_DELETE_ONLY = 1
 SCHEMA_STATE_PUBLIC = 5
@@ -45,6 +55,36 @@ class Header(NamedTuple):
     def index_ts(self) -> int:
         """Timestamp under which the Pump's index files the record: start_ts of a prewrite, else commit_ts."""
         return self.start_ts if self.tp == PREWRITE else self.commit_ts
+
+
+def canonical_header(payload: bytes) -> Header | None:
+    """Header of a payload that is in canonical form already, which needs no copy of it; None if it is not.
+
+    The form is: fields 1 to 3, then 4, 5 and 6 where present, then 7 and 8 to the end, nothing else, every
+    varint as short as it can be. All writers in the field produce it.
+    """
+    leading = _CANONICAL_START.match(payload)
+    if leading is None:
+        return None
+    at, end = leading.end(), len(payload)
+    for tag in (0x22, 0x2A, 0x32):
+        if at + 1 < end and payload[at] == tag:
+            size = payload[at + 1]
+            at += 2
+            if size >= 0x80:
+                varint = _MORE_OF_LENGTH.match(payload, at)
+                if varint is None:
+                    return None
+                shift = 7
+                size &= 0x7F
+                for octet in varint[0]:
+                    size |= (octet & 0x7F) << shift
+                    shift += 7
+                at = varint.end()
+            at += size
+    if payload[at:] != _USUAL_END and not _CANONICAL_END.fullmatch(payload, min(at, end)):
+        return None
+    return header(binlog_pb2.Binlog.FromString(leading[0]))
 
 
 def parse(payload: bytes) -> binlog_pb2.Binlog:

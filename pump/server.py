@@ -86,11 +86,14 @@ class PumpServer:
         refused = admission.cluster(cluster_id, self._cluster_id)
         if refused is not None:
             raise self._refusal(refused)
-        try:
-            message = binlog.parse(payload)
-        except Rejected as error:
-            raise self._refusal(Refuse(Reason.PAYLOAD, error.message)) from None
-        header = binlog.header(message)
+        header = binlog.canonical_header(payload)
+        if header is None:
+            try:
+                message = binlog.parse(payload)
+            except Rejected as error:
+                raise self._refusal(Refuse(Reason.PAYLOAD, error.message)) from None
+            header = binlog.header(message)
+            payload = binlog.canonical(message)
         verdict = admission.admit(header, self._state(), self._disk_guard.disk)
         if isinstance(verdict, Refuse):
             raise self._refusal(verdict)
@@ -98,7 +101,6 @@ class PumpServer:
             if self._storage.write_failure is not None:
                 raise self._refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
             return None
-        payload = binlog.canonical(message)
         _SIZE.observe(len(payload))
         return payload, header
 

@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from common import binlog
 from common.clock import Clock
@@ -41,10 +40,8 @@ class WrittenGroup:
     waited_s: float  # about, of the group's first member in the queue
 
 
-class _Write(NamedTuple):
-    payload: bytes
-    header: binlog.Header
-    done: asyncio.Future[None]
+_Write = tuple[bytes, binlog.Header, "asyncio.Future[None]"]
+"""Payload, header, and who waits."""
 
 
 class Writer:
@@ -106,7 +103,7 @@ class Writer:
         done = self._loop.create_future()
         self._queued_bytes += len(payload)
         inbox = self._inbox
-        inbox.append(_Write(payload, header, done))
+        inbox.append((payload, header, done))
         # Looked at after the append: whoever finds another write here knows that the thread, which was woken
         # for that one, has not emptied the inbox yet and takes this one too.
         if len(inbox) == 1:
@@ -126,21 +123,21 @@ class Writer:
     def _acknowledge(self, writes: list[_Write], group: WrittenGroup) -> None:
         self._release(writes)
         self._on_group(group)
-        for write in writes:
-            if not write.done.done():
-                write.done.set_result(None)
+        for _, _, done in writes:
+            if not done.done():
+                done.set_result(None)
 
     def _fail(self, writes: list[_Write], failure: WriteFailed) -> None:
         self._release(writes)
         if self.failure is None:
             self.failure = failure
             self._on_failure(failure)
-        for write in writes:
-            if not write.done.done():
-                write.done.set_exception(failure)
+        for _, _, done in writes:
+            if not done.done():
+                done.set_exception(failure)
 
     def _release(self, writes: list[_Write]) -> None:
-        self._queued_bytes -= sum(len(write.payload) for write in writes)
+        self._queued_bytes -= sum(len(payload) for payload, _, _ in writes)
         self._room.set()
 
     # -- writer thread ---------------------------------------------------------------------------
@@ -158,7 +155,7 @@ class Writer:
                 pending.append(self._inbox.popleft())
             if not pending:
                 continue
-            count = self._group_commit.take(len(write.payload) for write in pending)
+            count = self._group_commit.take(len(payload) for payload, _, _ in pending)
             writes = [pending.popleft() for _ in range(count)]
             if failure is None:
                 try:
@@ -183,15 +180,15 @@ class Writer:
 
     def _store(self, writes: list[_Write]) -> WrittenGroup:
         began = self._clock.monotonic_s()
-        payloads = [write.payload for write in writes]
+        payloads = [payload for payload, _, _ in writes]
         places = self._log.append(payloads)
         wrote = self._clock.monotonic_s()
-        max_ts = max(write.header.index_ts for write in writes)
+        max_ts = max(header.index_ts for _, header, _ in writes)
         self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)
         synced = self._clock.monotonic_s()
         records = [
-            Logged(write.header.tp, write.header.start_ts, write.header.commit_ts, place)
-            for write, place in zip(writes, places, strict=True)
+            Logged(header.tp, header.start_ts, header.commit_ts, place)
+            for (_, header, _), place in zip(writes, places, strict=True)
         ]
         waited = max(began - self._first_s, 0.0)
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)

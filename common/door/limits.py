@@ -192,7 +192,10 @@ class Limits:
         "1 MiB", key="door.http-body-size", kind="size", help="body of a plain HTTP request: 413"
     )
     http_idle_s: float = option(
-        "30s", key="door.http-idle-time", kind="duration", help="time between two whole requests on an HTTP/1 connection"
+        "30s",
+        key="door.http-idle-time",
+        kind="duration",
+        help="time between two requests on an HTTP/1 connection",
     )
 
     def check(self) -> None:
