@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
 
 def canonical_header(payload: bytes) -> Header | None:
-    """Header of a payload that is in canonical form already, which needs no copy of it; None if it is not.
+    """Header of a payload that is in canonical form already, without a copy of it; None if it is not.
 
     The form is: fields 1 to 3, then 4, 5 and 6 where present, then 7 and 8 to the end, nothing else, every
     varint as short as it can be. All writers in the field produce it.

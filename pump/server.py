@@ -25,6 +25,7 @@ from pump.storage import Storage, WriteFailed
 from pump.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
+_LARGE_BYTES = 1 << 18  # from here on copies cost more than looking
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")
 _SIZE = metrics.WRITE_SIZE.labels("single")
 _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlog", "fail")
@@ -86,7 +87,7 @@ class PumpServer:
         refused = admission.cluster(cluster_id, self._cluster_id)
         if refused is not None:
             raise self._refusal(refused)
-        header = binlog.canonical_header(payload)
+        header = binlog.canonical_header(payload) if len(payload) >= _LARGE_BYTES else None
         if header is None:
             try:
                 message = binlog.parse(payload)

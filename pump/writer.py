@@ -40,6 +40,7 @@ class WrittenGroup:
     waited_s: float  # about, of the group's first member in the queue
 
 
+_new = tuple.__new__  # a NamedTuple's own constructor is a Python function
 _Write = tuple[bytes, binlog.Header, "asyncio.Future[None]"]
 """Payload, header, and who waits."""
 
@@ -187,8 +188,7 @@ class Writer:
         self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)
         synced = self._clock.monotonic_s()
         records = [
-            Logged(header.tp, header.start_ts, header.commit_ts, place)
-            for (_, header, _), place in zip(writes, places, strict=True)
+            _new(Logged, (*header, place)) for (_, header, _), place in zip(writes, places, strict=True)
         ]
         waited = max(began - self._first_s, 0.0)
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)

@@ -250,27 +250,35 @@ class UnaryCall(Call):
 
     def succeed(self, reply: bytes | memoryview) -> None:
         """The handler's answer."""
-        if not self._handler_ended():
-            return
+        # What `_handler_ended` and `_leave` do, written out: every call comes through here.
+        self.work = None
+        if self.held:
+            self.release(self.held)
         session, stream = self.session, self.stream
-        outbound = session.connection.outbound
+        connection = session.connection
+        if self.over:
+            connection.lingering -= 1
+            return
+        outbound = connection.outbound
         if len(reply) > _REPLY_FREE_BYTES and session.is_full:
             session.connection.abuse.refused("send_bytes")
             self._leave(codes.RESOURCE_EXHAUSTED)
             self._send_status(codes.RESOURCE_EXHAUSTED, "replies that nobody reads take too much memory", b"")
             return
-        self._leave(codes.OK)
-        if self.plan.gzip_reply and GZIP_BYTES_MIN <= len(reply) <= _GZIP_INLINE_BYTES_MAX:
+        self.over = True
+        plan = self.plan
+        plan.method.succeed(session.now_s() - self.began_s)
+        if plan.gzip_reply and GZIP_BYTES_MIN <= len(reply) <= _GZIP_INLINE_BYTES_MAX:
             outbound.head(stream, grpc_words.HEAD_GZIP)
             outbound.message(stream, b"\x01", deflate(reply))
             sent = outbound.end(stream, OK)
         else:
             sent = outbound.reply(stream, reply)
         if sent:
-            session.connection.finished(stream)
+            connection.finished(stream)
         else:
             session.is_queued(self)
-        session.runner.flush()
+        session.flush()
 
 
 class StreamCall(Call):

@@ -35,6 +35,7 @@ from common.door.outbound import Outbound
 from common.door.request_blocks import RequestBlocks
 from common.door.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
 
+_UNUSUAL_HEADERS: Final = END_HEADERS | PADDED | HAS_PRIORITY
 _NO_LAST: Final = frames.STREAM_ID_MAX
 _LATE_BYTES_FREE: Final = 1024
 
@@ -171,23 +172,24 @@ class Connection:
             at += 9
             stop = at + (first >> 8)
             kind = first & 0xFF
+            if stop - at > frame_max:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame longer than MAX_FRAME_SIZE (R4.2)")
             if stop > size:
-                if stop - at > frame_max:
-                    raise ConnectionFault(
-                        frames.FRAME_SIZE_ERROR, "frame longer than SETTINGS_MAX_FRAME_SIZE (R4.2)"
-                    )
                 at -= 9
                 break
-            if stop - at > frame_max:
-                raise ConnectionFault(
-                    frames.FRAME_SIZE_ERROR, "frame longer than SETTINGS_MAX_FRAME_SIZE (R4.2)"
-                )
             if self._strict:
                 self._check_order(kind, flags, stream_id & 0x7FFFFFFF)
             if kind == DATA:
                 self._data(data, at, stop, flags, stream_id & 0x7FFFFFFF)
             elif kind == HEADERS:
-                self._headers(data, at, stop, flags, stream_id & 0x7FFFFFFF)
+                stream_id &= 0x7FFFFFFF
+                if flags & _UNUSUAL_HEADERS == END_HEADERS and stream_id:
+                    try:
+                        self._header_block(stream_id, data[at:stop], flags & END_STREAM)
+                    except StreamFault as fault:
+                        self._stream_fault(stream_id, fault)
+                else:
+                    self._headers(data, at, stop, flags, stream_id)
             else:
                 try:
                     if kind == CONTINUATION:

@@ -36,12 +36,18 @@ class Method:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.seconds = 0.0
 
+    def succeed(self, seconds: float) -> None:
+        """Count a call that took so long and ended well."""
+        self.succeeded += 1
+        self.seconds += seconds
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+
     def ended(self, code: int, seconds: float) -> None:
         """Count a call that took so long and ended with this status."""
-        if code:
-            self.failed[code] = self.failed.get(code, 0) + 1
-        else:
-            self.succeeded += 1
+        if not code:
+            self.succeed(seconds)
+            return
+        self.failed[code] = self.failed.get(code, 0) + 1
         self.seconds += seconds
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 

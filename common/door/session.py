@@ -48,8 +48,10 @@ class Session:
         "_silent_body_s",
         "budget",
         "connection",
+        "flush",
         "held",
         "limits",
+        "now_s",
         "runner",
         "waiting",
         "whole_bytes_max",
@@ -67,6 +69,8 @@ class Session:
         self.runner = runner
         self.budget = budget
         self.held = 0
+        self.now_s = runner.now_s
+        self.flush = runner.flush
         self.whole_bytes_max = connection.limits.message_bytes_max
         self._silent_body_s = connection.limits.silent_body_s
         self.waiting: set[StreamCall] = set()
