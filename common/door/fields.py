@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from common.door import grpc_words
+
 Entry = tuple[bytes, bytes, Any]
 
 PLAIN: Final = 0
@@ -50,6 +52,18 @@ _NAME = re.compile(rb"[^\x00-\x20A-Z\x7f-\xff:]+")
 _VALUE = re.compile(rb"(?:[^\x00\r\n \t](?:[^\x00\r\n]*[^\x00\r\n \t])?)?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
+
+
+_BAD_VALUE: Final = "field value with an octet that it must not have"
+
+
+class Timeout:
+    """A grpc-timeout, read when its field was made. `seconds` is None if it is malformed."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
 
 
 class Malformed(Exception):
@@ -93,13 +107,13 @@ TOO_LARGE: Final = [None] * _KINDS
 """Values of a head that was above the limit: nothing of it is looked at."""
 
 
-def annotate(name: bytes, value: bytes) -> int | str:
-    """Kind of a field, or why it is malformed."""
+def annotate(name: bytes, value: bytes) -> int | str | Timeout:
+    """Kind of a field, or why it is malformed; of a timeout, how long it is."""
     kind = _KIND_OF.get(name)
-    if kind == TIMEOUT and value.isalnum():
-        return kind  # the one value that is new with every call
+    if kind == TIMEOUT:
+        return Timeout(grpc_words.timeout_s(value)) if _VALUE.fullmatch(value) else _BAD_VALUE
     if not _VALUE.fullmatch(value):
-        return "field value with an octet that it must not have"
+        return _BAD_VALUE
     if kind is None:
         if name[:1] == b":":
             return "unknown pseudo-header field"
@@ -124,6 +138,8 @@ def request_head(entries: Sequence[Entry]) -> Head:
             regular = True
         elif note.__class__ is str:
             raise Malformed(note)
+        elif note.__class__ is Timeout:
+            regular = True
         else:
             if note <= AUTHORITY:
                 if regular:
@@ -155,5 +171,5 @@ def check_trailers(entries: Sequence[Entry]) -> None:
     for _, _, note in entries:
         if note.__class__ is str:
             raise Malformed(note)
-        if METHOD <= note <= AUTHORITY:
+        if note.__class__ is not Timeout and METHOD <= note <= AUTHORITY:
             raise Malformed("pseudo-header field in trailers")

@@ -12,7 +12,7 @@ from typing import Final
 
 from common.door import fields, frames, hpack
 from common.door.abuse import Abuse
-from common.door.fields import Entry, Head
+from common.door.fields import Entry, Head, Timeout
 from common.door.frames import ConnectionFault, StreamFault
 from common.door.limits import Limits
 
@@ -22,7 +22,7 @@ _FAR_ABOVE: Final = 4
 
 _NO_HEAD: Final = Head(fields.TOO_LARGE)
 
-Said = tuple[Head, "bytes | None"]
+Said = tuple[Head, "Timeout | None"]
 """What a block says: the head, and the timeout, which is no part of it."""
 
 
@@ -104,7 +104,15 @@ class RequestBlocks:
         decoder = self._decoder
         before = decoder.inserts
         try:
-            said = self._read(decoder.decode(block))
+            entries = decoder.decode(block)
+            timeout = None
+            if entries and entries[-1][2].__class__ is Timeout:
+                # Set aside: grpc-go sends another one with each call, and the other fields stay.
+                timeout = entries.pop()[2]
+            if entries == self._last_entries:  # the same objects: quicker than to hash them
+                said = self._last_head, timeout
+            else:
+                said = self._read(entries, timeout)
         except hpack.CompressionError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, f"{error} (R4.3)") from None
         except hpack.ListTooLarge as error:
@@ -124,20 +132,17 @@ class RequestBlocks:
             self.known[block] = said
         return said
 
-    def _read(self, entries: list[Entry]) -> Said:
-        """The head that these fields make. A timeout is set aside: grpc-go sends another one with each call,
-        and the other fields stay."""
-        timeout = None
-        if entries and entries[-1][2] == fields.TIMEOUT:
-            timeout = entries.pop()[1]
-        else:
+    def _read(self, entries: list[Entry], timeout: Timeout | None) -> Said:
+        """The head that these fields make. A timeout may stand anywhere behind the pseudo-header fields."""
+        self._last_entries = None
+        if timeout is None:
             for at, entry in enumerate(entries):
-                if entry[2] == fields.TIMEOUT:
-                    timeout = entries.pop(at)[1]
+                if entry[2].__class__ is Timeout:
+                    if not any(name[:1] == b":" for name, _, _ in entries[at:]):
+                        timeout = entries.pop(at)[2]
                     break
-        if entries != self._last_entries:  # the same entries are the same objects: quicker than to hash them
-            self._last_head = self._head(entries)
-            self._last_entries = entries
+        self._last_head = self._head(entries)
+        self._last_entries = entries
         return self._last_head, timeout
 
     def _head(self, entries: list[Entry]) -> Head:

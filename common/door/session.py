@@ -94,16 +94,15 @@ class Session:
         due_s = connection.now_s + self._silent_body_s
         if due_s < connection.next_tick_s:
             connection.next_tick_s = due_s
-        if stream.timeout is not None and not self._set_deadline(call, stream.timeout):
+        if stream.timeout is not None and not self._set_deadline(call, stream.timeout.seconds):
             return
         if isinstance(call, StreamCall):
             self.runner.stream(call)
         if end:
             call.on_data(b"", 0, 0, True)
 
-    def _set_deadline(self, call: Call, timeout: bytes) -> bool:
+    def _set_deadline(self, call: Call, timeout_s: float | None) -> bool:
         """False if the call is over with it."""
-        timeout_s = grpc_words.timeout_s(timeout)
         if timeout_s is None:
             call.refuse(codes.INTERNAL, "malformed grpc-timeout")
         elif timeout_s == 0.0:

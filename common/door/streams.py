@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from common.door.fields import Timeout
+
 RESET_BY_US: Final = 1
 RESET_BY_PEER: Final = 2
 ENDED: Final = 3
@@ -52,7 +54,7 @@ class Stream:
         self.id = stream_id
         self.opened_s = now_s
         self.call: Any = None
-        self.timeout: bytes | None = None  # grpc-timeout, new with each request
+        self.timeout: Timeout | None = None  # grpc-timeout, new with each request
         self.remote_open = remote_open
         self.local_open = True
         self.receive_window = receive_window  # octets that the peer may still send
