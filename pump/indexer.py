@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from common.clock import Clock
 from pump import slow_chaser
@@ -23,6 +22,7 @@ from pump.recent_commits import RecentCommits
 from pump.sorter import Advanced, Late, Sorter
 from pump.value_log import ValueLog
 from pump.value_pointer import ValuePointer
+from pump.worker_thread import WorkerThread
 from pump.writer import WrittenGroup
 
 _BATCH_RECORDS_MAX = 1024
@@ -58,7 +58,7 @@ class Indexer:
         self._on_settled = on_settled
         self._on_late = on_late
         self._on_trouble = on_trouble
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pump-index")
+        self._thread = WorkerThread("pump-index")
         self._queue: deque[WrittenGroup] = deque()
         self._queued_bytes = 0
         self._marks: deque[tuple[ValuePointer, int]] = deque()
@@ -147,7 +147,7 @@ class Indexer:
         else:
             await self.run()
         await self._write([], self._index.head)
-        self._thread.shutdown()
+        await self._thread.stop()
 
     async def _follow_queue(self) -> None:
         records: list[Logged] = []
@@ -169,9 +169,8 @@ class Indexer:
     async def _chase(self) -> None:
         stop = self.durable
         source = slow_chaser.batches(self._log, self.cursor, stop)
-        loop = asyncio.get_running_loop()
         while True:
-            batch = await loop.run_in_executor(self._thread, next, source, None)
+            batch = await self._thread.run(next, source, None)
             if batch is None:
                 break
             if batch.records:
@@ -184,12 +183,11 @@ class Indexer:
 
     async def _write(self, records: list[Logged], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""
-        loop = asyncio.get_running_loop()
         trouble = False
         while True:
             watermark, decided = self._sorter.watermark, self._sorter.decided
             try:
-                await loop.run_in_executor(self._thread, self._index.write, records, head, watermark, decided)
+                await self._thread.run(self._index.write, records, head, watermark, decided)
             except OSError as error:
                 if not trouble:
                     self._on_trouble(error)
