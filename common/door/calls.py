@@ -31,7 +31,6 @@ _SMALL_BYTES: Final = 64
 _MESSAGE_BYTES: Final = 64
 """What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
 _GZIP_INLINE_BYTES_MAX: Final = 1 << 18
-_AHEAD_BYTES_MAX: Final = 4 << 20
 _REPLY_FREE_BYTES: Final = 4096  # smaller replies are bounded by the number of streams
 
 
@@ -89,6 +88,8 @@ class Call:
         "work",
     )
 
+    ahead_bytes_max = 0
+
     def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
         self.session = session
         self.stream = stream
@@ -129,7 +130,22 @@ class Call:
 
     def release(self, size: int) -> None:
         self.held -= size
-        self.session.release(size)
+        self.session.release(self, size)
+
+    def grow(self, size: int) -> None:
+        """`size` octets of an unfinished request came: give the window back, if more of it may come now. The
+        one message of a unary call comes in larger steps when it is known to be large."""
+        assert self._reader is not None
+        connection, stream, session = self.session.connection, self.stream, self.session
+        left = self._reader.left
+        if left > connection.limits.stream_window_bytes:
+            if not session.may_grow(self):
+                stream.owed += size
+                return
+            wanted = min(left, self.ahead_bytes_max) - stream.receive_window - stream.owed - size
+            if session.grower is self and wanted > connection.limits.stream_window_bytes:
+                size += wanted
+        connection.credit(stream, size)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -195,6 +211,7 @@ class UnaryCall(Call):
     """One message in, one out."""
 
     __slots__ = ("_message",)
+    ahead_bytes_max = 4 << 20
 
     def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
         # Written out, not inherited: this is made for every call.
@@ -229,7 +246,7 @@ class UnaryCall(Call):
             self._message = message
         self.hold(stop - start)
         if not end:
-            self._ask_for_more(stop - start)
+            self.grow(stop - start)
             return
         if self._message is None:
             raise RpcStatus(codes.UNIMPLEMENTED, "a unary call without a message")
@@ -238,15 +255,6 @@ class UnaryCall(Call):
             self.session.runner.inflate(self, body)
         else:
             self.session.runner.unary(self, body)
-
-    def _ask_for_more(self, size: int) -> None:
-        """Give the window back; a message known to be large may come in larger steps."""
-        assert self._reader is not None
-        connection, stream = self.session.connection, self.stream
-        wanted = min(self._reader.left, _AHEAD_BYTES_MAX)
-        connection.credit(stream, size)
-        if wanted > stream.receive_window + stream.owed + connection.limits.stream_window_bytes:
-            connection.credit(stream, wanted - stream.receive_window - stream.owed)
 
     def succeed(self, reply: bytes | memoryview) -> None:
         """The handler's answer."""
@@ -322,8 +330,8 @@ class StreamCall(Call):
 
     def _give_back(self) -> None:
         """Nothing waits for the service: the peer may send as much again."""
-        if not self.over:
-            self.session.connection.credit(self.stream, self._owed)
+        if not self.over and self._reader is not None:
+            self.grow(self._owed)
         reader = self._reader
         self.release(self.held - (reader.held if reader else 0))
         self._owed = 0

@@ -67,7 +67,7 @@ class Limits:
         help="payload of one frame, 16 KiB to 16 MiB - 1: GOAWAY",
     )
     stream_window_bytes: int = option(
-        "256 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
+        "32 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
     )
     connection_window_bytes: int = option(
         "64 MiB", key="door.connection-window", kind="size", help="and in all its calls"

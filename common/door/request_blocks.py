@@ -19,6 +19,7 @@ from common.door.limits import Limits
 _HEADS_MAX: Final = 64
 _BLOCK_BYTES_MAX: Final = 1024
 _FAR_ABOVE: Final = 4
+_GLITCHES_A_LARGE_LIST: Final = 8
 
 _NO_HEAD: Final = Head(fields.TOO_LARGE)
 
@@ -117,7 +118,8 @@ class RequestBlocks:
             raise ConnectionFault(frames.COMPRESSION_ERROR, f"{error} (R4.3)") from None
         except hpack.ListTooLarge as error:
             self._abuse.refused("header_list_bytes")
-            self._abuse.glitch(now_s)
+            for _ in range(_GLITCHES_A_LARGE_LIST):  # it takes as long as so many frames
+                self._abuse.glitch(now_s)
             if error.bytes_total > _FAR_ABOVE * self._limits.header_list_bytes_max:
                 raise ConnectionFault(
                     frames.ENHANCE_YOUR_CALM, "header list far too large (R10.5.1)", "header_list_bytes"

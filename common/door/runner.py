@@ -26,6 +26,8 @@ from common.rpc import service as codes
 from common.rpc.service import RpcStatus, status_of
 
 _THREAD_BYTES_MIN: Final = 1 << 16
+_INLINE_PACKED_BYTES: Final = INFLATE_STEP_BYTES // 1100  # gzip packs a thousand octets into one at best
+_PACKED_WAITING_BYTES_MAX: Final = 16 << 20
 
 _logger = log.get("door")
 
@@ -127,7 +129,17 @@ class Requests:
 class Runner:
     """`flush` is called whenever there may be something to send."""
 
-    __slots__ = ("_guard", "_inflating", "_peer", "_routes", "_tasks", "_turns", "flush", "now_s")
+    __slots__ = (
+        "_guard",
+        "_inflating",
+        "_packed_waiting",
+        "_peer",
+        "_routes",
+        "_tasks",
+        "_turns",
+        "flush",
+        "now_s",
+    )
 
     def __init__(
         self,
@@ -146,6 +158,7 @@ class Runner:
         self._routes = routes
         self._guard = guard
         self._inflating: asyncio.Lock | None = None
+        self._packed_waiting = 0
         self._peer = peer
 
     # -- unary -----------------------------------------------------------------------------------
@@ -194,16 +207,27 @@ class Runner:
         """A gzip message, unpacked. Raises `RpcStatus`."""
         limits = call.session.limits
         inflater = Inflater(packed, limits.message_bytes_max, limits.gzip_ratio_max)
-        if inflater.step():
+        if len(packed) <= _INLINE_PACKED_BYTES:  # at most a step, whatever it holds
+            inflater.step()
             return inflater.result()
         if self._inflating is None:
             self._inflating = asyncio.Lock()
-        # One large message of a connection at a time: what it may unpack to is memory.
-        async with self._inflating:
-            done = False
-            while not done:
-                call.hold(INFLATE_STEP_BYTES)
-                done = await asyncio.to_thread(inflater.step)
+        if self._packed_waiting > _PACKED_WAITING_BYTES_MAX:
+            call.session.connection.abuse.refused("packed_requests")
+            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "too many compressed requests at once")
+        # One of a connection at a time: what it may unpack to is memory.
+        self._packed_waiting += len(packed)
+        try:
+            async with self._inflating:
+                return await self._inflate(call, inflater)
+        finally:
+            self._packed_waiting -= len(packed)
+
+    async def _inflate(self, call: Call, inflater: Inflater) -> bytes | memoryview:
+        done = inflater.step()
+        while not done:
+            call.hold(INFLATE_STEP_BYTES)
+            done = await asyncio.to_thread(inflater.step)
         return inflater.result()
 
     # -- streams ---------------------------------------------------------------------------------
@@ -217,7 +241,7 @@ class Runner:
         requests = Requests(self, call, work)
         try:
             if method.kind is Kind.CLIENT_STREAM:
-                await self._send(call, work, await method.handler(requests))
+                await self._send(call, await method.handler(requests))
             else:
                 request = await _only(requests) if method.kind is Kind.SERVER_STREAM else requests
                 await self._send_all(call, work, method.handler(request))
@@ -232,23 +256,23 @@ class Runner:
             # Before the first message as after each: many streams without a window must not hold one each.
             await self._room(call, work)
             async for reply in replies:
-                await self._send(call, work, reply)
+                await self._send(call, reply)
                 turn = turns.take(len(reply))
                 if turn is not None:
                     await turn
+                await self._room(call, work)
         finally:
             # Whatever ends the call, a service's generator is closed here and now.
             close = getattr(replies, "aclose", None)
             if close is not None:
                 await close()
 
-    async def _send(self, call: StreamCall, work: StreamWork, reply: bytes) -> None:
+    async def _send(self, call: StreamCall, reply: bytes) -> None:
         packed = call.plan.gzip_reply and len(reply) >= GZIP_BYTES_MIN
         if packed:
             large = len(reply) > _THREAD_BYTES_MIN
             reply = await asyncio.to_thread(deflate, reply) if large else deflate(reply)
         call.send(reply, packed=packed)
-        await self._room(call, work)
 
     async def _room(self, call: StreamCall, work: StreamWork) -> None:
         while not call.has_room and not call.over:

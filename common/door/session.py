@@ -2,8 +2,10 @@
 
 In     the heads of requests, time
 Out    calls; refusals in gRPC's or HTTP's words
-Holds  memory of requests is counted per connection and in all: over the first limit the call that asks is
-       refused, over the second the largest unfinished one of the connection that holds most
+Holds  beyond a few MiB, a connection's large requests come one after the other: what a peer costs is one
+       message, not one a stream. Memory of requests is counted per connection and in all: over the first
+       limit the call that asks is refused, over the second the largest unfinished one of the connection that
+       holds most
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from common.door.plain import PlainCall, PlainRunner
 from common.door.streams import Stream
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
+
+GROWING_BYTES: Final = 32 << 20
+"""Of requests that one connection may hold before its large ones come one after the other."""
 
 _ENCODINGS: Final = (b"", b"identity", b"gzip")
 
@@ -49,10 +54,12 @@ class Session:
         "budget",
         "connection",
         "flush",
+        "grower",
         "held",
         "limits",
         "now_s",
         "runner",
+        "starved",
         "waiting",
         "whole_bytes_max",
     )
@@ -69,6 +76,8 @@ class Session:
         self.runner = runner
         self.budget = budget
         self.held = 0
+        self.grower: Call | None = None  # the large request that grows whatever the connection holds
+        self.starved: dict[Call, None] = {}  # those that wait for it, in order
         self.now_s = runner.now_s
         self.flush = runner.flush
         self.whole_bytes_max = connection.limits.message_bytes_max
@@ -178,9 +187,27 @@ class Session:
             and self.connection.outbound.queued >= self.limits.connection_send_bytes_max
         )
 
-    def release(self, size: int) -> None:
+    def release(self, call: Call, size: int) -> None:
+        """A call holds so much less; whoever waits for that goes on."""
         self.held -= size
         self.budget.receive_held -= size
+        if call is self.grower and not call.held:
+            self.grower = None
+        if self.starved:
+            starved, self.starved = self.starved, {}
+            for other in starved:
+                if not other.over:
+                    other.grow(0)
+
+    def may_grow(self, call: Call) -> bool:
+        """Whether a large request may have more of its window back. One always may; the others as long as the
+        connection's requests together are small, and when its turn has come."""
+        if self.grower is None:
+            self.grower = call
+        if self.grower is call or self.held < GROWING_BYTES:
+            return True
+        self.starved[call] = None
+        return False
 
     def largest(self) -> Call | None:
         """The unfinished request that holds most."""

@@ -61,12 +61,13 @@ class Politeness:
 
 
 def siege(one: Server, name: str, seconds: float) -> Siege:
-    """One attack. The polite client is watched a moment longer, for what an attack leaves behind."""
+    """One attack. The polite client is watched for as long as it was meant to last, and a moment longer for
+    what it leaves behind."""
     with contextlib.suppress(OSError):  # where it is not allowed, the peak is that of all attacks so far
         forget_peak(one.pid)
     before_mib, before_cpu_s, began_s = one.rss_mib(), cpu_s(one.pid), time.monotonic()
     outcome = ATTACKS[name](one.target, seconds, FRAMES_MAX)
-    time.sleep(AFTER_S)
+    time.sleep(max(began_s + seconds - time.monotonic(), 0.0) + AFTER_S)
     if not one.child.is_running:
         raise Unavailable(f"{name} killed the server")
     peak = memory_mib(one.pid, "VmHWM")

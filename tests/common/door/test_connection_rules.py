@@ -367,7 +367,7 @@ def test_R4_3_1_our_table_stays_at_4096_so_that_no_update_is_due() -> None:
 
 def test_R3_4_our_settings_come_first_and_say_our_limits() -> None:
     first, second = frames_of(Peer(Limits()).greeting)
-    assert dict(frames.read_settings(first.payload)) == {1: 4096, 3: 1024, 4: 256 << 10, 5: 16384, 6: 16384}
+    assert dict(frames.read_settings(first.payload)) == {1: 4096, 3: 1024, 4: 32 << 10, 5: 16384, 6: 16384}
     assert (second.kind, second.stream, second.word) == (WINDOW_UPDATE, 0, (64 << 20) - 65535)
 
 

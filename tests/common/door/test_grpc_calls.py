@@ -11,6 +11,7 @@ import pytest
 from common.door import frames, grpc_words, hpack
 from common.door.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
 from common.door.limits import Limits
+from common.door.session import GROWING_BYTES
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
 from tests.common.door.model import (
@@ -411,6 +412,30 @@ def test_a_large_unary_message_is_let_come_in_large_steps() -> None:
     assert door.reply(1).status is None  # its own window holds it back
     door.receive(frames.window_update(1, 100_000), frames.window_update(0, 100_000))
     assert door.reply(1).messages == [bytes(100_000)]
+    door.check_empty()
+
+
+def test_large_requests_of_a_connection_come_one_after_the_other() -> None:
+    """Once it holds much: one goes on, the others get no more window until that one is gone."""
+    door = Door()
+    claim = struct.pack(">BL", 0, 1 << 29)
+    door.receive(opened(1, "Echo"), data(1, claim), opened(3, "Echo"), data(3, claim), hello=True)
+    piece = bytes(1 << 14)
+    sent = 0
+    while sent < GROWING_BYTES:
+        assert door.connection.streams[1].receive_window >= len(piece)
+        door.receive(data(1, piece))
+        sent += len(piece)
+    window = door.connection.streams[3].receive_window
+    assert window <= Limits().stream_window_bytes
+    for _ in range(window // len(piece)):
+        door.receive(data(3, piece))
+    assert 3 not in door.reader.updates  # starved
+    door.receive(data(1, piece))  # while the first goes on
+    assert door.connection.streams[1].receive_window >= len(piece)
+    door.receive(rst(1, CANCEL))
+    assert door.reader.updates[3] >= 1 << 20
+    door.receive(rst(3, CANCEL))
     door.check_empty()
 
 
