@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import grpc.aio
 from common.clock import Clock
 from common.errors import BinlogError, Unavailable
 from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, RpcStatus
+from common.rpc.tunnel import Tunnel, client_contexts, selects_alpn
 from common.tls import Reread, TlsConfig
 
 TLS_FILES_CHECKED_S: Final = 1.0
@@ -35,14 +37,14 @@ class _Channel:
 
     __slots__ = ("credentials", "grpcio", "running", "unary")
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
-        options = list(_CHANNEL_OPTIONS)
+    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None, authority: str = "") -> None:
+        options = [*_CHANNEL_OPTIONS, *([("grpc.default_authority", authority)] if authority else [])]
         # The published stubs demand serializers; without any, bytes pass as they are.
         self.grpcio: Any
         if credentials is None:
-            self.grpcio = grpc.aio.insecure_channel(address, options=options)
+            self.grpcio = grpc.aio.insecure_channel(target, options=options)
         else:
-            self.grpcio = grpc.aio.secure_channel(address, credentials, options=options)
+            self.grpcio = grpc.aio.secure_channel(target, credentials, options=options)
         self.credentials = credentials
         self.unary: dict[str, Any] = {}
         self.running = 0
@@ -53,13 +55,18 @@ class Client:
 
     When the TLS files change, calls that start from then on use a new channel; the old one goes when its
     last call ends, so a running stream is not cut. The peer is known by the name in its certificate:
-    `TlsConfig.allowed_cn` is for listeners and is not looked at here.
+    `TlsConfig.allowed_cn` is for listeners and is not looked at here. A peer that selects no ALPN protocol
+    (Go nodes select none) is reached through a `Tunnel`.
     """
 
     def __init__(self, address: str, *, tls: TlsConfig | None = None, clock: Clock | None = None) -> None:
         """`address` is host:port. Raises `ConfigError` for unusable TLS files."""
         self.address = address
         self._files: Reread[grpc.ChannelCredentials] | None = None
+        self._contexts: Reread[ssl.SSLContext] | None = None
+        self._tunnel: Tunnel | None = None
+        self._looked = False  # whether the peer selects ALPN is known
+        self._looking = asyncio.Lock()
         if tls is not None:
             self._files = Reread(
                 tls,
@@ -68,13 +75,14 @@ class Client:
                 every_s=TLS_FILES_CHECKED_S,
                 clock=clock,
             )
+            self._contexts = client_contexts(tls, address)
         self._channel = _Channel(address, self._files.current() if self._files else None)
         self._old: set[_Channel] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes:
         """One call to `/service/Method`. Raises `Unavailable`, `RpcStatus`."""
-        channel = self._channel if self._files is None else self._latest(self._files)
+        channel = self._channel if self._files is None else await self._latest(self._files)
         call = channel.unary.get(method_path)
         if call is None:
             call = channel.unary[method_path] = channel.grpcio.unary_unary(_path(method_path))
@@ -124,7 +132,7 @@ class Client:
                 await close()
 
     async def _stream(self, path: str, start: Callable[[Any], Any]) -> AsyncIterator[bytes]:
-        channel = self._channel if self._files is None else self._latest(self._files)
+        channel = self._channel if self._files is None else await self._latest(self._files)
         channel.running += 1
         call: Any = None
         try:
@@ -142,14 +150,44 @@ class Client:
                 call.cancel()
             self._release(channel)
 
-    def _latest(self, files: Reread[grpc.ChannelCredentials]) -> _Channel:
-        credentials = files.current()
-        old = self._channel
-        if credentials is not old.credentials:
-            self._channel = _Channel(self.address, credentials)
-            self._old.add(old)
-            self._close_if_over(old)
+    async def _latest(self, files: Reread[grpc.ChannelCredentials]) -> _Channel:
+        """The channel for a call over TLS that begins now."""
+        if not self._looked:
+            await self._look(files)
+        if self._tunnel is None:
+            credentials = files.current()
+            if credentials is not self._channel.credentials:
+                self._replace(_Channel(self.address, credentials))
         return self._channel
+
+    async def _look(self, files: Reread[grpc.ChannelCredentials]) -> None:
+        """Find out whether the peer selects ALPN, and take the tunnel if it does not.
+
+        Looked again after each lost connection: another node may have taken its place.
+        """
+        async with self._looking:
+            if self._looked or self._contexts is None:
+                return
+            try:
+                direct = await selects_alpn(self.address, self._contexts.current())
+            except (OSError, TimeoutError):
+                return  # the channel itself says best what is wrong
+            self._looked = True
+            if direct == (self._tunnel is None):
+                return
+            tunnel, self._tunnel = self._tunnel, None
+            if tunnel is not None:
+                self._replace(_Channel(self.address, files.current()))
+                await tunnel.close()
+                return
+            self._tunnel = Tunnel(self.address, self._contexts)
+            await self._tunnel.start()
+            self._replace(_Channel(self._tunnel.target, None, authority=self.address))
+
+    def _replace(self, channel: _Channel) -> None:
+        old, self._channel = self._channel, channel
+        self._old.add(old)
+        self._close_if_over(old)
 
     def _release(self, channel: _Channel) -> None:
         channel.running -= 1
@@ -173,6 +211,8 @@ class Client:
     def _translate(self, error: grpc.aio.AioRpcError, path: str) -> BinlogError:
         code = error.code().value[0]
         details = error.details() or error.code().name
+        if code == UNAVAILABLE:
+            self._looked = False
         if code in _RETRYABLE:
             return Unavailable(
                 f"{self.address} does not answer {path}: {details}", hint=f"check that {self.address} is up"
@@ -187,6 +227,8 @@ class Client:
             await channel.grpcio.close()
         if self._closing:
             await asyncio.wait(self._closing)
+        if self._tunnel is not None:
+            await self._tunnel.close()
 
 
 async def _write_all(call: Any, requests: AsyncIterator[bytes]) -> None:
