@@ -8,6 +8,7 @@ Never   lets two processes with one node id run: the lease refuses the second
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from common import node, tso
@@ -60,11 +61,16 @@ class Presence:
         self._registered_ts, self._registered_s = now_ts, self._clock.monotonic_s()
         earlier = await self._heartbeat.register(node.ONLINE)
         is_new = earlier is None or earlier.state == node.OFFLINE
+        # A drainer that does not answer takes longer than the lease lasts.
+        beating = asyncio.get_running_loop().create_task(self._heartbeat.run(), name="first beats")
         try:
             await notify_drainers(await self._registry.view(), tls=self._tls, required=is_new)
         except BaseException:
             await self._heartbeat.leave(node.OFFLINE)
             raise
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
         self.state = node.ONLINE
 
     async def run(self) -> None:

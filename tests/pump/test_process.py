@@ -322,6 +322,33 @@ async def test_drainer_that_refuses_stops_a_new_pump_but_not_a_known_one(
     await server.stop(0)
 
 
+async def test_a_silent_drainer_does_not_cost_the_lease(
+    pump: Start, upstream: StandaloneUpstream, etcd_clean: str
+) -> None:
+    """It is waited for as long as a lease lasts; the pump beats meanwhile."""
+    gate = asyncio.Event()
+
+    async def notify(_: bytes) -> bytes:
+        await gate.wait()
+        return b""
+
+    server = await rpc.serve([rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", 0)
+    process = pump("-node-id=p1", "-heartbeat-interval=400ms")
+    await process.start_and_wait()
+    assert process.stop() == 0
+    registry = await etcd.connect(etcd_clean)
+    await registry.put(DRAINERS, drainer_entry("d1", f"127.0.0.1:{server.port}"), None)
+    process.start()
+    await process.until_up()
+    await asyncio.sleep(1)  # its next beats
+    log = process.log.read_text()
+    assert "drainer not notified" in log
+    assert "lease had run out" not in log
+    gate.set()
+    await registry.close()
+    await server.stop(0)
+
+
 # -- refusals: one line, an exit code, nothing harmed ----------------------------------------------
 
 
