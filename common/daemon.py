@@ -30,9 +30,14 @@ CANCEL_DEADLINE_S: Final = 5.0
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 
+SWITCH_S: Final = 0.0005
+"""How long a busy thread may keep the others waiting; a writer whose sync has ended waits for the event loop's
+thread, and the loop for threads that decode pages. The default is ten times as long."""
 
-def settle_garbage() -> None:
-    """What is there after the start stays: look only at newer objects, and less often.
+
+def settle() -> None:
+    """Set the interpreter up for the long run: what is there after the start stays, so look only at newer
+    objects, and less often; and let threads take turns quickly.
 
     Messages make tuples and objects by the thousand and free them at once; the default looks through all that
     is old after every few thousand of them, and a full look takes a tenth of a second.
@@ -40,6 +45,7 @@ def settle_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
 
 
 class Daemon:
@@ -84,7 +90,7 @@ class Daemon:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             await self._run_setup(setup)
-            settle_garbage()
+            settle()
             await self._stopping.wait()
             await self._run_phases()
             await self._cancel(set(self._tasks))

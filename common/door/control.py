@@ -17,6 +17,8 @@ _RAPID_S: Final = 1.0
 """To give up a call later than this is what deadlines do, to all calls of a peer when a disk stalls. Resets
 of what was just opened have no end; those of waiting calls come no more often than open streams allow."""
 
+_SETTINGS_BYTES: Final = 6 * 32  # a frame with more settings counts as several: each is work
+
 
 def greeting(limits: Limits) -> bytes:
     """Our half of the preface (R3.4): SETTINGS, and the connection's window (R6.9.2)."""
@@ -74,7 +76,8 @@ def _settings(connection: Connection, payload: bytes, flags: int, stream_id: int
         return
     if len(payload) % 6:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS length no multiple of 6 (R6.5)")
-    connection.abuse.settings(connection.now_s)
+    for _ in range(0, len(payload) + 1, _SETTINGS_BYTES):
+        connection.abuse.settings(connection.now_s)
     for identifier, value in frames.read_settings(payload):
         _setting(connection, identifier, value)
     connection.outbound.out.append(frames.SETTINGS_ACK)

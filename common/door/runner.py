@@ -257,7 +257,7 @@ class Runner:
             await self._room(call, work)
             async for reply in replies:
                 await self._send(call, reply)
-                turn = turns.take(len(reply))
+                turn = turns.take(call, len(reply))
                 if turn is not None:
                     await turn
                 await self._room(call, work)

@@ -35,6 +35,7 @@ from common.tls import ServerTls
 TICK_S: Final = 0.1
 _BACKLOG: Final = 1024
 _ACCEPTS_A_TURN: Final = 64
+_HANDSHAKES_A_TURN: Final = 2  # each takes a millisecond or more, for which all others wait
 _NO_FILES_PAUSE_S: Final = 0.2
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TELL_AGAIN_S: Final = 60.0
@@ -110,7 +111,7 @@ class Server:
         self._timer = loop.call_later(TICK_S, self._tick)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTS_A_TURN):
+        for _ in range(_ACCEPTS_A_TURN if self._tls is None else _HANDSHAKES_A_TURN):
             try:
                 accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -10,14 +10,14 @@ from common.door.turns import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
 async def test_a_turn_is_shared_and_the_next_one_goes_on_in_order() -> None:
     turns = Turns()
     free = 0
-    while turns.take(1) is None:
+    while turns.take(None, 1) is None:
         free += 1
     assert free == -(-TURN_BYTES // MESSAGE_BYTES_MIN)
     order: list[int] = []
 
     async def make(number: int, messages: int) -> None:
         for _ in range(messages):
-            turn = turns.take(1)
+            turn = turns.take(number, 1)
             if turn is not None:
                 await turn
             order.append(number)
@@ -36,8 +36,9 @@ async def test_a_write_comes_between() -> None:
 
     async def stream() -> None:
         nonlocal made
+        me = object()
         for _ in range(1000):
-            turn = turns.take(1)
+            turn = turns.take(me, 1)
             if turn is not None:
                 await turn
             made += 1
@@ -57,9 +58,9 @@ async def test_a_write_comes_between() -> None:
 
 async def test_who_gives_up_waiting_takes_nothing() -> None:
     turns = Turns()
-    while (turn := turns.take(TURN_BYTES)) is None:
+    while (turn := turns.take(None, TURN_BYTES)) is None:
         pass
     turn.cancel()
-    second = turns.take(1)
+    second = turns.take(None, 1)
     assert second is not None
     await asyncio.wait_for(second, 5)
