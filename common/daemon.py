@@ -31,8 +31,8 @@ CANCEL_DEADLINE_S: Final = 5.0
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 SWITCH_S: Final = 0.0005
-"""How long a busy thread may keep the others waiting: a writer whose sync has ended waits for the thread of the
-event loop, and that one for threads that decode pages. The default is ten times as long."""
+"""How long a busy thread may keep the others waiting, a tenth of the default: a writer whose sync ended
+waits for the event loop's thread, and that one for threads that decode pages."""
 
 
 def settle() -> None:
