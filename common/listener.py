@@ -1,6 +1,6 @@
 """Listener: what a daemon serves, gRPC and HTTP, on one port.
 
-rpc-server = "door"     gRPC and HTTP on addr (`common.door`)
+rpc-server = "door"     gRPC and HTTP on addr (`common.door`); HTTP on status-addr too, if it is set
 rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by a door without services
 """
 
@@ -36,7 +36,7 @@ class ListenConfig(Limits):
         "",
         key="status-addr",
         flag="status-addr",
-        help="host:port of HTTP with rpc-server = grpcio (default: host of addr, port + 100)",
+        help="host:port of HTTP alone (default: none; with grpcio the host of addr, port + 100)",
     )
     admin_from: tuple[str, ...] = option(
         (),
@@ -78,18 +78,13 @@ class ListenConfig(Limits):
         self.check()
         if self.rpc_server not in (DOOR, GRPCIO):
             raise ConfigError(f"rpc-server {self.rpc_server!r} is not known", hint="use door or grpcio")
-        if self.rpc_server == DOOR and self.status_addr:
-            raise ConfigError(
-                "status-addr is set, but HTTP is served on addr",
-                hint='remove it, or set rpc-server = "grpcio"',
-            )
         if self.rpc_server == GRPCIO and self.cert_allowed_cn:
             raise ConfigError(
                 "grpcio's server does not look at cert-allowed-cn", hint='set rpc-server = "door"'
             )
         split_address("addr", self.listen)
         split_address("advertise-addr", self.advertised)
-        self._status_address()
+        _ = self.status_address
         AdminGuard(self.admin_from)
 
     @property
@@ -97,9 +92,13 @@ class ListenConfig(Limits):
         """Raises `ConfigError`."""
         return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn)
 
-    def _status_address(self) -> tuple[str, int]:
+    @property
+    def status_address(self) -> tuple[str, int] | None:
+        """Where HTTP alone is served; None if nowhere."""
         if self.status_addr:
             return split_address("status-addr", self.status_addr)
+        if self.rpc_server == DOOR:
+            return None
         host, port = split_address("addr", self.listen)
         return host, min(port + STATUS_PORT_STEP, 65535) if port else 0
 
@@ -114,57 +113,61 @@ def split_address(key: str, text: str) -> tuple[str, int]:
 
 
 class Listener:
-    """What listens. `port` is gRPC's, `status_port` HTTP's; they are the same with the door."""
+    """What listens. `port` is gRPC's."""
 
-    def __init__(self, http: door.Server, grpc: rpc.Server | None) -> None:
-        self._http = http
-        self._grpc = grpc
+    def __init__(self) -> None:
+        self.port = 0
+        self._doors: list[door.Server] = []
+        self._grpc: rpc.Server | None = None
 
-    @property
-    def port(self) -> int:
-        return self._http.port if self._grpc is None else self._grpc.port
+    async def start(self, settings: ListenConfig, services: Sequence[Service], routes: Routes) -> None:
+        """Raises `PortTaken`, `ConfigError`."""
+        tls = settings.tls
+        limits = settings.effective()
+        host, port = split_address("addr", settings.listen)
+        names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
+        guard = AdminGuard(settings.admin_from, names)
+        server_tls = tls.server_tls() if tls else None
 
-    @property
-    def status_port(self) -> int:
-        return self._http.port
+        async def open_door(served: Sequence[Service], host: str, port: int, flag: str) -> int:
+            server = await door.serve(
+                served, routes, host, port, tls=server_tls, limits=limits, guard=guard, flag=flag
+            )
+            self._doors.append(server)
+            return server.port
+
+        if settings.rpc_server == DOOR:
+            self.port = await open_door(services, host, port, "--addr")
+        else:
+            self._grpc = await rpc.serve(
+                services, host, port, tls=tls, receive_bytes_max=limits.message_bytes_max
+            )
+            self.port = self._grpc.port
+        status = settings.status_address
+        if status is not None:
+            await open_door((), *status, "--status-addr")
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""
         if self._grpc is not None:
             await self._grpc.stop(grace_s)
-        await self._http.stop(grace_s)
+        for server in self._doors:
+            await server.stop(grace_s)
 
 
 def check_free(settings: ListenConfig) -> None:
     """Raise `PortTaken` when nobody could listen there now: the commonest mistake, told before all else."""
     check_port_free(*split_address("addr", settings.listen))
-    if settings.rpc_server == GRPCIO:
-        check_port_free(*settings._status_address(), "--status-addr")
+    if settings.status_address is not None:
+        check_port_free(*settings.status_address, "--status-addr")
 
 
 async def listen(settings: ListenConfig, services: Sequence[Service], routes: Routes) -> Listener:
     """Begin to serve; routes may be added later. Raises `PortTaken`, `ConfigError`."""
-    tls = settings.tls
-    limits = settings.effective()
-    host, port = split_address("addr", settings.listen)
-    names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
-    guard = AdminGuard(settings.admin_from, names)
-    server_tls = tls.server_tls() if tls else None
-    if settings.rpc_server == DOOR:
-        server = await door.serve(services, routes, host, port, tls=server_tls, limits=limits, guard=guard)
-        return Listener(server, None)
-    grpc = await rpc.serve(services, host, port, tls=tls, receive_bytes_max=limits.message_bytes_max)
+    listener = Listener()
     try:
-        http = await door.serve(
-            (),
-            routes,
-            *settings._status_address(),
-            tls=server_tls,
-            limits=limits,
-            guard=guard,
-            flag="--status-addr",
-        )
+        await listener.start(settings, services, routes)
     except BaseException:
-        await grpc.stop(None)
+        await listener.stop(0.0)
         raise
-    return Listener(http, grpc)
+    return listener

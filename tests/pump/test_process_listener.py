@@ -66,11 +66,8 @@ def ask(
 async def test_the_same_services_and_pages_on_either_server(
     pump: Callable[..., PumpProcess], cluster_id: int, server: str, free_port: Callable[[], int]
 ) -> None:
-    process = pump(f"-rpc-server={server}")
-    status = process.address
-    if server == "grpcio":
-        status = f"127.0.0.1:{free_port()}"
-        process.arguments.append(f"-status-addr={status}")
+    status = f"127.0.0.1:{free_port()}"
+    process = pump(f"-rpc-server={server}", f"-status-addr={status}")
     process.start()
     async with asyncio.timeout(30):
         while True:
@@ -91,6 +88,8 @@ async def test_the_same_services_and_pages_on_either_server(
             if pump_pb2.PullBinlogResp.FromString(data).entity.meta.commitTs == 11:
                 break
     await client.close()
+    if server == "door":
+        assert await asyncio.to_thread(ask, process.address, "/readyz") == (200, "ok\n")
     own = json.loads((await asyncio.to_thread(ask, status, "/status"))[1])["pump"]
     assert own["node_id"] == "p1"
     metrics = (await asyncio.to_thread(ask, status, "/metrics"))[1]
