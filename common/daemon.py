@@ -90,7 +90,6 @@ class Daemon:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             await self._run_setup(setup)
-            settle()
             await self._stopping.wait()
             await self._run_phases()
             await self._cancel(set(self._tasks))

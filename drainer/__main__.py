@@ -206,6 +206,7 @@ class Process:
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
         process.task("status", status.run())
+        daemon.settle()
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
 
     def _unready(self) -> str:

@@ -172,6 +172,7 @@ async def serve(
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     add_routes(settings, process, rooms, presence, routes)
     stop_phases(process, opened, presence, pullers)
+    daemon.settle()
     logger.info(
         "pump is up",
         node_id=node_id,

@@ -82,8 +82,16 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
         f'[syncer.to]\nhost = "127.0.0.1"\nport = {mariadb.port}\n'
         f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
     )
-    ports = [f"--addr=127.0.0.1:{free_port()}"]
-    drain = [sys.executable, "-m", "drainer", *shared, *ports, f"--config={config}", "--node-id=keyless"]
+    own = f"127.0.0.1:{free_port()}"
+    drain = [
+        sys.executable,
+        "-m",
+        "drainer",
+        *shared,
+        f"--addr={own}",
+        f"--config={config}",
+        "--node-id=keyless",
+    ]
     drain.append(f"--data-dir={tmp_path}/drainer")
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     drainer: subprocess.Popen[bytes] | None = None
@@ -98,6 +106,7 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
             drainer.wait()
         drainer = subprocess.Popen(drain)
         await reached(connection, drainer, ROWS)
+        await answers(f"http://{own}/readyz", drainer)  # the last kill may have come after all rows
         drainer.send_signal(signal.SIGTERM)
         assert drainer.wait(DEADLINE_S) == 0
         connection.rollback()

@@ -25,8 +25,9 @@ class MemoryFile:
         if self.directory.append_error is not None:
             self.data += joined[: len(joined) // 2]
             raise self.directory.append_error
-        self.data += joined
+        # Said before it is done: whoever looks from another thread never sees more than was said.
         self.directory.happened.append(f"append {self.name}")
+        self.data += joined
 
     def sync(self) -> None:
         if self.directory.sync_error is not None:
