@@ -6,7 +6,7 @@
                          `reply_blocks`, `abuse`, `life` (keepalive, drain)
     session, calls       gRPC (PROTOCOL-HTTP2): `messages`, `methods`, `grpc_words`; `plain` for the rest
     http1                HTTP/1.1; `routes` and `admin` for both versions
-    runner, wire, shell  the only rooms that know an event loop
+    runner, wire, shell  the only rooms that know an event loop, with `turns`; `stats` counts, `limits` bounds
 
 A transport only: services are plain async functions (`common.rpc.Service`).
 """
