@@ -6,7 +6,6 @@ rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from common import door, rpc
 from common.config import option
 from common.door import AdminGuard, Limits, Routes
 from common.errors import ConfigError
-from common.port import check_port_free
+from common.port import check_port_free, split_address
 from common.rpc import Service
 from common.tls import TlsConfig
 
@@ -101,15 +100,6 @@ class ListenConfig(Limits):
             return None
         host, port = split_address("addr", self.listen)
         return host, min(port + STATUS_PORT_STEP, 65535) if port else 0
-
-
-def split_address(key: str, text: str) -> tuple[str, int]:
-    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
-    bare = re.sub(r"^https?://", "", text)
-    host, separator, port = bare.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
-        raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
-    return host.strip("[]"), int(port)
 
 
 class Listener:

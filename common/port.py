@@ -1,8 +1,9 @@
-"""Port: may this process listen there? One wording for every listener."""
+"""Port: how an address is written, and whether this process may listen there; one wording for all."""
 
 from __future__ import annotations
 
 import errno
+import re
 import socket
 
 from common.errors import ConfigError, PortTaken
@@ -34,3 +35,12 @@ def port_taken(host: str, port: int, error: OSError, flag: str = "--addr") -> Co
     return PortTaken(
         f"cannot listen on {where}: {reason}", hint=f"choose an address of this host with {flag}"
     )
+
+
+def split_address(key: str, text: str) -> tuple[str, int]:
+    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
+    bare = re.sub(r"^https?://", "", text)
+    host, separator, port = bare.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
+        raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
+    return host.strip("[]"), int(port)

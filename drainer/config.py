@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from common.config import option
 from common.errors import ConfigError
-from common.listener import ListenConfig, split_address
+from common.listener import ListenConfig
+from common.port import split_address
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 SINKS: Final = ("mysql", "tidb")

@@ -21,7 +21,8 @@ from common import config, daemon, etcd, health, listener, log, node, version
 from common.clock import Clock, SystemClock
 from common.door import Routes
 from common.errors import Unavailable
-from common.listener import Listener, split_address
+from common.listener import Listener
+from common.port import split_address
 from common.registry import Registry
 from common.tls import TlsConfig
 from common.upstream import Upstream

@@ -14,7 +14,8 @@ from typing import Final
 
 from common.config import option
 from common.errors import ConfigError
-from common.listener import ListenConfig, split_address
+from common.listener import ListenConfig
+from common.port import split_address
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250

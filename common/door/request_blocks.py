@@ -100,8 +100,7 @@ class RequestBlocks:
 
     def decode(self, block: bytes, now_s: float) -> Said:
         """What a block that is not in `known` says. Raises `Malformed`, `ConnectionFault`."""
-        if len(block) > self._limits.header_block_bytes_max:
-            self._check_size(block)
+        self._check_size(block)
         decoder = self._decoder
         before = decoder.inserts
         try:

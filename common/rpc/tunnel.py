@@ -15,6 +15,7 @@ import tempfile
 from typing import Final
 
 from common import log
+from common.port import split_address
 from common.tls import Reread, TlsConfig
 
 HANDSHAKE_S: Final = 2.0
@@ -34,14 +35,9 @@ def client_contexts(tls: TlsConfig, address: str) -> Reread[ssl.SSLContext]:
     return Reread(tls, build, use=f"tunnel to {address}")
 
 
-def split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 async def selects_alpn(address: str, context: ssl.SSLContext) -> bool:
     """Whether the peer selects a protocol. Raises `OSError` (also TLS's errors) if there is no connection."""
-    host, port = split(address)
+    host, port = split_address("address", address)
     async with asyncio.timeout(HANDSHAKE_S):
         _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     try:
@@ -69,7 +65,7 @@ class Tunnel:
         task = asyncio.current_task()
         assert task is not None
         self._relays.add(task)
-        host, port = split(self._address)
+        host, port = split_address("address", self._address)
         far_writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(HANDSHAKE_S):

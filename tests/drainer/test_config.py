@@ -9,7 +9,7 @@ import pytest
 
 from common import config
 from common.errors import ConfigError
-from common.listener import split_address
+from common.port import split_address
 from drainer.config import ENV_PREFIX, DrainerConfig
 
 SHIPPED = Path(__file__).resolve().parents[2] / "deploy" / "drainer.toml"

@@ -427,3 +427,15 @@ def test_heads_are_looked_up_whatever_their_size() -> None:
         door.receive(headers(stream, encoded), data(stream, prefixed(b""), end=True))
     assert (door.reply(1).status, door.reply(3).status) == (0, 0)
     assert encoded not in door.connection.blocks.known
+
+
+def test_a_frame_of_many_settings_counts_as_several() -> None:
+    """One for the greeting and two for each frame of 63: five are spent, the next is too much."""
+    many = frames.frame(frames.SETTINGS, 0, 0, b"\x00\x10\x00\x00\x00\x00" * 63)
+    door = greeted(Limits(settings_burst=5))
+    door.receive(many)
+    door.receive(many)
+    assert not door.connection.ended
+    door.receive(frames.settings({}))
+    assert door.connection.fault is not None
+    assert door.connection.fault.limit == "settings"
