@@ -21,7 +21,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-def peak_rss_mib(pid: int) -> float:
+def peak_rss_mib(pid: int | str) -> float:
     """Most memory the process ever had resident, MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
