@@ -1,6 +1,8 @@
 """Data directory: who may use it, and whose it is.
 
     .lock     flock for as long as the process lives, taken before anything else is opened
+    kv/LOCK   flock as well: the lock that a Go pump keeps (it loses `.lock` soon after its start). LevelDB's
+              own lock on this file is a POSIX one, which an flock neither sees nor stops
     .node     node id, text
     .cluster  cluster id, decimal text; a directory without it (a Go pump's) is adopted
     value/    the value log     kv/  the index
@@ -23,24 +25,33 @@ class DataDir:
     def __init__(self, path: str) -> None:
         """Make the directory if needed and lock it; `ConfigError` if that cannot be."""
         self.path = os.path.abspath(path)
+        self._lock = self._locked("", ".lock", 0o700, 0o600)
         try:
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._lock = os.open(
-                os.path.join(self.path, ".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            self._index_lock = self._locked("kv", "LOCK", 0o755, 0o644)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _locked(self, name: str, lock: str, directory_mode: int, mode: int) -> int:
+        """A descriptor that holds a lock file of a directory, which is made if needed."""
+        directory = os.path.join(self.path, name)
+        try:
+            os.makedirs(directory, mode=directory_mode, exist_ok=True)
+            descriptor = os.open(os.path.join(directory, lock), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigError(
                 f"data directory {self.path} cannot be used: {error.strerror}",
                 hint="set data-dir to a directory that this user may write",
             ) from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._lock)
+            os.close(descriptor)
             raise DirectoryLocked(
                 f"data directory {self.path} is locked: file already locked",
                 hint="another pump uses it; stop that one or give this one its own data-dir",
             ) from None
+        return descriptor
 
     @property
     def value_path(self) -> str:
@@ -84,9 +95,14 @@ class DataDir:
         target = os.path.join(self.path, f"{name}.{suffix}-{number}")
         os.rename(os.path.join(self.path, name), target)
         sync_directory(self.path)
+        if name == "kv":
+            before, self._index_lock = self._index_lock, self._locked("kv", "LOCK", 0o755, 0o644)
+            os.close(before)
         return target
 
     def close(self) -> None:
+        """After the index: closing any descriptor of `kv/LOCK` ends LevelDB's own lock too."""
+        os.close(self._index_lock)
         os.close(self._lock)
 
     def _read(self, name: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 import plyvel
 
-from common.errors import Corruption
+from common.errors import ConfigError, Corruption
 from pump import value_pointer
 from pump.logged import Logged
 from pump.value_pointer import START, ValuePointer
@@ -53,7 +53,7 @@ class Index:
 
     @classmethod
     def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
-        """`IndexDamaged` if the files cannot be read."""
+        """`IndexDamaged` if the files are wrong, `ConfigError` if they are in use or the disk refuses."""
         os.makedirs(path, mode=0o755, exist_ok=True)
         try:
             database = plyvel.DB(
@@ -64,6 +64,11 @@ class Index:
                 lru_cache_size=cache_bytes,
                 max_open_files=500,
             )
+        except plyvel.IOError as error:  # says nothing about what the files hold
+            raise ConfigError(
+                f"index {path} cannot be opened: {error}",
+                hint="end the process that uses it, or see to the disk; the index need not be damaged",
+            ) from None
         except plyvel.Error as error:
             raise cls._damaged(path, error) from None
         return cls(database, path)
