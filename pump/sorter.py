@@ -13,8 +13,8 @@ last place seen between its prewrite and the next entry. Settled entries leave f
 its timestamp into the watermark.
 
 A prewrite that arrives after the end of its transaction (a client repeated it, or the two changed places)
-is settled at once as long as the end is among the last `ended_max`; otherwise it stays open until the
-upstream is asked, which is slower and equally right.
+is settled at once as long as the end is among the last `ended_max` at least; otherwise it stays open until
+the upstream is asked, which is slower and equally right.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class OpenPrewrite:
     start_ts: int
     place: ValuePointer
     since_s: float
+    last_place: ValuePointer  # of the records between this prewrite and the next entry
+    max_ts: int = 0  # the largest timestamp among them
     settled: bool = False
-    max_ts: int = 0  # largest timestamp between this prewrite and the next entry
-    last_place: ValuePointer = START
 
 
 class Sorter:
@@ -70,7 +70,9 @@ class Sorter:
         self._queue: list[OpenPrewrite] = []
         self._front = 0  # entries before it have left
         self._open: dict[int, OpenPrewrite] = {}
-        self._ended: dict[int, None] = {}
+        # Two generations, of which the older goes as a whole: forgetting costs nothing for each record.
+        self._ended: set[int] = set()
+        self._ended_before: set[int] = set()
         self._settled_inside = 0
 
     # -- events ----------------------------------------------------------------------------------
@@ -79,14 +81,18 @@ class Sorter:
         """Records in log order, each indexed already."""
         published = self.watermark
         effects: list[Effect] = []
-        for record in records:
-            if record.tp == PREWRITE:
-                self._prewrite(record, now_s)
+        opened, queue = self._open, self._queue
+        for tp, start_ts, commit_ts, place in records:
+            if tp == PREWRITE:
+                if start_ts in opened or start_ts == 0 or self._has_ended(start_ts):
+                    self._pass(0, place)
+                else:
+                    opened[start_ts] = entry = OpenPrewrite(start_ts, place, now_s, place)
+                    queue.append(entry)
                 continue
-            start_ts, commit_ts = record.start_ts, record.commit_ts
             if start_ts != commit_ts and not self._end(start_ts) and 0 < commit_ts <= published:
                 effects.append(Late(start_ts, commit_ts))
-            self._pass(commit_ts, record.place)
+            self._pass(commit_ts, place)
         self._compact()
         if self.watermark > published:
             effects.append(Advanced(self.watermark, self.decided))
@@ -98,52 +104,46 @@ class Sorter:
         self._pass(ts, None)
         return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
 
-    def _prewrite(self, record: Logged, now_s: float) -> None:
-        start_ts = record.start_ts
-        if start_ts in self._open or start_ts in self._ended or start_ts == 0:
-            self._pass(0, record.place)
-            return
-        entry = OpenPrewrite(start_ts, record.place, now_s, last_place=record.place)
-        self._open[start_ts] = entry
-        self._queue.append(entry)
-
     def _end(self, start_ts: int) -> bool:
         """Settle a transaction; False if nothing was known of it."""
         entry = self._open.pop(start_ts, None)
-        known = entry is not None or start_ts in self._ended
-        if not known and len(self._ended) >= self._ended_max:
-            del self._ended[next(iter(self._ended))]
         if entry is not None:
             entry.settled = True
             self._settled_inside += 1
-            if len(self._ended) >= self._ended_max:
-                del self._ended[next(iter(self._ended))]
-        self._ended[start_ts] = None
-        return known
+        elif self._has_ended(start_ts):
+            return True
+        ended = self._ended
+        ended.add(start_ts)
+        if len(ended) >= self._ended_max:
+            self._ended, self._ended_before = set(), ended
+        return entry is not None
+
+    def _has_ended(self, start_ts: int) -> bool:
+        return start_ts in self._ended or start_ts in self._ended_before
 
     def _pass(self, ts: int, place: ValuePointer | None) -> None:
         """A timestamp stands at the end of the queue; let settled entries leave."""
-        queue = self._queue
-        if self._front < len(queue):
-            last = queue[-1]
-            if ts > last.max_ts:
-                last.max_ts = ts
+        queue, front = self._queue, self._front
+        if front == len(queue):
+            if ts > self.watermark:
+                self.watermark = ts
             if place is not None:
-                last.last_place = place
-            while self._front < len(queue) and queue[self._front].settled:
-                self._leave(queue[self._front])
-                self._front += 1
-                self._settled_inside -= 1
+                self.decided = place
             return
-        if ts > self.watermark:
-            self.watermark = ts
+        last = queue[-1]
+        if ts > last.max_ts:
+            last.max_ts = ts
         if place is not None:
-            self.decided = place
-
-    def _leave(self, entry: OpenPrewrite) -> None:
-        if entry.max_ts > self.watermark:
-            self.watermark = entry.max_ts
-        self.decided = entry.last_place
+            last.last_place = place
+        if not queue[front].settled:
+            return
+        while front < len(queue) and (entry := queue[front]).settled:
+            if entry.max_ts > self.watermark:
+                self.watermark = entry.max_ts
+            self.decided = entry.last_place
+            front += 1
+        self._settled_inside -= front - self._front
+        self._front = front
 
     def _compact(self) -> None:
         """Drop what has left, and merge settled entries that stand behind an open one."""
@@ -185,4 +185,5 @@ class Sorter:
         assert self._settled_inside == sum(entry.settled for entry in waiting)
         places = [entry.place for entry in waiting]
         assert places == sorted(places)
-        assert len(self._ended) <= self._ended_max
+        assert len(self._ended) < self._ended_max
+        assert len(self._ended_before) <= self._ended_max
