@@ -5,6 +5,8 @@
               own lock on this file is a POSIX one, which an flock neither sees nor stops
     .node     node id, text
     .cluster  cluster id, decimal text; a directory without it (a Go pump's) is adopted
+    .purged   largest timestamp that may have been purged; the index has it too, but may be rebuilt
+    .rebuild  there if a running pump found the index damaged: the next start sets it aside
     value/    the value log     kv/  the index
 
 Never creates the index or the log itself; `storage` does.
@@ -86,6 +88,35 @@ class DataDir:
                 f"but the upstream is cluster {cluster_id}",
                 hint="check pd-urls, or use an empty data-dir for this cluster",
             )
+
+    @property
+    def purged_ts(self) -> int:
+        """Positions below it may miss binlogs; 0 if nothing was ever purged. Raises `ConfigError`."""
+        text = self._read(".purged")
+        if text and not text.isdigit():
+            raise ConfigError(
+                f"{os.path.join(self.path, '.purged')} is not a timestamp: {text[:40]!r}",
+                hint="restore it, or write the gc timestamp that /status of this pump showed last",
+            )
+        return int(text or 0)
+
+    def keep_purged_ts(self, ts: int) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        self._write(".purged", str(ts))
+
+    def ask_for_rebuild(self) -> None:
+        """Let the next start build the index anew. Raises `OSError`."""
+        self._write(".rebuild", "the index is damaged")
+
+    def take_rebuild(self) -> bool:
+        """Whether the index is to be built anew; asked for once."""
+        asked = bool(self._read(".rebuild"))
+        if asked:
+            if os.path.isdir(self.index_path):
+                self.set_aside("kv", "damaged")
+            os.unlink(os.path.join(self.path, ".rebuild"))
+            sync_directory(self.path)
+        return asked
 
     def set_aside(self, name: str, suffix: str) -> str:
         """Rename an entry of the directory to the first free `<name>.<suffix>-<n>`; returns the new path."""

@@ -5,7 +5,8 @@ Owns    one worker thread for LevelDB, the queue of records that are durable but
 Order   a record is filed before the sorter sees it: what the watermark promises can be read
 Holds   the queue is bounded in bytes. When it is full the cursor stays back, and the log is read instead
         until the cursor has caught up; no writer ever waits for the index
-Stops   files what is queued and stores the positions
+Start   what an earlier life left unindexed or undecided is read by the chaser as well, while writes go on
+Stops   files what is queued and stores the positions; what the chaser has not read yet waits for the start
 """
 
 from __future__ import annotations
@@ -41,13 +42,16 @@ class Indexer:
         recent: RecentCommits,
         *,
         cursor: ValuePointer,
+        indexed_to: ValuePointer,
         queue_bytes_max: int,
         clock: Clock,
         on_advance: Callable[[int], None],
         on_settled: Callable[[], None],
         on_late: Callable[[Late], None],
         on_trouble: Callable[[Exception | None], None],
+        on_replayed: Callable[[int], None],
     ) -> None:
+        """`cursor`: where the sorter goes on; records before `indexed_to` are in the index already."""
         self._log = log
         self._index = index
         self._sorter = sorter
@@ -58,6 +62,7 @@ class Indexer:
         self._on_settled = on_settled
         self._on_late = on_late
         self._on_trouble = on_trouble
+        self._on_replayed = on_replayed
         self._thread = WorkerThread("pump-index")
         self._queue: deque[WrittenGroup] = deque()
         self._queued_bytes = 0
@@ -68,7 +73,11 @@ class Indexer:
         self._finished = asyncio.Event()
         self.cursor = cursor
         self.durable = log.end
-        self.chasing = self.cursor != self.durable
+        self._indexed_to = indexed_to
+        self._replay_to = log.end  # what lies before was written by an earlier life of the pump
+        self._replaying = True
+        self._overflowed = True  # the queue does not go on where the cursor is
+        self._chase_runs = False
         self.chased_total = 0
 
     # -- facts from the event loop ---------------------------------------------------------------
@@ -77,9 +86,9 @@ class Indexer:
         """A group became durable."""
         self.durable = group.end
         size = sum(map(len, group.payloads))
-        if not self.chasing and self._queued_bytes + size > self._queue_bytes_max and self._queue:
-            self.chasing = True
-        if not self.chasing:
+        if self._queued_bytes + size > self._queue_bytes_max and self._queue:
+            self._overflowed = True
+        if not self._overflowed:
             self._queue.append(group)
             self._queued_bytes += size
         self._wake.set()
@@ -87,11 +96,16 @@ class Indexer:
     def mark(self, ts: int) -> None:
         """A timestamp drawn before this call: a watermark once what is durable now is settled."""
         if self.cursor == self.durable and not self._marks:
-            self._publish(self._sorter.mark(ts), replay=False)
+            self._publish(self._sorter.mark(ts))
         else:
             if len(self._marks) == _MARKS_MAX:
                 self._marks.pop()  # the newer one stands for it, later
             self._marks.append((self.durable, ts))
+
+    @property
+    def chasing(self) -> bool:
+        """Whether the log is read because memory does not hold what comes next."""
+        return self._overflowed or self._chase_runs
 
     @property
     def lag_bytes(self) -> int:
@@ -103,34 +117,17 @@ class Indexer:
 
     # -- following -------------------------------------------------------------------------------
 
-    def replay(self, indexed_to: ValuePointer) -> int:
-        """At start, from a worker thread: everything from the cursor to the end; the number of records.
-
-        Records before `indexed_to` are in the index already and only go through the sorter.
-        """
-        count = 0
-        for batch in slow_chaser.batches(self._log, self.cursor, self.durable):
-            if batch.records:
-                missing = [record for record in batch.records if record.place >= indexed_to]
-                if missing:
-                    self._index.write(
-                        missing, missing[-1].place, self._sorter.watermark, self._sorter.decided
-                    )
-                self._settle(batch.records, None, replay=True)
-            count += len(batch.records)
-            self.cursor = batch.cursor
-        self.chasing = False
-        return count
-
     async def run(self) -> None:
         """Follow until `close`."""
         assert not self._running
         self._running = True
         try:
-            while self._queue or self.chasing or not self._stopping:
+            while True:
                 if self._queue:
                     await self._follow_queue()
-                elif self.chasing:
+                elif self._stopping:
+                    break
+                elif self._overflowed:
                     await self._chase()
                 else:
                     self._wake.clear()
@@ -164,22 +161,33 @@ class Indexer:
             end = self._queue.popleft().end
         self._queued_bytes -= sum(map(len, payloads))
         self.cursor = end
-        self._settle(records, payloads, replay=False)
+        for record, payload in zip(records, payloads, strict=True):
+            self._recent.record(record, payload)
+        self._settle(records)
 
     async def _chase(self) -> None:
+        """Read what memory does not hold. Groups written meanwhile queue again, behind what is read here."""
         stop = self.durable
+        self._overflowed, self._chase_runs = False, True
         source = slow_chaser.batches(self._log, self.cursor, stop)
-        while True:
-            batch = await self._thread.run(next, source, None)
-            if batch is None:
-                break
-            if batch.records:
-                await self._write(batch.records, batch.records[-1].place)
-            self.cursor = batch.cursor
-            self.chased_total += len(batch.records)
-            self._settle(batch.records, None, replay=False)
-        if self.durable == stop:
-            self.chasing = False
+        while (stretch := await self._thread.run(next, source, None)) is not None:
+            records = stretch.records
+            missing = records
+            if records and records[0].place < self._indexed_to:
+                missing = [record for record in records if record.place >= self._indexed_to]
+            if missing:
+                await self._write(missing, missing[-1].place)
+            self.cursor = stretch.behind
+            self.chased_total += len(records)
+            self._recent.pass_over(records)
+            self._settle(records)
+            if self._stopping:  # the next start goes on from here
+                self._queue.clear()
+                return
+        self._chase_runs = False
+        if self._replaying:
+            self._replaying = False
+            self._on_replayed(self.chased_total)
 
     async def _write(self, records: list[Logged], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""
@@ -198,18 +206,16 @@ class Indexer:
                 self._on_trouble(None)
             return
 
-    def _settle(self, records: list[Logged], payloads: list[bytes] | None, *, replay: bool) -> None:
-        for at, record in enumerate(records):
-            self._recent.record(record, payloads[at] if payloads is not None else None)
-        self._publish(self._sorter.feed(records, self._clock.monotonic_s()), replay=replay)
+    def _settle(self, records: list[Logged]) -> None:
+        self._publish(self._sorter.feed(records, self._clock.monotonic_s()))
         while self._marks and self._marks[0][0] <= self.cursor:
-            self._publish(self._sorter.mark(self._marks.popleft()[1]), replay=replay)
+            self._publish(self._sorter.mark(self._marks.popleft()[1]))
         self._on_settled()
 
-    def _publish(self, effects: list[Advanced | Late], *, replay: bool) -> None:
+    def _publish(self, effects: list[Advanced | Late]) -> None:
         for effect in effects:
             if isinstance(effect, Advanced):
                 self._recent.advance(effect.watermark)
                 self._on_advance(effect.watermark)
-            elif not replay:
+            elif not self._replaying:  # it was told when it came
                 self._on_late(effect)

@@ -5,6 +5,7 @@ Port `LogDirectory` and `LogFile`; adapter `OsLogDirectory`. What a caller may r
     append   all bytes or an OSError; after an error the end of the file is unknown
     sync     returns only when every appended byte is on the medium; never repeated after an error
     create   the new file and its directory entry are on the medium before it returns
+    remove   the entry goes, durably after `sync`; a reader that is inside a call finishes it
     read     exactly the bytes asked for, fewer only at the end of the file
 
 Never decides what bytes mean.
@@ -13,11 +14,13 @@ Never decides what bytes mean.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 _JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
 _BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
+_OPEN_MAX: Final = 64  # log files open at once
 
 
 class LogFile(Protocol):
@@ -42,24 +45,49 @@ class LogFile(Protocol):
 class LogDirectory(Protocol):
     def names(self) -> list[str]: ...
 
+    def size(self, name: str) -> int: ...
+
     def open(self, name: str) -> LogFile: ...
 
     def create(self, name: str) -> LogFile: ...
 
+    def remove(self, name: str) -> None:
+        """Take a file out of the directory. Who reads it may finish."""
+        ...
+
+    def sync(self) -> None:
+        """Bring what `remove` did to the medium."""
+        ...
+
+
+class _Descriptor:
+    """An open file. Closes itself when its last user lets go: a reader on another thread may be inside a
+    call when the file is closed or removed, and the number must not mean another file by then."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
 
 class OsLogFile:
-    """A file of the operating system, opened for appending. Reads may come from any thread."""
+    """A file of the operating system, opened for appending when it is first used. Reads may come from any
+    thread."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, opened: _OpenFiles) -> None:
         self._path = path
-        self._descriptor = descriptor
+        self._opened = opened
+        self._descriptor: _Descriptor | None = None
 
     @property
     def path(self) -> str:
         return self._path
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self._held().number).st_size
 
     def append(self, parts: Sequence[bytes]) -> None:
         total = sum(map(len, parts))
@@ -70,24 +98,26 @@ class OsLogFile:
             self._write_all(parts[at : at + _BUFFERS_MAX])
 
     def _write_all(self, parts: Sequence[bytes]) -> None:
+        held = self._held()
         buffers = [memoryview(part) for part in parts if part]
         while buffers:
-            written = os.writev(self._descriptor, buffers)
+            written = os.writev(held.number, buffers)
             while buffers and written >= len(buffers[0]):
                 written -= len(buffers.pop(0))
             if written:
                 buffers[0] = buffers[0][written:]
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        os.fdatasync(self._held().number)
 
     def read(self, offset: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, offset)
+        held = self._descriptor or self._held()
+        data = os.pread(held.number, size, offset)
         if len(data) in (size, 0):
             return data
         pieces, have = [data], len(data)
         while have < size:  # one call returns at most 2 GiB
-            data = os.pread(self._descriptor, size - have, offset + have)
+            data = os.pread(held.number, size - have, offset + have)
             if not data:
                 break
             pieces.append(data)
@@ -95,11 +125,53 @@ class OsLogFile:
         return b"".join(pieces)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
-        os.fsync(self._descriptor)
+        held = self._held()
+        os.ftruncate(held.number, size)
+        os.fsync(held.number)
+
+    def adopt(self, descriptor: int) -> None:
+        """Use a descriptor that is open already."""
+        self._descriptor = _Descriptor(descriptor)
+        self._opened.add(self)
+
+    def let_go(self) -> None:
+        """Close the file as soon as nobody is inside a call; the next use opens it again."""
+        self._descriptor = None
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._opened.forget(self)
+
+    def _held(self) -> _Descriptor:
+        held = self._descriptor
+        if held is None:
+            held = _Descriptor(os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
+            self._descriptor = held
+            self._opened.add(self)
+        return held
+
+
+class _OpenFiles:
+    """Which files of a directory are open: a bound, since a log of months has more files than a process may
+    open. The one opened first goes first, except the newest of all, which is being written."""
+
+    def __init__(self) -> None:
+        self._files: dict[OsLogFile, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, file: OsLogFile) -> None:
+        with self._lock:
+            self._files.pop(file, None)
+            self._files[file] = None
+            newest = max(self._files, key=lambda one: one.path)
+            while len(self._files) > _OPEN_MAX:
+                oldest = next(one for one in self._files if one not in (newest, file))
+                del self._files[oldest]
+                oldest.let_go()
+
+    def forget(self, file: OsLogFile) -> None:
+        with self._lock:
+            self._files.pop(file, None)
+            file.let_go()
 
 
 class OsLogDirectory:
@@ -107,6 +179,7 @@ class OsLogDirectory:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._opened = _OpenFiles()
         if not os.path.isdir(path):
             os.makedirs(path, mode=0o755, exist_ok=True)
             sync_directory(os.path.dirname(path) or ".")
@@ -114,9 +187,11 @@ class OsLogDirectory:
     def names(self) -> list[str]:
         return sorted(os.listdir(self._path))
 
+    def size(self, name: str) -> int:
+        return os.stat(os.path.join(self._path, name)).st_size
+
     def open(self, name: str) -> OsLogFile:
-        path = os.path.join(self._path, name)
-        return OsLogFile(path, os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
+        return OsLogFile(os.path.join(self._path, name), self._opened)
 
     def create(self, name: str) -> OsLogFile:
         path = os.path.join(self._path, name)
@@ -128,7 +203,15 @@ class OsLogDirectory:
         except OSError:
             os.close(descriptor)
             raise
-        return OsLogFile(path, descriptor)
+        file = OsLogFile(path, self._opened)
+        file.adopt(descriptor)
+        return file
+
+    def remove(self, name: str) -> None:
+        os.unlink(os.path.join(self._path, name))
+
+    def sync(self) -> None:
+        sync_directory(self._path)
 
 
 def sync_directory(path: str) -> None:

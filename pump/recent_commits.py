@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from common import binlog
 from pump.delivery import Delivery
@@ -21,7 +22,7 @@ _OVERHEAD = 200  # bytes that an entry costs besides its payload
 
 
 class RecentCommits:
-    """`floor`: largest timestamp at or below which this knows nothing."""
+    """`floor`: largest timestamp at or below which this knows nothing; it may be ahead of the watermark."""
 
     def __init__(self, floor: int, *, bytes_max: int) -> None:
         self.floor = floor
@@ -41,12 +42,11 @@ class RecentCommits:
     def bytes_held(self) -> int:
         return self._bytes + self._prewrite_bytes + self._pending_bytes
 
-    def record(self, record: Logged, payload: bytes | None) -> None:
-        """A record in log order; `payload` is None when it was read past memory."""
+    def record(self, record: Logged, payload: bytes) -> None:
+        """A record in log order."""
         start_ts, commit_ts = record.start_ts, record.commit_ts
         if record.tp == binlog.PREWRITE:
-            if payload is not None:
-                self._keep_prewrite(start_ts, payload)
+            self._keep_prewrite(start_ts, payload)
             return
         prewrite = self._prewrites.pop(start_ts, None)
         if prewrite is not None:
@@ -57,15 +57,28 @@ class RecentCommits:
             self._forget_to(commit_ts)
             return
         joined = None
-        if payload is not None and start_ts == commit_ts:
+        if start_ts == commit_ts:
             joined = payload
-        elif payload is not None and prewrite is not None:
+        elif prewrite is not None:
             joined = binlog.join(prewrite, payload)
         if joined is not None and self._pending_bytes + len(joined) > self._bytes_max:
             joined = None
         self._sequence += 1
         self._pending_bytes += _OVERHEAD + (len(joined) if joined is not None else 0)
         heapq.heappush(self._pending, (commit_ts, self._sequence, start_ts, joined))
+
+    def pass_over(self, records: Iterable[Logged]) -> None:
+        """Records in log order whose payloads nobody has: their commits are left to the index."""
+        prewrites = self._prewrites
+        highest = 0
+        for tp, start_ts, commit_ts, _ in records:
+            if tp != binlog.PREWRITE:
+                if prewrites and (prewrite := prewrites.pop(start_ts, None)) is not None:
+                    self._prewrite_bytes -= len(prewrite) + _OVERHEAD
+                if commit_ts > highest:
+                    highest = commit_ts
+        if highest > self.floor:
+            self._forget_to(highest)
 
     def _keep_prewrite(self, start_ts: int, payload: bytes) -> None:
         old = self._prewrites.pop(start_ts, None)
@@ -83,8 +96,8 @@ class RecentCommits:
         while pending and pending[0][0] <= watermark:
             commit_ts, _, start_ts, joined = heapq.heappop(pending)
             self._pending_bytes -= _OVERHEAD + (len(joined) if joined is not None else 0)
-            if self._timestamps and self._timestamps[-1] == commit_ts:
-                continue  # the same commit twice
+            if commit_ts <= self.floor or (self._timestamps and self._timestamps[-1] == commit_ts):
+                continue  # passed over meanwhile, or the same commit twice
             if joined is None:
                 self._forget_to(commit_ts)
                 continue

@@ -20,7 +20,9 @@ from typing import Final
 
 from common.errors import Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, decode_value
+from pump import record_scan
 from pump.log_file import LogFile
+from pump.record_scan import NotABinlog, Scanned
 
 FOOTER_MAGIC: Final = 0x123AB922
 _FOOTER: Final = struct.Struct("<qI")
@@ -48,7 +50,8 @@ def fid_of(name: str) -> int | None:
 
 
 class Segment:
-    """One log file. `end`: bytes of it that hold whole records; reads never go beyond."""
+    """One log file. `end`: bytes of it that hold whole records; reads never go beyond. `max_ts`: at least
+    the largest index timestamp of its records, 0 while nobody has looked."""
 
     def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: int = 0) -> None:
         self.fid = fid
@@ -88,34 +91,28 @@ class Segment:
             hint="restore the file from a backup; without it drainers have to start behind its range",
         )
 
-    def scan(self, start: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
-        """(offset, payload, offset behind) of the records in [start, stop); `RecordError` at a bad one."""
-        at, base, data = start, start, b""
+    def scan(self, start: int, stop: int) -> Iterator[Scanned]:
+        """The records in [start, stop), a stretch at a time; an error ends it. `Corruption` for what is no
+        Binlog."""
+        at, size = start, _CHUNK
         while at < stop:
+            data = self.file.read(at, min(size, stop - at))
             try:
-                payload, behind = decode_value(data, at - base, base=base)
-            except RecordError as error:
-                if not error.torn or base + len(data) >= stop:
-                    raise
-                wanted = self._needed(data, at - base)
-                if at + wanted > stop:
-                    raise RecordError(
-                        at, f"record of {wanted - VALUE_HEADER_SIZE} bytes ends early", True
-                    ) from None
-                data = self.file.read(at, min(max(_CHUNK, wanted), stop - at))
-                base = at
-                if len(data) < wanted:
-                    raise RecordError(at, "the file ends early", True) from None
-                continue
-            yield at, payload, base + behind
-            at = base + behind
-
-    @staticmethod
-    def _needed(data: bytes, at: int) -> int:
-        """Bytes that the record at `at` needs, as far as its header is there."""
-        if at + VALUE_HEADER_SIZE > len(data):
-            return VALUE_HEADER_SIZE
-        return VALUE_HEADER_SIZE + int(_HEADER.unpack_from(data, at)[1])
+                scanned = record_scan.scan(data, self.fid, at, stop)
+            except NotABinlog as error:
+                raise Corruption(
+                    f"{self.file.path}: offset {error.offset}: {error.reason}",
+                    hint="the file was altered; restore it",
+                ) from None
+            if scanned.records or scanned.error:
+                yield scanned
+            if scanned.error:
+                return
+            wanted = record_scan.needed(data, scanned.behind - at)
+            if scanned.behind == at and len(data) < min(size, stop - at):
+                yield Scanned([], at, RecordError(at, "the file ends early", True))
+                return
+            at, size = scanned.behind, max(_CHUNK, wanted)
 
     def footer_at(self, offset: int) -> int | None:
         """`max_ts` of the footer that begins at `offset` and ends the file; None if there is none."""
@@ -124,6 +121,14 @@ class Segment:
             return None
         max_ts, magic = _FOOTER.unpack(data)
         return int(max_ts) if magic == FOOTER_MAGIC else None
+
+    def closed_max_ts(self) -> int | None:
+        """`max_ts` of a file that is written no more, as its footer says; None without a footer."""
+        if self.max_ts == 0:
+            data = self.file.read(max(self.file.size() - FOOTER_SIZE, 0), FOOTER_SIZE)
+            max_ts, magic = _FOOTER.unpack(data) if len(data) == FOOTER_SIZE else (0, 0)
+            self.max_ts = int(max_ts) if magic == FOOTER_MAGIC else 0
+        return self.max_ts or None
 
     def close_with_footer(self) -> None:
         """Write the footer and bring it to the medium; nothing is appended afterwards."""

@@ -10,33 +10,21 @@ Never blocks a writer: it reads only what is durable already.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from pump.logged import Logged
-from pump.value_log import ValueLog
+from pump.value_log import Stretch, ValueLog
 from pump.value_pointer import ValuePointer
 
-
-@dataclass(frozen=True, slots=True)
-class Chased:
-    """A batch of records in log order and the place behind the last of them."""
-
-    records: list[Logged]
-    cursor: ValuePointer
+BATCH_RECORDS = 1024
+"""A batch is filed and sorted in one go: large enough for LevelDB, small enough for the event loop."""
 
 
-def batches(
-    log: ValueLog, cursor: ValuePointer, stop: ValuePointer, *, records_max: int = 4096
-) -> Iterator[Chased]:
+def batches(log: ValueLog, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
     """Records in [cursor, stop), batch by batch; blocks on the disk. `Corruption` as the log raises it.
 
     The last batch ends at `stop` exactly, even when a file boundary lies between.
     """
-    records: list[Logged] = []
-    for record, behind in log.forward(cursor, stop):
-        records.append(record)
-        cursor = behind
-        if len(records) == records_max:
-            yield Chased(records, cursor)
-            records = []
-    yield Chased(records, stop)
+    for records, behind in log.stretches(cursor, stop):
+        for at in range(BATCH_RECORDS, len(records), BATCH_RECORDS):
+            yield Stretch(records[at - BATCH_RECORDS : at], records[at].place)
+        yield Stretch(records[(len(records) - 1) // BATCH_RECORDS * BATCH_RECORDS :], behind)
+    yield Stretch([], stop)

@@ -2,19 +2,20 @@
 
 Drives  `recovery` (through the value log), `group_commit`, `sorter`, `recent_commits`
 Owns    the writer, the indexer, the worker threads for history
-Opens   index, then log (verified from the index's head, torn tail cut), then replay into index and sorter:
-        when `open` returns, everything stored is sorted
+Opens   index, then log (verified from the index's head, torn tail cut). What the index or the sorter has
+        not seen is read by the indexer while writes go on already; the watermark stays back until then
 Stops   writes what is queued, files it, stores the positions, closes the newest file
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from common import binlog, log
 from common.clock import Clock
@@ -29,6 +30,7 @@ from pump.indexer import Indexer
 from pump.log_file import LogDirectory, OsLogDirectory
 from pump.recent_commits import RecentCommits
 from pump.sorter import Late, OpenPrewrite, Sorter
+from pump.stages import Places
 from pump.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
 from pump.value_pointer import START, ValuePointer
 from pump.writer import WriteFailed, Writer, WrittenGroup
@@ -40,6 +42,7 @@ _SECONDS_FSYNC = metrics.WRITE_SECONDS.labels("fsync")
 _GROUP_RECORDS = metrics.GROUP_RECORDS.labels()
 _SIZE_BATCH = metrics.WRITE_SIZE.labels("batch")
 _logger = log.get("storage")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Storage:
         self.watermark = 0
         self.stored_total = 0
         self._has_open = asyncio.Event()
+        self.replayed = asyncio.Event()
+        """Set once all that an earlier life left is indexed and sorted."""
         self.index_trouble: Exception | None = None
 
     # -- life ------------------------------------------------------------------------------------
@@ -98,9 +103,11 @@ class Storage:
     ) -> Self:
         """Open and recover. Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
+        data_dir.take_rebuild()
 
         def open_blocking() -> tuple[Index, ValueLog, Opened]:
             index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
+            rebuilt = index.head == START and index.max_commit_ts == 0
             value_log = ValueLog(
                 directory or OsLogDirectory(data_dir.value_path),
                 group_bytes_max=limits.torn_bytes_max,
@@ -109,6 +116,7 @@ class Storage:
             )
             try:
                 opened = value_log.open(index.head, index.handle, index.edge_ts(largest=True))
+                _know_purged(data_dir, index, value_log, rebuilt)
             except BaseException:
                 value_log.close(healthy=False)
                 index.close()
@@ -135,7 +143,6 @@ class Storage:
                 bytes=opened.cut_bytes,
                 held_valid_records=opened.cut.suspect,
             )
-        head, rebuilt = self._index.head, self._index.head == START and self._index.max_commit_ts == 0
         self.watermark = self._index.max_commit_ts
         self._sorter = Sorter(self.watermark, self._index.handle)
         self._recent = RecentCommits(self.watermark, bytes_max=self._limits.recent_bytes_max)
@@ -145,25 +152,21 @@ class Storage:
             self._sorter,
             self._recent,
             cursor=opened.replay_from,
+            indexed_to=self._index.head,
             queue_bytes_max=self._limits.index_queue_bytes_max,
             clock=self._clock,
             on_advance=self._advance,
             on_settled=self._settled,
             on_late=self._late,
             on_trouble=self._index_trouble,
+            on_replayed=self._replayed,
         )
-        began_s = self._clock.monotonic_s()
-        count = await asyncio.to_thread(self._indexer.replay, START if rebuilt else head)
-        if rebuilt and self._log.first_fid > 0:
-            # Older files were purged; nothing below the oldest record that is left can be promised.
-            self._index.set_gc_ts(self._index.edge_ts(largest=False))
+        self._opened_s = self._clock.monotonic_s()
         _logger.info(
             "storage is open",
             directory=self._data_dir.path,
-            replayed_records=count,
-            seconds=round(self._clock.monotonic_s() - began_s, 3),
             watermark=self.watermark,
-            open_prewrites=self._sorter.open_count,
+            unsorted_bytes=self._indexer.lag_bytes,
         )
         self._writer = Writer(
             self._log,
@@ -177,8 +180,22 @@ class Storage:
         self._writer.start()
 
     async def run(self) -> None:
-        """Follow the log into the index; returns after `close` began."""
-        await self._indexer.run()
+        """Follow the log into the index; returns after `close` began. Raises `Corruption`."""
+        try:
+            await self._indexer.run()
+        except IndexDamaged:
+            self._data_dir.ask_for_rebuild()
+            raise
+
+    def _replayed(self, records: int) -> None:
+        _logger.info(
+            "what was stored is sorted",
+            replayed_records=records,
+            seconds=round(self._clock.monotonic_s() - self._opened_s, 3),
+            watermark=self.watermark,
+            open_prewrites=self._sorter.open_count,
+        )
+        self.replayed.set()
 
     async def close(self) -> None:
         """Finish what is queued and close. `run` must be running (or never have been started)."""
@@ -196,9 +213,25 @@ class Storage:
 
     # -- writing ---------------------------------------------------------------------------------
 
+    @property
+    def value_log(self) -> ValueLog:
+        return self._log
+
+    @property
+    def index(self) -> Index:
+        return self._index
+
     def write(self, payload: bytes, header: binlog.Header) -> Awaitable[None]:
         """Done when `payload` (canonical) is durable. Raises `WriteFailed`."""
         return self._writer.write(payload, header)
+
+    def write_many(self, payloads: Sequence[bytes], headers: Sequence[binlog.Head]) -> Awaitable[None]:
+        """As `write`, of many in this order. `WriteFailed` tells how many of them are durable."""
+        return self._writer.write_many(payloads, headers)
+
+    async def write_room(self) -> None:
+        """Return when the writer's queue takes more."""
+        await self._writer.room()
 
     @property
     def write_failure(self) -> WriteFailed | None:
@@ -281,10 +314,11 @@ class Storage:
             total = sum(len(delivery.payload) for delivery in recent)
             whole = not recent or total < bytes_max
             return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, lambda: history.page(position, watermark, bytes_max=bytes_max)
-        )
+        try:
+            return await self.in_thread(partial(history.page, position, watermark, bytes_max=bytes_max))
+        except IndexDamaged:
+            self._data_dir.ask_for_rebuild()
+            raise
 
     def open_prewrites(self) -> Iterator[OpenPrewrite]:
         """Prewrites without an end, the longest open first. Do not await while iterating."""
@@ -316,8 +350,7 @@ class Storage:
 
     async def read(self, places: list[ValuePointer]) -> list[bytes]:
         """Payloads at places, from the log. Raises `Corruption`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: [self._log.read(place) for place in places])
+        return await self.in_thread(lambda: [self._log.read(place) for place in places])
 
     async def find(self, ts: int) -> bytes | None:
         """Payload of the record filed under a timestamp."""
@@ -326,11 +359,65 @@ class Storage:
             place = self._index.pointer(ts)
             return None if place is None else self._log.read(place)
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, find_blocking)
+        return await self.in_thread(find_blocking)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run what blocks on a thread for reading."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    @property
+    def places(self) -> Places:
+        """What each step behind the writers has reached."""
+        cursor = self._indexer.cursor
+        oldest = next(self.open_prewrites(), None)
+        return Places(self._indexer.durable, cursor, cursor if oldest is None else min(oldest.place, cursor))
+
+    # -- retention -------------------------------------------------------------------------------
 
     @property
     def gc_ts(self) -> int:
         return self._index.gc_ts
+
+    @property
+    def settled_place(self) -> ValuePointer:
+        """Every record before it is indexed and decided; nothing at or behind it may be removed."""
+        return min(self._sorter.decided, self._indexer.cursor)
+
+    def purged_to(self, ts: int) -> None:
+        """Remember, durably, that positions below `ts` may miss binlogs from now on. Blocks."""
+        if ts > self._index.gc_ts:
+            self._data_dir.keep_purged_ts(ts)
+            self._index.set_gc_ts(ts)
+
+
+def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, rebuilt: bool) -> None:
+    """Let the index know what is gone, whichever of the two was lost."""
+    purged = data_dir.purged_ts
+    if rebuilt and not purged and value_log.first_fid > 0:
+        # An older pump purged files, and only its index knew how far.
+        purged = max(oldest_whole_commit(value_log) - 1, 0)
+        data_dir.keep_purged_ts(purged)
+    if purged > index.gc_ts:
+        index.set_gc_ts(purged)
+
+
+def oldest_whole_commit(value_log: ValueLog) -> int:
+    """A timestamp such that every transaction committed at or above it is stored whole, though the oldest
+    files are gone: that of the first commit whose prewrite is stored too.
+
+    Its commit_ts was drawn after its prewrite was acknowledged, and so after everything in the files that
+    are gone was written, whose timestamps had been drawn by then. Without one: behind everything stored.
+    """
+    prewrites: set[int] = set()
+    largest = 0
+    for records, _ in value_log.stretches(ValuePointer(value_log.first_fid, 0), value_log.end):
+        for record in records:
+            if record.tp == binlog.PREWRITE:
+                prewrites.add(record.start_ts)
+            elif record.start_ts in prewrites and record.commit_ts and not record.is_mark:
+                return record.commit_ts
+            largest = max(largest, record.index_ts)
+    return largest + 1
 
 
 def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:

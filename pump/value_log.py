@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common import binlog
 from common.errors import Corruption, Rejected
@@ -33,6 +34,22 @@ class Opened:
     cut: recovery.Cut | None
     cut_path: str = ""
     cut_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFile:
+    """A file that is written no more. `max_ts`: from its footer; None if it has none that can be believed."""
+
+    fid: int
+    size: int
+    max_ts: int | None
+
+
+class Stretch(NamedTuple):
+    """Records in log order and the place behind the last of them."""
+
+    records: list[Logged]
+    behind: ValuePointer
 
 
 def header_of(payload: bytes, path: str, offset: int) -> binlog.Header:
@@ -61,21 +78,25 @@ class ValueLog:
         self._segment_bytes_max = segment_bytes_max
         self._loss_accepted = loss_accepted
         self._segments: dict[int, Segment] = {}
+        self.first_fid = 0
+        self.active: Segment
+        """The newest segment, the only one that is written."""
 
     # -- opening ---------------------------------------------------------------------------------
 
     def open(self, head: ValuePointer, handle: ValuePointer, known_ts: int) -> Opened:
-        """Open all files; verify the newest from `head` on and cut its torn tail.
+        """Look at all files; verify the newest from `head` on and cut its torn tail.
 
         `known_ts`: largest timestamp in the index. Raises `Corruption` naming file and offset.
         """
         fids = sorted(fid for fid in map(segment.fid_of, self._directory.names()) if fid is not None)
-        for fid in fids:
-            file = self._directory.open(segment.name_of(fid))
-            self._segments[fid] = Segment(fid, file, end=file.size())
         if not fids:
             self._create(0)
             return Opened(ValuePointer(0, 0), None)
+        for fid in fids:
+            name = segment.name_of(fid)
+            self._add(Segment(fid, self._directory.open(name), end=self._directory.size(name)))
+        self.first_fid = fids[0]
         plan = recovery.plan([FoundSegment(fid, self._segments[fid].end) for fid in fids], head, handle)
         cut_path, size = self.active.file.path, self.active.end
         cut = self._verify_newest(plan.verify_from.offset, head, known_ts)
@@ -84,18 +105,15 @@ class ValueLog:
     def _verify_newest(self, start: int, head: ValuePointer, known_ts: int) -> recovery.Cut | None:
         newest, size, at = self.active, self.active.end, start
         newest.max_ts = known_ts
-        try:
-            for offset, payload, behind in newest.scan(start, size):
-                header = header_of(payload, newest.file.path, offset)
-                newest.max_ts = max(newest.max_ts, header.index_ts)
-                at = behind
-        except RecordError as error:
-            at = error.offset
-            if newest.footer_at(at) is not None:
+        for scanned in newest.scan(start, size):
+            newest.max_ts = max(newest.max_ts, largest_ts(scanned.records))
+            at = scanned.behind
+            if scanned.error is not None:
+                if newest.footer_at(at) is None:
+                    return self._cut(newest, scanned.error, size, head)
                 newest.end = at
                 self._create(newest.fid + 1)
                 return None
-            return self._cut(newest, error, size, head)
         newest.end = at
         return None
 
@@ -111,35 +129,33 @@ class ValueLog:
             loss_accepted=self._loss_accepted(segment.name_of(newest.fid), at),
         )
         if isinstance(verdict, recovery.Refuse):
-            raise Corruption(
-                f"{newest.file.path}: offset {at}: {verdict.reason}",
-                hint="restore the file from a backup, or give up everything behind this place with "
-                f"`--accept-loss {segment.name_of(newest.fid)}:{at}`",
-            )
+            raise self._refusal(newest, at, verdict.reason)
         newest.file.truncate(at)
         newest.end = at
         return verdict
 
+    @staticmethod
+    def _refusal(damaged: Segment, offset: int, reason: str) -> Corruption:
+        return Corruption(
+            f"{damaged.file.path}: offset {offset}: {reason}",
+            hint="restore the file from a backup, or give up what is lost there with "
+            f"`--accept-loss {segment.name_of(damaged.fid)}:{offset}`",
+        )
+
     def _create(self, fid: int) -> None:
-        file = self._directory.create(segment.name_of(fid))
-        self._segments[fid] = Segment(fid, file, end=0)
+        self._add(Segment(fid, self._directory.create(segment.name_of(fid)), end=0))
+
+    def _add(self, newest: Segment) -> None:
+        self._segments[newest.fid] = newest
+        self.active = newest
 
     # -- writing: one thread ---------------------------------------------------------------------
-
-    @property
-    def active(self) -> Segment:
-        """The newest segment, the only one that is written."""
-        return self._segments[next(reversed(self._segments))]
 
     @property
     def end(self) -> ValuePointer:
         """Behind the last durable record."""
         newest = self.active
         return ValuePointer(newest.fid, newest.end)
-
-    @property
-    def first_fid(self) -> int:
-        return next(iter(self._segments))
 
     def append(self, payloads: Sequence[bytes]) -> list[ValuePointer]:
         """Write one group and return the places of its records. Not durable before `commit`."""
@@ -188,19 +204,55 @@ class ValueLog:
         """Payload at a place; `Corruption` if there is none."""
         return self.segment(place.fid).read(place.offset)
 
-    def forward(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[tuple[Logged, ValuePointer]]:
-        """Records in [cursor, stop) in log order, each with the place behind it."""
+    def stretches(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
+        """Records in [cursor, stop) in log order, about a megabyte of log at a time. `Corruption` at a bad
+        one, after those in front of it; where its loss is accepted, the next valid one follows."""
         fid, offset = cursor
         while fid <= stop.fid:
             found = self.segment(fid)
             limit = stop.offset if fid == stop.fid else found.end
-            try:
-                for at, payload, behind in found.scan(offset, limit):
-                    header = header_of(payload, found.file.path, at)
-                    place = ValuePointer(fid, at)
-                    logged = Logged(header.tp, header.start_ts, header.commit_ts, place)
-                    yield logged, ValuePointer(fid, behind)
-            except RecordError as error:
-                if fid == stop.fid or found.footer_at(error.offset) is None:
-                    raise found.corruption(error) from None
-            fid, offset = fid + 1, 0
+            again: int | None = None
+            for records, behind, error in found.scan(offset, limit):
+                if records:
+                    yield Stretch(records, ValuePointer(fid, behind))
+                if error is not None and (fid == stop.fid or found.footer_at(behind) is None):
+                    if not self._loss_accepted(segment.name_of(fid), behind):
+                        raise self._refusal(found, behind, error.reason)
+                    again = found.find_record(behind + 1, limit)
+            fid, offset = (fid + 1, 0) if again is None else (fid, again)
+
+    def end_of(self, fid: int) -> int:
+        """Bytes of a file, a footer included where the file was there at start."""
+        return self.segment(fid).end
+
+    # -- retention -------------------------------------------------------------------------------
+
+    def closed_files(self) -> list[ClosedFile]:
+        """All files but the newest, ascending. Reads the footers that nobody has read yet."""
+        return [
+            ClosedFile(one.fid, one.end, one.closed_max_ts())
+            for one in list(self._segments.values())
+            if one is not self.active
+        ]
+
+    def remove(self, upto_fid: int) -> int:
+        """Remove every file up to this one, never the newest, the oldest first; returns their bytes.
+
+        Whoever reads one of them at this moment finishes undisturbed. Raises `OSError`.
+        """
+        removed = 0
+        for fid in [fid for fid in self._segments if fid <= upto_fid and fid != self.active.fid]:
+            gone = self._segments[fid]
+            self._directory.remove(segment.name_of(fid))
+            del self._segments[fid]
+            self.first_fid = fid + 1
+            gone.file.close()
+            removed += gone.end
+        if removed:
+            self._directory.sync()
+        return removed
+
+
+def largest_ts(records: Sequence[Logged]) -> int:
+    """Largest index timestamp; 0 without records."""
+    return max([start if tp == binlog.PREWRITE else commit for tp, start, commit, _ in records], default=0)

@@ -36,7 +36,7 @@ def store(log: ValueLog, payloads: Sequence[bytes]) -> list[ValuePointer]:
 
 def read_all(log: ValueLog) -> list[tuple[int, int]]:
     first = ValuePointer(log.first_fid, 0)
-    return [(record.start_ts, record.commit_ts) for record, _ in log.forward(first, log.end)]
+    return [(one.start_ts, one.commit_ts) for records, _ in log.stretches(first, log.end) for one in records]
 
 
 def groups(count: int, seed: int = 1) -> list[list[bytes]]:

@@ -58,6 +58,9 @@ class MemoryDirectory:
     def names(self) -> list[str]:
         return sorted(self.files)
 
+    def size(self, name: str) -> int:
+        return len(self.files[name].data)
+
     def open(self, name: str) -> MemoryFile:
         return self.files[name]
 
@@ -66,6 +69,13 @@ class MemoryDirectory:
         self.files[name] = MemoryFile(name, self)
         self.happened.append(f"create {name}")
         return self.files[name]
+
+    def remove(self, name: str) -> None:
+        del self.files[name]
+        self.happened.append(f"remove {name}")
+
+    def sync(self) -> None:
+        self.happened.append("sync directory")
 
     def after_power_cut(self, keep_unsynced: int = 0) -> MemoryDirectory:
         """What is left: synced bytes and at most `keep_unsynced` more of each file."""

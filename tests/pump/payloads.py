@@ -33,13 +33,17 @@ async def put_pair(storage: Storage, start_ts: int, commit_ts: int, value: bytes
 
 @asynccontextmanager
 async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
-    """A storage that runs; closed (or, with `abandon=True`, left as a killed process leaves it)."""
+    """A storage that runs and has sorted what was stored (with `replayed=False`: as soon as it is open);
+    closed, or, with `abandon=True`, left as a killed process leaves it."""
     abandon = options.pop("abandon", False)
+    replayed = options.pop("replayed", True)
     data_dir = DataDir(str(path))
     try:
         storage = await Storage.open(data_dir, clock=options.pop("clock", SystemClock()), **options)
         following = asyncio.create_task(storage.run())
         try:
+            if replayed:
+                await is_replayed(storage, following)
             yield storage
         finally:
             if abandon:
@@ -52,6 +56,15 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
                 await following
     finally:
         data_dir.close()
+
+
+async def is_replayed(storage: Storage, following: asyncio.Task[None]) -> None:
+    """Wait until what was stored is sorted. Raises what ended `following`."""
+    done = asyncio.create_task(storage.replayed.wait())
+    await asyncio.wait({done, following}, return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        done.cancel()
+        following.result()
 
 
 async def wait_watermark(storage: Storage, ts: int) -> None:

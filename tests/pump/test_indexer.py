@@ -45,12 +45,14 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
         Sorter(),
         RecentCommits(0, bytes_max=1 << 20),
         cursor=log.end,
+        indexed_to=log.end,
         queue_bytes_max=1 << 20,
         clock=SystemClock(),
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
         on_trouble=lambda error: troubles.append(str(error)),
+        on_replayed=lambda _: None,
     )
     payloads = [binlog.prewrite(10, b"k", b"v"), binlog.commit(10, 11)]
     places = log.append(payloads)
@@ -84,17 +86,24 @@ async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
         Sorter(),
         RecentCommits(0, bytes_max=1 << 20),
         cursor=START,  # one record behind, so marks have to wait
+        indexed_to=START,
         queue_bytes_max=1 << 20,
         clock=SystemClock(),
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
         on_trouble=lambda _: None,
+        on_replayed=lambda _: None,
     )
     for ts in range(100, 1100):
         indexer.mark(ts)
     assert len(indexer._marks) <= 64
     assert advanced == []
+    following = asyncio.create_task(indexer.run())
+    async with asyncio.timeout(5):
+        while indexer.lag_bytes:
+            await asyncio.sleep(0)
     await indexer.close()
+    await following
     assert advanced[-1] == 1099
     index.close()
