@@ -10,12 +10,15 @@ Stops   `end` lets every stream finish its message and close without an error
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from common import log, rpc
+from common import log, rpc, tso
+from common.clock import Clock, SystemClock
 from common.errors import BinlogError
 from common.wire import pump_pb2
 from pump import admission, metrics, pull_session
@@ -34,17 +37,42 @@ Request = TypeVar("Request", bound=Message)
 _logger = log.get("puller")
 
 
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One pull stream, as `/status` shows it. `position`: the last timestamp that was sent or covered."""
+
+    protocol: str
+    position: int = 0
+    session: PullSession | None = None
+    is_open: bool = False
+
+    def open(self, position: int, session: PullSession | None = None) -> None:
+        """The call is taken: a puller stands here."""
+        self.position, self.session, self.is_open = position, session, True
+        metrics.PULLERS.labels(self.protocol).inc()
+        _logger.info("pull stream opened", protocol=self.protocol, after_ts=position)
+
+    def facts(self, watermark: int) -> dict[str, Any]:
+        behind_s = tso.physical_s(watermark) - tso.physical_s(self.position)
+        facts = {"protocol": self.protocol, "position": self.position, "lag_s": max(round(behind_s, 3), 0.0)}
+        if self.session is not None:
+            facts |= {"credit_bytes": self.session.credit, "waits_for": self.session.waits_for}
+        return facts
+
+
 class Pullers:
     """All pull streams of one pump."""
 
-    def __init__(self, storage: Storage, idle: IdleWatermark, cluster_id: int) -> None:
+    def __init__(
+        self, storage: Storage, idle: IdleWatermark, cluster_id: int, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._storage = storage
         self._idle = idle
         self._cluster_id = cluster_id
         self._wakes: set[asyncio.Event] = set()
         self._ending = False
-        self.old_streams = 0
-        self.new_streams = 0
+        self._streams: set[Stream] = set()
 
     def end(self) -> None:
         """End all streams, after the message each may be sending."""
@@ -56,37 +84,30 @@ class Pullers:
 
     async def pull_binlogs(self, data: bytes) -> AsyncIterator[bytes]:
         """One entity a message, stored time marks included, from `startFrom.offset` on (exclusive)."""
-        request = _decode(pump_pb2.PullBinlogReq, data)
-        self._check_cluster(request.clusterID)
-        position = request.startFrom.offset
-        history = self._storage.history()
-        self.old_streams += 1
-        metrics.PULLERS.labels("entity").inc()
-        sent = metrics.PULLED_BYTES.labels("entity")
-        _logger.info("pull stream opened", protocol="entity", after_ts=position)
-        try:
+        with self._stream("entity", "PullBinlogs") as stream:
+            request = _decode(pump_pb2.PullBinlogReq, data)
+            self._check_cluster(request.clusterID)
+            stream.open(request.startFrom.offset)
+            history = self._storage.history()
+            sent = metrics.PULLED_BYTES.labels("entity")
             with self._storage.listener() as wake:
                 self._wakes.add(wake)
                 try:
                     while not self._ending:
                         wake.clear()
-                        if position >= self._storage.watermark:
+                        if stream.position >= self._storage.watermark:
                             with self._idle.waiting(object(), 0):
                                 await wake.wait()
                             continue
-                        page = await self._page(history, position, _PAGE_BYTES)
+                        page = await self._page(history, stream.position, _PAGE_BYTES)
                         for delivery in page.deliveries:
-                            assert delivery.commit_ts > position
-                            position = delivery.commit_ts
+                            assert delivery.commit_ts > stream.position
+                            stream.position = delivery.commit_ts
                             sent.inc(len(delivery.payload))
                             yield _entity(delivery)
-                        position = page.covered
+                        stream.position = page.covered
                 finally:
                     self._wakes.discard(wake)
-        finally:
-            self.old_streams -= 1
-            metrics.PULLERS.labels("entity").dec()
-            _logger.info("pull stream ended", protocol="entity", position=position)
 
     # -- binlog.PumpBatch/PullBatches ------------------------------------------------------------
 
@@ -95,22 +116,17 @@ class Pullers:
         first = await anext(requests, None)
         if first is None:
             return
-        request = _decode(pump_pb2.PullBatchesReq, first)
-        self._check_cluster(request.cluster_id)
-        session = PullSession(request.after_ts)
-        session.request(request.credit_bytes, request.wait_watermark)
-        self.new_streams += 1
-        metrics.PULLERS.labels("batch").inc()
-        _logger.info("pull stream opened", protocol="batch", after_ts=request.after_ts)
-        try:
+        with self._stream("batch", "PullBatches") as stream:
+            request = _decode(pump_pb2.PullBatchesReq, first)
+            self._check_cluster(request.cluster_id)
+            session = PullSession(request.after_ts)
+            session.request(request.credit_bytes, request.wait_watermark)
+            stream.open(request.after_ts, session)
             async for message in self._batches(session, requests):
+                stream.position = session.position
                 yield pump_pb2.PullBatchesResp(
                     payloads=message.payloads, watermark=message.watermark
                 ).SerializeToString()
-        finally:
-            self.new_streams -= 1
-            metrics.PULLERS.labels("batch").dec()
-            _logger.info("pull stream ended", protocol="batch", position=session.position)
 
     async def _batches(
         self, session: PullSession, requests: AsyncIterator[bytes]
@@ -147,6 +163,40 @@ class Pullers:
                     reader.exception()  # seen; the stream has ended anyway
 
     # -- both ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _stream(self, protocol: str, method: str) -> Iterator[Stream]:
+        """Count, log and time one call; a stream that ends because its puller leaves has succeeded."""
+        stream, began_s, label = Stream(protocol), self._clock.monotonic_s(), "fail"
+        self._streams.add(stream)
+        try:
+            yield stream
+            label = "succ"
+        except (GeneratorExit, asyncio.CancelledError):
+            label = "succ"
+            raise
+        finally:
+            self._streams.discard(stream)
+            metrics.RPC_SECONDS.labels(method, label).observe(self._clock.monotonic_s() - began_s)
+            if stream.is_open:
+                metrics.PULLERS.labels(protocol).dec()
+                _logger.info("pull stream ended", protocol=protocol, position=stream.position)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""
+        watermark = self._storage.watermark
+        return [stream.facts(watermark) for stream in self._streams if stream.is_open]
+
+    @property
+    def old_streams(self) -> int:
+        return self._count("entity")
+
+    @property
+    def new_streams(self) -> int:
+        return self._count("batch")
+
+    def _count(self, protocol: str) -> int:
+        return sum(stream.is_open and stream.protocol == protocol for stream in self._streams)
 
     async def _page(self, history: History, position: int, bytes_max: int) -> Page:
         try:

@@ -1,24 +1,49 @@
 """Resolve schedule: about which open prewrites the upstream is asked, and when.
 
 In     open prewrites with the time since when they are open, answers, the time now
-Out    the prewrites to ask about
+Out    the prewrites to ask about, those that are due the longest first; what was heard about each
 Pace   first after `waited_after_s` while a puller waits, after `idle_after_s` otherwise; then with growing
-       pauses up to `pause_max_s`, or when the upstream says so
+       pauses up to `pause_max_s`, or when the upstream says so. Each prewrite has its own pace
 Never  gives a prewrite up: a timer knows nothing, only the upstream does, and its answer is final
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
 
 from pump.sorter import OpenPrewrite
 
 
+class Answer(StrEnum):
+    """What the last question about a prewrite brought."""
+
+    NONE = "not asked yet"
+    ALIVE = "its lock is alive"
+    UNAVAILABLE = "the upstream does not answer"
+    DAMAGED = "its record cannot be read"
+    ODD = "the upstream's answer cannot be"
+    NOT_WRITTEN = "its end is known, but the value log takes no writes"
+    ENDED = "its end is known and stored, the index is behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The questions about one prewrite so far. `since_s`: when the present kind of answer came first."""
+
+    asked: int = 0
+    answer: Answer = Answer.NONE
+    detail: str = ""
+    since_s: float = 0.0
+
+
 @dataclass(slots=True)
 class _Asked:
-    next_s: float
-    pause_s: float
+    next_s: float  # infinite while a question is under way, and once the end is stored
+    pause_s: float = 0.0
+    heard: Heard = Heard()
 
 
 class ResolveSchedule:
@@ -39,34 +64,69 @@ class ResolveSchedule:
         self._asked: dict[int, _Asked] = {}
 
     def due(
-        self, open_prewrites: Iterable[OpenPrewrite], now_s: float, *, somebody_waits: bool
+        self,
+        open_prewrites: Iterable[OpenPrewrite],
+        now_s: float,
+        *,
+        somebody_waits: bool,
+        behind_s: float = 0.0,
+        at_most: int | None = None,
     ) -> list[OpenPrewrite]:
-        """Those to ask about now. `open_prewrites` ordered by `since_s`, the longest open first."""
+        """Those to ask about now; each is under way until `undecided`, `ended` or `drop` is called for it.
+
+        `open_prewrites` ordered by `since_s`, the longest open first. `behind_s`: for how long there has been
+        something in the log that the sorter has not read; the end of a prewrite may stand there.
+        """
         after_s = self._waited_after_s if somebody_waits else self._idle_after_s
-        due: list[OpenPrewrite] = []
-        still: dict[int, _Asked] = {}
+        found: list[tuple[float, OpenPrewrite]] = []
         for prewrite in open_prewrites:
-            if prewrite.since_s + after_s > now_s:
+            due_s = prewrite.since_s + after_s
+            if due_s + behind_s > now_s:
                 break
             asked = self._asked.get(prewrite.start_ts)
             if asked is not None:
-                still[prewrite.start_ts] = asked
-                if asked.next_s > now_s:
-                    continue
-            if len(due) < self._batch_max:
-                due.append(prewrite)
-        for start_ts, asked in self._asked.items():
-            if asked.next_s > now_s:
-                still.setdefault(start_ts, asked)
-        self._asked = still
+                due_s = asked.next_s
+            if due_s <= now_s:
+                found.append((due_s, prewrite))
+        # The longest due first, so that nobody waits for ever behind those that are asked about in vain.
+        found.sort(key=lambda entry: entry[0])
+        due = [prewrite for _, prewrite in found[: at_most or self._batch_max]]
+        for prewrite in due:
+            self._asked.setdefault(prewrite.start_ts, _Asked(inf)).next_s = inf
         return due
 
-    def undecided(self, start_ts: int, now_s: float, retry_after_s: float | None = None) -> None:
+    def undecided(
+        self,
+        start_ts: int,
+        now_s: float,
+        answer: Answer,
+        detail: str = "",
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
         """The answer was "not yet" (`retry_after_s` if it said when), or there was none."""
-        asked = self._asked.get(start_ts)
-        pause_s = self._waited_after_s if asked is None else min(asked.pause_s * 2, self._pause_max_s)
+        asked = self._asked.setdefault(start_ts, _Asked(inf))
+        pause_s = min(asked.pause_s * 2, self._pause_max_s) or self._waited_after_s
         wait_s = pause_s if retry_after_s is None else min(max(retry_after_s, 0.0), self._pause_max_s)
-        self._asked[start_ts] = _Asked(now_s + wait_s, pause_s)
+        asked.next_s, asked.pause_s = now_s + wait_s, pause_s
+        asked.heard = _after(asked.heard, answer, detail, now_s)
 
-    def settled(self, start_ts: int) -> None:
-        self._asked.pop(start_ts, None)
+    def ended(self, start_ts: int, now_s: float, detail: str) -> None:
+        """Its end is durable: no more questions, the record settles it as soon as it is filed."""
+        asked = self._asked.setdefault(start_ts, _Asked(inf))
+        asked.next_s, asked.heard = inf, _after(asked.heard, Answer.ENDED, detail, now_s)
+
+    def drop(self, is_open: Callable[[int], bool]) -> None:
+        """Forget what has settled."""
+        for start_ts in [start_ts for start_ts in self._asked if not is_open(start_ts)]:
+            del self._asked[start_ts]
+
+    def heard(self, start_ts: int) -> Heard:
+        """What is known of the questions about a prewrite."""
+        asked = self._asked.get(start_ts)
+        return Heard() if asked is None else asked.heard
+
+
+def _after(heard: Heard, answer: Answer, detail: str, now_s: float) -> Heard:
+    since_s = heard.since_s if heard.answer == answer else now_s
+    return replace(heard, asked=heard.asked + 1, answer=answer, detail=detail, since_s=since_s)

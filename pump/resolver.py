@@ -1,26 +1,34 @@
 """Resolver: asks the upstream what became of prewrites whose end never arrived.
 
 Drives  `resolve_schedule`
-Does    reads the prewrites' keys, asks, writes the ends that it learns through the normal path
+Does    reads the prewrites' keys, asks about many at once, writes the ends it learns through the normal path
 Why     an open prewrite holds the watermark, and with it every drainer
-Stops   abandons the question under way; an end that is not written yet will be asked for after a restart
+Holds   one prewrite that cannot be read, or about which nothing can be learned, does not keep the others from
+        being asked about; a question that hangs keeps only those that are in it, until its deadline. An end
+        settles its prewrite when it is durable and filed, as every other record
+Stops   abandons the questions under way; an end that is not written yet will be asked for after a restart
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from common import binlog, log
 from common.clock import Clock
-from common.errors import Conflict, Rejected, Unavailable
+from common.errors import BinlogError, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided
 from pump import metrics
-from pump.resolve_schedule import ResolveSchedule
+from pump.resolve_schedule import Answer, Heard, ResolveSchedule
 from pump.sorter import OpenPrewrite
+from pump.stages import Arrivals
 from pump.storage import Storage, WriteFailed
 
-_TICK_S = 0.05
+_TICK_S: Final = 0.05
+_ROUNDS_MAX: Final = 4
+_PROBE_PAUSE_S: Final = 1.0
+ANSWER_DEADLINE_S: Final = 10.0
 
 _logger = log.get("resolver")
 
@@ -35,84 +43,192 @@ class Resolver:
         schedule: ResolveSchedule,
         clock: Clock,
         somebody_waits: Callable[[], bool],
+        *,
+        answer_deadline_s: float = ANSWER_DEADLINE_S,
     ) -> None:
         self._storage = storage
         self._transactions = transactions
         self._schedule = schedule
         self._clock = clock
         self._somebody_waits = somebody_waits
-        self._unavailable = False
+        self._answer_deadline_s = answer_deadline_s
+        self.arrivals = Arrivals()
+        self._keys: dict[int, bytes] = {}
+        self._rounds = 0
+        self._unavailable_since_s: float | None = None
+        self._probe_s = 0.0
+        self._totals = dict.fromkeys(("asked", "committed", "rolled_back", "undecided", "unanswered"), 0)
 
     async def run(self) -> None:
         """Ask and write; until cancelled."""
-        while True:
-            await self._storage.wait_for_open_prewrites()
-            due = self._schedule.due(
-                self._storage.open_prewrites(),
-                self._clock.monotonic_s(),
-                somebody_waits=self._somebody_waits(),
-            )
-            if due and self._storage.write_failure is None:
-                await self._ask(due)
-            await asyncio.sleep(_TICK_S)
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                await self._storage.wait_for_open_prewrites()
+                due = self.due()
+                if due:
+                    rounds.create_task(self.ask(due), name="resolver.round")
+                await asyncio.sleep(_TICK_S)
 
-    async def _ask(self, due: list[OpenPrewrite]) -> None:
+    def heard(self, start_ts: int) -> Heard:
+        """What the questions about an open prewrite have brought."""
+        return self._schedule.heard(start_ts)
+
+    def facts(self) -> dict[str, Any]:
+        """Questions and answers since the start."""
+        return {
+            **self._totals,
+            "rounds_under_way": self._rounds,
+            "unavailable_s": round(self.unavailable_s, 3),
+        }
+
+    @property
+    def unavailable_s(self) -> float:
+        """For how long no question has been answered; 0 if the last ones were."""
+        since_s = self._unavailable_since_s
+        return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
+
+    def due(self) -> list[OpenPrewrite]:
+        """The prewrites of the next round, which the caller hands to `ask`; empty if there is none now.
+
+        While the upstream answers nothing at all, one prewrite at a time finds out whether it does again.
+        """
+        now_s, away = self._clock.monotonic_s(), self._unavailable_since_s is not None
+        is_open = self._storage.is_open
+        self._schedule.drop(is_open)
+        self._keys = {start_ts: key for start_ts, key in self._keys.items() if is_open(start_ts)}
+        if self._storage.write_failure is not None or self._rounds >= (1 if away else _ROUNDS_MAX):
+            return []
+        if away and now_s < self._probe_s:
+            return []
+        places = self._storage.places
+        self.arrivals.note(places.written, now_s)
+        due = self._schedule.due(
+            self._storage.open_prewrites(),
+            now_s,
+            somebody_waits=self._somebody_waits(),
+            behind_s=self.arrivals.age_s(places.indexed, now_s),
+            at_most=1 if away else None,
+        )
+        self._rounds += bool(due)
+        return due
+
+    async def ask(self, due: list[OpenPrewrite]) -> None:
+        """One round: learn the keys, ask, write what was learned."""
         try:
-            payloads = await self._storage.read([prewrite.place for prewrite in due])
-            keys = [binlog.parse(payload).prewrite_key for payload in payloads]
-            questions = [(prewrite.start_ts, key) for prewrite, key in zip(due, keys, strict=True)]
-            outcomes = await self._transactions.outcomes(questions)
-        except (Unavailable, Conflict, Rejected) as error:
-            if not self._unavailable:
+            questions = [
+                (prewrite.start_ts, key) for prewrite in due if (key := await self._key(prewrite)) is not None
+            ]
+            if questions:
+                self._totals["asked"] += len(questions)
+                metrics.QUERIES.inc(len(questions))
+                answers = await self._answers(questions)
+                self._note_availability(questions, answers)
+                await asyncio.gather(
+                    *(
+                        self._apply(start_ts, answer)
+                        for (start_ts, _), answer in zip(questions, answers, strict=True)
+                    )
+                )
+        finally:
+            self._rounds -= 1
+
+    async def _key(self, prewrite: OpenPrewrite) -> bytes | None:
+        """Its key; read once, one at a time: a prewrite may be large."""
+        start_ts = prewrite.start_ts
+        key = self._keys.get(start_ts)
+        if key is None:
+            try:
+                (payload,) = await self._storage.read([prewrite.place])
+                key = self._keys[start_ts] = binlog.parse(payload).prewrite_key
+            except (BinlogError, OSError) as error:
+                if self._schedule.heard(start_ts).answer is not Answer.DAMAGED:
+                    _logger.error("open prewrite cannot be read", start_ts=start_ts, error=error)
+                metrics.STORAGE_ERRORS.labels("read_value").inc()
+                self._undecided(start_ts, Answer.DAMAGED, str(error))
+        return key
+
+    async def _answers(self, questions: Sequence[tuple[int, bytes]]) -> list[Outcome | BinlogError]:
+        """An answer, or why there is none, for each question: a group that fails is asked in halves."""
+        error: BinlogError
+        try:
+            async with asyncio.timeout(self._answer_deadline_s):
+                return [*await self._transactions.outcomes(list(questions))]
+        except TimeoutError:
+            error = Unavailable(f"no answer within {self._answer_deadline_s:g} s")
+        except BinlogError as caught:
+            error = caught
+        if len(questions) == 1:
+            return [error]
+        middle = len(questions) // 2
+        first, second = await asyncio.gather(
+            self._answers(questions[:middle]), self._answers(questions[middle:])
+        )
+        return first + second
+
+    def _note_availability(
+        self, questions: Sequence[tuple[int, bytes]], answers: Sequence[Outcome | BinlogError]
+    ) -> None:
+        now_s = self._clock.monotonic_s()
+        error = answers[0]
+        if all(isinstance(answer, BinlogError) for answer in answers):
+            if self._unavailable_since_s is None:
+                self._unavailable_since_s = now_s
                 _logger.warning(
                     "upstream does not answer about open prewrites, they hold the watermark",
                     open=self._storage.open_count,
-                    oldest_start_ts=due[0].start_ts,
+                    oldest_start_ts=questions[0][0],
                     error=error,
                 )
-            self._unavailable = True
-            for prewrite in due:
-                self._schedule.undecided(prewrite.start_ts, self._clock.monotonic_s())
-            return
-        if self._unavailable:
-            _logger.info("upstream answers about open prewrites again")
-        self._unavailable = False
-        await asyncio.gather(
-            *(self._apply(prewrite, outcome) for prewrite, outcome in zip(due, outcomes, strict=True))
-        )
+            self._probe_s = now_s + _PROBE_PAUSE_S
+        elif self._unavailable_since_s is not None:
+            _logger.info(
+                "upstream answers about open prewrites again",
+                seconds=round(now_s - self._unavailable_since_s, 3),
+            )
+            self._unavailable_since_s = None
 
-    async def _apply(self, prewrite: OpenPrewrite, outcome: Outcome) -> None:
-        start_ts = prewrite.start_ts
+    async def _apply(self, start_ts: int, answer: Outcome | BinlogError) -> None:
         if not self._storage.is_open(start_ts):
-            self._schedule.settled(start_ts)
             return
-        if isinstance(outcome, Committed) and outcome.commit_ts > start_ts:
-            payload = binlog.commit(start_ts, outcome.commit_ts)
-            header = binlog.Header(binlog.COMMIT, start_ts, outcome.commit_ts)
-            await self._write(start_ts, payload, header, "committed")
-        elif isinstance(outcome, RolledBack):
+        if isinstance(answer, Committed) and answer.commit_ts > start_ts:
+            payload = binlog.commit(start_ts, answer.commit_ts)
+            header = binlog.Header(binlog.COMMIT, start_ts, answer.commit_ts)
+            await self._write(payload, header, "committed")
+        elif isinstance(answer, RolledBack):
             header = binlog.Header(binlog.ROLLBACK, start_ts, 0)
-            await self._write(start_ts, binlog.rollback(start_ts), header, "rolled_back")
+            await self._write(binlog.rollback(start_ts), header, "rolled_back")
+        elif isinstance(answer, Undecided):
+            detail = f"for {answer.retry_after_s:g} s more at least"
+            self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s)
+        elif isinstance(answer, BinlogError):
+            self._undecided(start_ts, Answer.UNAVAILABLE, str(answer))
         else:
-            retry_after_s = outcome.retry_after_s if isinstance(outcome, Undecided) else None
-            if retry_after_s is None:
-                _logger.error("upstream answers with a commit_ts not above the start_ts", start_ts=start_ts)
-            metrics.RESOLVED.labels("undecided").inc()
-            self._schedule.undecided(start_ts, self._clock.monotonic_s(), retry_after_s)
+            _logger.error("upstream answers with a commit_ts not above the start_ts", start_ts=start_ts)
+            self._undecided(start_ts, Answer.ODD, f"commit_ts {answer.commit_ts}")
 
-    async def _write(self, start_ts: int, payload: bytes, header: binlog.Header, outcome: str) -> None:
+    def _undecided(
+        self, start_ts: int, answer: Answer, detail: str, retry_after_s: float | None = None
+    ) -> None:
+        outcome = "undecided" if answer is Answer.ALIVE else "unanswered"
+        self._totals[outcome] += 1
+        metrics.RESOLVED.labels(outcome).inc()
+        now_s = self._clock.monotonic_s()
+        self._schedule.undecided(start_ts, now_s, answer, detail, retry_after_s=retry_after_s)
+
+    async def _write(self, payload: bytes, header: binlog.Header, outcome: str) -> None:
+        start_ts, commit_ts = header.start_ts, header.commit_ts
         try:
             await self._storage.write(payload, header)
         except WriteFailed as error:
             _logger.warning("end of an open prewrite not written", start_ts=start_ts, error=error)
-            self._schedule.undecided(start_ts, self._clock.monotonic_s())
+            self._undecided(start_ts, Answer.NOT_WRITTEN, str(error))
             return
-        # Asked again only if the indexer takes long: the record settles it.
-        self._schedule.undecided(start_ts, self._clock.monotonic_s(), 5.0)
+        self._schedule.ended(start_ts, self._clock.monotonic_s(), outcome)
+        self._totals[outcome] += 1
         metrics.RESOLVED.labels(outcome).inc()
         _logger.info(
             "known txn is committed or rollback from upstream",
             start_ts=start_ts,
-            commit_ts=header.commit_ts,
+            commit_ts=commit_ts,
             outcome=outcome,
         )
