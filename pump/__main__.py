@@ -1,9 +1,10 @@
 """`pump`: read the configuration, put the rooms together, run, end with an exit code.
 
-Start   lock the directory, connect the upstream, open storage (everything stored is sorted by then), listen,
-        register, tell the drainers, accept prewrites
-Stop    refuse prewrites, end the pull streams, finish writes and index, say paused (or offline) in the
-        registry, close
+Start   lock the directory, listen (saying what is waited for), wait for etcd, open storage, register, tell
+        the drainers, accept prewrites
+Close   refuse prewrites, say so in the registry, wait until every drainer has read everything, then stop
+Stop    refuse prewrites, say paused (or, after a close, offline) in the registry, end the streams, finish
+        writes and index, let everything go
 
 Exit codes: 0 graceful stop; 1 wrong configuration; 2 start failed, or an internal failure; 3 a peer cannot
 be reached at start; 5 another process has this node id; 6 the value log is damaged; 8 a port is taken; 9 the
@@ -20,14 +21,13 @@ from typing import NoReturn
 from common import config, daemon, etcd, health, listener, log, node, version
 from common.clock import Clock, SystemClock
 from common.door import Routes
-from common.errors import Unavailable
 from common.listener import Listener
 from common.port import split_address
 from common.registry import Registry
-from common.tls import TlsConfig
 from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from pump import fake_binlog
+from pump.closing import Closing
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.data_dir import DataDir
 from pump.disk_guard import DiskGuard
@@ -37,6 +37,7 @@ from pump.puller import Pullers
 from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
+from pump.starting import Starting
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
 
@@ -51,37 +52,18 @@ class Opened:
     """What was opened, in order; closed in the reverse order, also when the start fails half way."""
 
     data_dir: DataDir | None = None
+    listener: Listener | None = None
     upstream: Upstream | None = None
     registry: Registry | None = None
     storage: Storage | None = None
-    listener: Listener | None = None
+    server: PumpServer | None = None
+    presence: Presence | None = None
+    closing: Closing | None = None
+    beating: asyncio.Task[None] | None = None
 
-
-async def open_all(settings: PumpConfig, opened: Opened, tls: TlsConfig | None, clock: Clock) -> str:
-    """Directory, upstream, registry, storage; returns the node id."""
-    opened.data_dir = data_dir = DataDir(settings.data_dir)
-    node_id, ignored = data_dir.node_id(settings.node_id, settings.default_node_id)
-    if ignored:
-        logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
-    opened.upstream = upstream = await StandaloneUpstream.connect(settings.endpoints, tls=tls)
-    data_dir.adopt_cluster(upstream.cluster_id)
-    opened.registry = await etcd.connect(settings.endpoints, tls=tls)
-    limits = Limits(
-        write_queue_bytes_max=settings.write_queue_bytes,
-        index_queue_bytes_max=settings.index_queue_bytes,
-        recent_bytes_max=settings.recent_bytes,
-        segment_bytes_max=settings.segment_bytes,
-    )
-    opened.storage = await Storage.open(
-        data_dir,
-        clock=clock,
-        limits=limits,
-        sync=settings.sync_log,
-        loss_accepted=settings.loss_accepted,
-        write_buffer_bytes=settings.write_buffer_bytes,
-        cache_bytes=settings.cache_bytes,
-    )
-    return node_id
+    @property
+    def state(self) -> str:
+        return node.OFFLINE if self.presence is None else self.presence.state
 
 
 async def close_all(opened: Opened) -> None:
@@ -90,7 +72,6 @@ async def close_all(opened: Opened) -> None:
         await opened.listener.stop(_CALLS_END_S)
     if opened.storage is not None:
         await opened.storage.close()
-        opened.storage = None
     if opened.registry is not None:
         await opened.registry.close()
     if opened.upstream is not None:
@@ -100,17 +81,70 @@ async def close_all(opened: Opened) -> None:
 
 
 async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
-    """Set everything up; on failure what was opened is closed by the last stop phase."""
+    """Set everything up; what was opened is closed by the stop phases, also when this fails."""
     clock = SystemClock()
     tls = settings.tls
     opened = Opened()
+    stop_phases(process, opened)
+    starting = Starting(settings.start_wait_s, clock, process.status)
     listener.check_free(settings)  # before anything is touched: this is the commonest mistake
-    try:
-        node_id = await open_all(settings, opened, tls, clock)
-        await serve(settings, process, opened, node_id, tls, clock)
-    except BaseException:
-        await close_all(opened)
-        raise
+    opened.data_dir = data_dir = DataDir(settings.data_dir)
+    node_id, ignored = data_dir.node_id(settings.node_id, settings.default_node_id)
+    if ignored:
+        logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
+    routes = Routes()
+    health.add_health(routes, lambda: unready(opened, starting))
+    opened.listener = await listener.listen(settings, starting.services(), routes, preliminary=True)
+    opened.upstream = upstream = await starting.wait_for(
+        lambda: StandaloneUpstream.connect(settings.endpoints, tls=tls)
+    )
+    data_dir.adopt_cluster(upstream.cluster_id)
+    opened.registry = registry = await starting.wait_for(lambda: etcd.connect(settings.endpoints, tls=tls))
+    opened.storage = storage = await open_storage(settings, data_dir, clock)
+    idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
+    pullers = Pullers(storage, idle, upstream.cluster_id)
+    disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
+    await disk_guard.look()
+    opened.closing = closing = Closing(storage, registry, upstream.oracle, clock, process.status)
+    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, closing, clock)
+    opened.server = server = PumpServer(
+        storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock
+    )
+    await opened.listener.offer(server.services())
+    start_rooms(settings, process, rooms)
+    await enter(settings, process, opened, rooms, starting, node_id)
+    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
+    assert opened.presence is not None
+    add_routes(settings, process, rooms, opened.presence, routes)
+    daemon.settle()
+    process.ready(f"online as {node_id}")
+    logger.info(
+        "pump is up",
+        node_id=node_id,
+        addr=settings.listen,
+        port=opened.listener.port,
+        cluster_id=upstream.cluster_id,
+        watermark=storage.watermark,
+    )
+
+
+async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock) -> Storage:
+    """What is stored, ready for more of it."""
+    limits = Limits(
+        write_queue_bytes_max=settings.write_queue_bytes,
+        index_queue_bytes_max=settings.index_queue_bytes,
+        recent_bytes_max=settings.recent_bytes,
+        segment_bytes_max=settings.segment_bytes,
+    )
+    return await Storage.open(
+        data_dir,
+        clock=clock,
+        limits=limits,
+        sync=settings.sync_log,
+        loss_accepted=settings.loss_accepted,
+        write_buffer_bytes=settings.write_buffer_bytes,
+        cache_bytes=settings.cache_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,76 +157,45 @@ class Rooms:
     idle: IdleWatermark
     pullers: Pullers
     disk_guard: DiskGuard
+    closing: Closing
     clock: Clock
 
 
-async def serve(
+async def enter(
     settings: PumpConfig,
     process: daemon.Daemon,
     opened: Opened,
+    rooms: Rooms,
+    starting: Starting,
     node_id: str,
-    tls: TlsConfig | None,
-    clock: Clock,
 ) -> None:
-    """From open storage to a pump that accepts prewrites."""
-    storage, upstream, registry = opened.storage, opened.upstream, opened.registry
-    assert storage is not None
-    assert upstream is not None
-    assert registry is not None
-    idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
-    pullers = Pullers(storage, idle, upstream.cluster_id)
-    disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
-    await disk_guard.look()
-    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, clock)
-
-    state: list[Presence] = []  # filled below: the real port belongs into the registry entry
-    server = PumpServer(
-        storage,
-        pullers,
-        disk_guard,
-        upstream.cluster_id,
-        lambda: state[0].state if state else node.OFFLINE,
-        clock,
-    )
-    routes = Routes()
-    health.add_health(routes, lambda: unready(storage, state))
-    opened.listener = await listener.listen(settings, server.services(), routes)
+    """From rooms that run to a pump that everybody knows and that accepts prewrites."""
+    assert opened.listener is not None
     advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
-    presence = Presence(
-        registry,
+    opened.presence = presence = Presence(
+        rooms.registry,
+        rooms.upstream.oracle,
         node_id,
         f"{advertised_host}:{advertised_port or opened.listener.port}",
-        watermark=lambda: storage.watermark,
+        watermark=lambda: rooms.storage.watermark,
         heartbeat_s=settings.heartbeat_interval_s,
-        clock=clock,
-        tls=tls,
+        clock=rooms.clock,
+        tls=settings.tls,
     )
-    state.append(presence)
-    start_rooms(settings, process, rooms)
-    await presence.enter(await upstream.oracle.timestamp())
-    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
-    add_routes(settings, process, rooms, presence, routes)
-    stop_phases(process, opened, presence, pullers)
-    daemon.settle()
-    logger.info(
-        "pump is up",
-        node_id=node_id,
-        addr=settings.listen,
-        port=opened.listener.port,
-        cluster_id=upstream.cluster_id,
-        watermark=storage.watermark,
-    )
+    await starting.wait_for(presence.register)
+    opened.beating = process.task("heartbeat", presence.run())
+    await presence.enter(starting.waits)
 
 
 def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> None:
     """The tasks behind the services."""
-    storage, pullers, idle = rooms.storage, rooms.pullers, rooms.idle
+    storage, pullers, idle, closing = rooms.storage, rooms.pullers, rooms.idle, rooms.closing
     resolver = Resolver(
         storage,
         rooms.upstream.transactions,
         ResolveSchedule(waited_after_s=settings.resolve_after_s),
         rooms.clock,
-        lambda: idle.somebody_waits,
+        lambda: idle.somebody_waits or closing.holds_somebody_up,
     )
     marks = fake_binlog.run(
         storage,
@@ -207,44 +210,65 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> N
     process.task("fake-binlog", marks)
 
 
-def unready(storage: Storage, state: list[Presence]) -> str:
+def unready(opened: Opened, starting: Starting) -> str:
     """Why this pump takes no prewrites; "" if it does."""
-    if storage.write_failure is not None:
-        return str(storage.write_failure)
-    if not state or state[0].state != node.ONLINE:
-        return state[0].state if state else health.STARTING
-    return ""
+    if opened.storage is not None and opened.storage.write_failure is not None:
+        return str(opened.storage.write_failure)
+    if opened.state == node.OFFLINE:
+        return starting.reason
+    return "" if opened.state == node.ONLINE else opened.state
 
 
 def add_routes(
     settings: PumpConfig, process: daemon.Daemon, rooms: Rooms, presence: Presence, routes: Routes
 ) -> None:
     """The HTTP routes of a pump that is up."""
+    closing = rooms.closing
 
-    async def leave(event: str) -> None:
+    async def close() -> None:
+        await closing.run()
+        process.stop()
+
+    async def leave(event: str, force: bool = False) -> None:
+        if event == "close" and force and presence.state == node.CLOSING:
+            closing.force()
+            return
+        if event == "close" and not force and presence.state == node.ONLINE:
+            await closing.check()
         await presence.begin_leaving(event)
-        asyncio.get_running_loop().call_soon(process.stop)
+        if event == "close":
+            if force:
+                closing.force()
+            process.task("closing", close())
+        else:
+            asyncio.get_running_loop().call_soon(process.stop)
 
     status = StatusRoutes(
-        rooms.storage, rooms.pullers, presence, rooms.registry, rooms.upstream.oracle, rooms.clock, leave
+        rooms.storage,
+        rooms.pullers,
+        presence,
+        rooms.registry,
+        rooms.upstream.oracle,
+        rooms.clock,
+        leave,
+        closing.facts,
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)
 
 
-def stop_phases(process: daemon.Daemon, opened: Opened, presence: Presence, pullers: Pullers) -> None:
-    """Beat from now on, and what to do at the end."""
-    beating = process.task("heartbeat", presence.run())
+def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
+    """What to do at the end, as far as the start had come."""
 
     async def leave_registry() -> None:
-        beating.cancel()
-        try:
-            await presence.leave()
-        except Unavailable as error:
-            logger.warning("the registry does not hear that this pump leaves", error=error)
+        if opened.beating is not None:
+            opened.beating.cancel()
+        if opened.presence is not None:
+            await opened.presence.leave(for_good=opened.closing is not None and opened.closing.is_over)
 
     async def end_streams() -> None:
-        pullers.end()
+        if opened.server is not None:
+            opened.server.end_streams()
 
     process.on_stop("leave", leave_registry, 6.0)
     process.on_stop("streams", end_streams, 1.0)

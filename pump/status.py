@@ -2,12 +2,17 @@
 
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
-    PUT  /state/{node_id}/{action}  pause, close
+    PUT  /state/{node_id}/{action}  pause, close; close?force=true waits for nobody
+    POST /debug/gc/trigger          purge what is old now
     GET  /debug/binlog/{ts}         one stored record: start_ts of a prewrite, else commit_ts (debug-routes)
     GET  /metrics
 
 `/status` has the shape of the Go pump's with one key more, `pump`. It answers within two seconds whatever
-the registry does.
+the registry does, and with 200: this pump's own facts are right then too, and `ErrMsg` says what is missing.
+
+Texts are those of the Go pump, which answers 200 whatever happened. Here a refusal has a status of its own:
+binlogctl looks at neither status nor body, TiUP at the status first, scripts at either. `/debug/pprof` and
+`/debug/vars` show Go's runtime and are not there.
 """
 
 from __future__ import annotations
@@ -15,26 +20,41 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Any, Final, Protocol
 
-from common import binlog, metrics
+from common import binlog, metrics, node, version
 from common.clock import Clock
 from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.registry import Registry
 from common.upstream import TimestampOracle
 from pump import metrics as pump_metrics
+from pump.admission import Disk
 from pump.presence import Presence
 from pump.puller import Pullers
+from pump.resolver import Resolver
 from pump.storage import Storage
+from pump.watch import Watch
 
 _ANSWER_S: Final = 2.0
 _CODE_OK: Final = 200
 _CODE_OTHER: Final = 3
 
 
+class RetentionFacts(Protocol):
+    """Retention, as far as the routes need it."""
+
+    def trigger(self) -> bool:
+        """Begin a run now; False if one is under way."""
+        ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
 class StatusRoutes:
-    """What an operator sees. `leave` is called with `pause` or `close` and ends the process later."""
+    """What an operator sees. `leave` is called with `pause` or `close` and whether it waits for nobody, and
+    ends the process later. `leaving` tells what a close waits for, None while the pump stays."""
 
     def __init__(
         self,
@@ -44,7 +64,13 @@ class StatusRoutes:
         registry: Registry,
         oracle: TimestampOracle,
         clock: Clock,
-        leave: Callable[[str], Awaitable[None]],
+        leave: Callable[[str, bool], Awaitable[None]],
+        *,
+        resolver: Resolver,
+        watch: Watch,
+        disk: Callable[[], Disk],
+        retention: RetentionFacts | None = None,
+        leaving: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self._storage = storage
         self._pullers = pullers
@@ -53,31 +79,38 @@ class StatusRoutes:
         self._oracle = oracle
         self._clock = clock
         self._leave = leave
+        self._resolver = resolver
+        self._watch = watch
+        self._disk = disk
+        self._retention = retention
+        self._leaving = leaving
+        self._began_s = clock.monotonic_s()
 
     def add_routes(self, routes: Routes, *, debug: bool) -> None:
         """`debug`: serve what shows stored binlogs."""
         routes.add("GET", "/status", self._status)
         routes.add("GET", "/drainers", self._drainers)
         routes.add("PUT", "/state/{node_id}/{action}", self._state, guarded=True)
+        routes.add("POST", "/debug/gc/trigger", self._trigger_gc, guarded=True)
         routes.add("GET", "/debug/binlog/{ts}", self._binlog if debug else _debug_is_off, guarded=True)
         routes.add("*", "/metrics", self._metrics)
 
     def pump(self) -> dict[str, Any]:
         """This pump, from memory alone."""
         storage = self._storage
-        oldest = next(storage.open_prewrites(), None)
+        oldest = self._watch.oldest()
         failure = storage.write_failure
         return {
+            "version": version.release(),
+            "uptime_s": round(self._clock.monotonic_s() - self._began_s, 3),
             "node_id": self._presence.node_id,
             "state": self._presence.state,
             "watermark": storage.watermark,
             "open_prewrites": storage.open_count,
-            "oldest_open": None
-            if oldest is None
-            else {
-                "start_ts": oldest.start_ts,
-                "age_s": round(self._clock.monotonic_s() - oldest.since_s, 3),
-            },
+            "oldest_open": oldest[0] if oldest else None,
+            "oldest": oldest,
+            "stages": self._watch.stages(),
+            "resolver": self._resolver.facts(),
             "index_lag_bytes": storage.index_lag_bytes,
             "slow_chaser": storage.is_chasing,
             "index_error": None if storage.index_trouble is None else str(storage.index_trouble),
@@ -85,16 +118,18 @@ class StatusRoutes:
             "writer_error": None if failure is None else str(failure),
             "write_queue_bytes": storage.write_queue_bytes,
             "gc_ts": storage.gc_ts,
+            "recent_commits": {"bytes": storage.recent_bytes, "floor": storage.recent_floor},
             "streams": {"entity": self._pullers.old_streams, "batch": self._pullers.new_streams},
+            "pullers": self._pullers.facts(),
+            "disk": asdict(self._disk()),
+            "retention": None if self._retention is None else self._retention.facts(),
+            "leaving": self._leaving(),
         }
 
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""
-        storage, clock = self._storage, self._clock
-
-        def oldest_age_s() -> float:
-            oldest = next(storage.open_prewrites(), None)
-            return 0.0 if oldest is None else clock.monotonic_s() - oldest.since_s
+        storage = self._storage
+        self._watch.bind_gauges()
 
         def oldest_start_ms() -> float:
             oldest = next(storage.open_prewrites(), None)
@@ -103,7 +138,6 @@ class StatusRoutes:
         pump_metrics.MAX_COMMIT_TS.set_function(lambda: storage.watermark >> 18)
         pump_metrics.GC_TS.set_function(lambda: storage.gc_ts >> 18)
         pump_metrics.OPEN_PREWRITES.set_function(lambda: storage.open_count)
-        pump_metrics.OLDEST_OPEN_SECONDS.set_function(oldest_age_s)
         pump_metrics.OLDEST_OPEN_START_TS.set_function(oldest_start_ms)
         pump_metrics.INDEX_LAG_BYTES.set_function(lambda: storage.index_lag_bytes)
         pump_metrics.CHASING.set_function(lambda: float(storage.is_chasing))
@@ -131,36 +165,44 @@ class StatusRoutes:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 view = await self._registry.view()
-        except (BinlogError, TimeoutError):
-            return json_response(None)
+        except (BinlogError, TimeoutError) as error:
+            why = str(error) or f"registry does not answer within {_ANSWER_S:g} s"
+            return Response(503, f"{why}\n".encode())
         return json_response([json.loads(entry.status.to_json()) for entry in view.drainers.values()] or None)
 
     async def _state(self, params: dict[str, str]) -> Response:
         node_id, action = params["node_id"], params["action"]
+        force = params.get("force") == "true"
         own, state = self._presence.node_id, self._presence.state
         if node_id != own:
-            return _reply(_CODE_OTHER, f"invalide nodeID {node_id}, this pump's nodeID is {own}")
-        if state != "online":
-            return _reply(_CODE_OTHER, f"this pump's state is {state}, apply {action} failed!")
+            return _reply(404, f"invalide nodeID {node_id}, this pump's nodeID is {own}")
+        # A close that waits already may be told to wait no longer.
+        if state != node.ONLINE and not (force and (action, state) == ("close", node.CLOSING)):
+            return _reply(409, f"this pump's state is {state}, apply {action} failed!")
         if action not in ("pause", "close"):
-            return _reply(_CODE_OTHER, f"invalide action {action}")
+            return _reply(400, f"invalide action {action}")
         try:
-            await self._leave(action)
+            await self._leave(action, force)
         except Rejected as error:
-            return _reply(_CODE_OTHER, error.message)
-        return _reply(_CODE_OK, f"apply action {action} success!")
+            return _reply(409, error.message)
+        return _reply(200, f"apply action {action} success!")
+
+    async def _trigger_gc(self, _: dict[str, str]) -> Response:
+        if self._retention is None:
+            return Response(503, b"nothing is purged by this pump\n")
+        return Response(200, b"trigger gc success\n" if self._retention.trigger() else b"gc is working\n")
 
     async def _binlog(self, params: dict[str, str]) -> Response:
         text = params["ts"]
         if not text.isdigit() or int(text) >= 1 << 63:
-            return Response(200, f"invalid parameter ts: {text}\n".encode())
+            return Response(400, f"invalid parameter ts: {text}\n".encode())
         try:
             payload = await self._storage.find(int(text))
             if payload is None:
-                return Response(200, f"fail read binlog by ts: {text}: not found\n".encode())
+                return Response(404, f"fail read binlog by ts: {text}: leveldb: not found\n".encode())
             message = binlog.parse(payload)
         except BinlogError as error:
-            return Response(200, f"fail read binlog by ts: {text}: {error}\n".encode())
+            return Response(500, f"fail read binlog by ts: {text}: {error}\n".encode())
         # Rows stay out: whoever may look at a node need not be allowed to see data.
         lines = {
             "tp": message.tp,
@@ -182,5 +224,6 @@ async def _debug_is_off(_: dict[str, str]) -> Response:
     return Response(403, b"off: it shows what is stored; set debug-routes = true to have it\n")
 
 
-def _reply(code: int, message: str) -> Response:
-    return json_response({"message": message, "code": code, "data": None}, indent=2)
+def _reply(status: int, message: str) -> Response:
+    code = _CODE_OK if status == 200 else _CODE_OTHER
+    return json_response({"message": message, "code": code, "data": None}, indent=2, status=status)
