@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from common import config, daemon, etcd, health, listener, log, node, version
@@ -40,6 +40,7 @@ from pump.server import PumpServer
 from pump.starting import Starting
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
+from pump.watch import Watch
 
 _FLUSH_DEADLINE_S = 20.0
 _CALLS_END_S = 2.0
@@ -60,6 +61,8 @@ class Opened:
     presence: Presence | None = None
     closing: Closing | None = None
     beating: asyncio.Task[None] | None = None
+    lookers: list[asyncio.Task[None]] = field(default_factory=list)
+    """Tasks that read the log; they end before it is closed."""
 
     @property
     def state(self) -> str:
@@ -111,11 +114,11 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock
     )
     await opened.listener.offer(server.services())
-    start_rooms(settings, process, rooms)
+    watch = start_rooms(settings, process, opened, rooms)
     await enter(settings, process, opened, rooms, starting, node_id)
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     assert opened.presence is not None
-    add_routes(settings, process, rooms, opened.presence, routes)
+    add_routes(settings, process, rooms, opened.presence, routes, watch)
     daemon.settle()
     process.ready(f"online as {node_id}")
     logger.info(
@@ -187,7 +190,7 @@ async def enter(
     await presence.enter(starting.waits)
 
 
-def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> None:
+def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms) -> Watch:
     """The tasks behind the services."""
     storage, pullers, idle, closing = rooms.storage, rooms.pullers, rooms.idle, rooms.closing
     resolver = Resolver(
@@ -206,8 +209,10 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, rooms: Rooms) -> N
     process.task("indexer", storage.run())
     process.task("disk-guard", rooms.disk_guard.run())
     process.task("idle-watermark", idle.run())
-    process.task("resolver", resolver.run())
     process.task("fake-binlog", marks)
+    watch = Watch(storage, resolver, rooms.clock)
+    opened.lookers += [process.task("resolver", resolver.run()), process.task("watch", watch.run())]
+    return watch
 
 
 def unready(opened: Opened, starting: Starting) -> str:
@@ -220,7 +225,12 @@ def unready(opened: Opened, starting: Starting) -> str:
 
 
 def add_routes(
-    settings: PumpConfig, process: daemon.Daemon, rooms: Rooms, presence: Presence, routes: Routes
+    settings: PumpConfig,
+    process: daemon.Daemon,
+    rooms: Rooms,
+    presence: Presence,
+    routes: Routes,
+    watch: Watch,
 ) -> None:
     """The HTTP routes of a pump that is up."""
     closing = rooms.closing
@@ -252,6 +262,8 @@ def add_routes(
         rooms.clock,
         leave,
         closing.facts,
+        watch=watch,
+        disk=lambda: rooms.disk_guard.disk,
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)
@@ -267,6 +279,8 @@ def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
             await opened.presence.leave(for_good=opened.closing is not None and opened.closing.is_over)
 
     async def end_streams() -> None:
+        for looker in opened.lookers:
+            looker.cancel()
         if opened.server is not None:
             opened.server.end_streams()
 

@@ -33,7 +33,6 @@ from pump import metrics as pump_metrics
 from pump.admission import Disk
 from pump.presence import Presence
 from pump.puller import Pullers
-from pump.resolver import Resolver
 from pump.storage import Storage
 from pump.watch import Watch
 
@@ -65,12 +64,11 @@ class StatusRoutes:
         oracle: TimestampOracle,
         clock: Clock,
         leave: Callable[[str, bool], Awaitable[None]],
+        leaving: Callable[[], dict[str, Any] | None],
         *,
-        resolver: Resolver,
         watch: Watch,
         disk: Callable[[], Disk],
         retention: RetentionFacts | None = None,
-        leaving: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self._storage = storage
         self._pullers = pullers
@@ -79,11 +77,10 @@ class StatusRoutes:
         self._oracle = oracle
         self._clock = clock
         self._leave = leave
-        self._resolver = resolver
+        self._leaving = leaving
         self._watch = watch
         self._disk = disk
         self._retention = retention
-        self._leaving = leaving
         self._began_s = clock.monotonic_s()
 
     def add_routes(self, routes: Routes, *, debug: bool) -> None:
@@ -110,7 +107,7 @@ class StatusRoutes:
             "oldest_open": oldest[0] if oldest else None,
             "oldest": oldest,
             "stages": self._watch.stages(),
-            "resolver": self._resolver.facts(),
+            "resolver": self._watch.resolver.facts(),
             "index_lag_bytes": storage.index_lag_bytes,
             "slow_chaser": storage.is_chasing,
             "index_error": None if storage.index_trouble is None else str(storage.index_trouble),

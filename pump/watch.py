@@ -38,7 +38,7 @@ class Watch:
     ) -> None:
         self._storage = storage
         self._arrivals = resolver.arrivals
-        self._resolver = resolver
+        self.resolver = resolver
         self._clock = clock
         self._stuck = stuck or Stuck()
         self._subject = Subject()
@@ -66,7 +66,7 @@ class Watch:
             if effect.turn == 1:
                 self._subject = await self._read(effect.prewrite)
             start_ts = effect.prewrite.start_ts
-            heard = self._resolver.heard(start_ts)
+            heard = self.resolver.heard(start_ts)
             _logger.warning(
                 "an open prewrite holds the watermark: drainers get nothing that was committed behind it",
                 start_ts=start_ts,
@@ -104,7 +104,7 @@ class Watch:
         now_s, told = self._clock.monotonic_s(), self._stuck.told
         shown = []
         for prewrite in islice(self._storage.open_prewrites(), OLDEST_SHOWN):
-            start_ts, heard = prewrite.start_ts, self._resolver.heard(prewrite.start_ts)
+            start_ts, heard = prewrite.start_ts, self.resolver.heard(prewrite.start_ts)
             about = self._subject.fields() if told is not None and told.start_ts == start_ts else {}
             shown.append(
                 {
@@ -153,5 +153,5 @@ class Watch:
         for name in ("accepted", "indexed", "sorted"):
             metrics.STAGE_LAG_BYTES.labels(name).set_function(lag_bytes(name))
         metrics.OLDEST_OPEN_SECONDS.set_function(lambda: self.oldest_open_s)
-        metrics.UPSTREAM_SILENT_SECONDS.set_function(lambda: self._resolver.unavailable_s)
+        metrics.UPSTREAM_SILENT_SECONDS.set_function(lambda: self.resolver.unavailable_s)
         metrics.STUCK_TABLE_ID.set_function(lambda: float(self.stuck_table_id))
