@@ -31,7 +31,8 @@ Benchmark = Callable[[Settings], Result | list[Result]]
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "rowcodec.decode": rowcodec_decode.run,
     "pump.write.unary.64": pump_write.run,
-    "pump.start.killed": pump_start.run,
+    "pump.start.clean": pump_start.clean,
+    "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,
     "pump.index.catchup": pump_catchup.run,
     "drain.sysbench": drain_sysbench.run,

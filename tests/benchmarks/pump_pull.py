@@ -100,7 +100,8 @@ async def run_async() -> Result:
         note=(
             f"asked: {ASKED}; ms are to the first entity, {FIRSTS} times; {PAIRS:,} pairs of"
             f" {PAYLOAD_BYTES} B on disk, median of {ROUNDS}; old protocol"
-            f" {old.transactions_per_s:,.0f}/s; from memory {recent:.1f} us, {median([one.transactions_per_s for one in memory]):,.0f}/s; client"
+            f" {old.transactions_per_s:,.0f}/s; from memory {recent:.1f} us,"
+            f" {median([one.transactions_per_s for one in memory]):,.0f}/s; client"
             f" {median([one.client_cpu_us for one in whole]):.1f} us; the Go pump {PEER}"
         ),
     )

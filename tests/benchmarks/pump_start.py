@@ -1,133 +1,148 @@
-"""`pump.start.killed`: from exec until /status answers, after kill -9 under load with 100,000 pairs stored.
+"""`pump.start.*`: from exec until a pump with 4,000,000 records takes writes.
 
-Compared with the same on an empty directory: the ratio is what recovery adds.
+    pump.start.clean             after a clean stop
+    pump.start.killed            after kill -9 under as many writes as it takes
+    pump.start.killed.no_index   the same, and the directory of the index is gone
+
+It takes writes when /readyz says 200 and a prewrite sent then is acknowledged. Compared with the same on an
+empty directory, in turns with it: the ratio is what the stored records add.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import itertools
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from common import binlog, tso
-from common.errors import Unavailable
-from deploy.playground.cluster import Cluster, Node
-from deploy.playground.scenario import Record
-from tests.benchmarks.generator import load
-from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
+from common import binlog, rpc
+from deploy.playground.cluster import Node
+from pump.value_log import SEGMENT_BYTES_MAX
+from tests.benchmarks.door_children import Child, median
+from tests.benchmarks.load_generator import WRITE_PATH, request
+from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib
+from tests.benchmarks.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, Store, prepared
+from tests.benchmarks.pump_nodes import PumpNodes, pump_nodes, until_ready
 from tests.benchmarks.report import Result
-from tests.benchmarks.settings import Settings, private_cluster
-from tests.benchmarks.stored import fill
+from tests.benchmarks.settings import Settings
 
-PAIRS: Final = 100_000
+PAIRS: Final = 2_000_000
 ROUNDS: Final = 3
-WRITERS: Final = 64
-PAYLOAD_BYTES: Final = 300
+IN_FLIGHT: Final = 256
 LOAD_S: Final = 1.0
-CLUSTER_ID: Final = 7_100_000_000_000_000_002
-FIRST_TS: Final = tso.compose(1_767_225_600_000)
+WRITE_TIMEOUT_S: Final = 30.0
 TS_A_ROUND: Final = 1 << 30
-POLL_S: Final = 0.005
-DEADLINE_S: Final = 60.0
+CLEAN: Final = "pump.start.clean"
+KILLED: Final = "pump.start.killed"
+NO_INDEX: Final = "pump.start.killed.no_index"
+ASKED: Final = {CLEAN: "at most 1 s", KILLED: "at most 2 s", NO_INDEX: "at most 2 s"}
+PEER: Final = {CLEAN: "0.16 s", KILLED: "0.3-2.4 s", NO_INDEX: "does not begin before the index is there"}
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """`lag_mib`: log that was not in the index when the pump took writes."""
+
     seconds: float
+    ready_s: float
     cpu_s: float
     peak_rss_mib: float
+    lag_mib: float
 
 
-def pairs() -> Iterator[Record]:
-    value = os.urandom(PAYLOAD_BYTES)
-    for number in range(PAIRS):
-        start_ts = FIRST_TS + 2 * number
-        key = b"t%020d" % start_ts
-        yield Record(binlog.PREWRITE, start_ts, 0, binlog.prewrite(start_ts, key, value))
-        yield Record(binlog.COMMIT, start_ts, start_ts + 1, binlog.commit(start_ts, start_ts + 1, key))
-
-
-def timed_start(node: Node) -> Start:
-    """Start it and wait until it answers. From the main thread, to which the process is bound."""
-    page = StatusPage(node.status_url)
+async def timed_start(node: Node, timestamps: Iterator[int]) -> Start:
+    """Start it, wait until it is ready, write. On the main thread, to which the process is bound."""
+    start_ts = next(timestamps)
+    key = b"t%020d" % start_ts
+    client = rpc.Client(node.address)
     began_s = time.monotonic()
     node.process.start()
-    while True:
-        try:
-            page.document()
-            break
-        except Unavailable:
-            if node.process.died:
-                raise node.process.death() from None
-            if time.monotonic() > began_s + DEADLINE_S:
-                raise
-            time.sleep(POLL_S)
+    until_ready(node)
+    ready_s = time.monotonic() - began_s
+    prewrite = binlog.prewrite(start_ts, key, bytes(PAYLOAD_BYTES))
+    await client.unary(WRITE_PATH, request(CLUSTER_ID, prewrite), WRITE_TIMEOUT_S)
     took_s = time.monotonic() - began_s
-    page.close()
     pid = node.process.pid
-    return Start(took_s, cpu_s(pid), peak_rss_mib(pid))
+    spent_s, rss = cpu_s(pid), peak_rss_mib(pid)
+    page = StatusPage(node.status_url)
+    lag = page.document()["pump"]["index_lag_bytes"]
+    page.close()
+    commit = binlog.commit(start_ts, start_ts + 1, key)
+    await client.unary(WRITE_PATH, request(CLUSTER_ID, commit), WRITE_TIMEOUT_S)
+    await client.close()
+    return Start(took_s, ready_s, spent_s, rss, lag / (1 << 20))
 
 
-async def kill_under_load(node: Node, first_ts: int) -> None:
-    async with load(
-        node.address,
-        CLUSTER_ID,
-        first_ts=first_ts,
-        writers=WRITERS,
-        seconds=LOAD_S * 10,
-        payload_bytes=PAYLOAD_BYTES,
-    ) as generator:
-        await generator.said("begin")
+async def under_load(node: Node, first_ts: int, end: Callable[[], object]) -> None:
+    """End the pump in the middle of writes."""
+    options = ("--in-flight", IN_FLIGHT, "--seconds", LOAD_S * 100)
+    with Child("h2_load", node.address, *options, "--write", CLUSTER_ID, first_ts, PAYLOAD_BYTES) as load:
+        await asyncio.to_thread(load.said, "begin")
         await asyncio.sleep(LOAD_S)
-        node.process.kill()
+        end()
 
 
-async def measure_starts(cluster: Cluster) -> tuple[list[Start], list[Start]]:
-    """(after a kill, empty), taken in turns."""
-    full, empty = cluster.pumps
-    killed, fresh = [], []
-    for number in range(1, ROUNDS + 1):
-        await kill_under_load(full, FIRST_TS + number * TS_A_ROUND)
-        killed.append(timed_start(full))
+async def rounds(nodes: PumpNodes, store: Store, name: str) -> tuple[list[Start], list[Start]]:
+    """(starts of the full pump, starts of an empty one), taken in turns."""
+    full, empty = nodes.add("full"), nodes.add("empty")
+    store.copy(nodes.directory / "full")
+    stretches = itertools.count(FIRST_TS + (1 << 32), TS_A_ROUND)
+    timestamps = itertools.count(next(stretches), 2)
+    found: list[Start] = []
+    fresh: list[Start] = []
+    await timed_start(full, timestamps)
+    for _ in range(ROUNDS):
+        if name == CLEAN:
+            full.process.stop()
+        else:
+            await under_load(full, next(stretches), full.process.kill)
+        if name == NO_INDEX:
+            shutil.rmtree(nodes.directory / "full" / "kv")
+        timestamps = itertools.count(next(stretches), 2)
+        found.append(await timed_start(full, timestamps))
+        shutil.rmtree(nodes.directory / "empty", ignore_errors=True)
+        fresh.append(await timed_start(empty, timestamps))
         empty.process.kill()
-        shutil.rmtree(cluster.directory / empty.name)
-        fresh.append(timed_start(empty))
-    return killed, fresh
+    full.process.kill()
+    return found, fresh
 
 
-async def measure(settings: Settings) -> Result:
-    async with private_cluster() as cluster:
-        upstream = await cluster.start_base(CLUSTER_ID)
-        await upstream.oracle.pin(FIRST_TS - 1)
-        began_s = time.monotonic()
-        await fill(cluster.directory / "pump-1", "pump-1", CLUSTER_ID, pairs())
-        filled_s = time.monotonic() - began_s
-        await cluster.start_pumps(2)
-        killed, fresh = await measure_starts(cluster)
-    seconds = [one.seconds for one in killed]
-    median = percentile(seconds, 0.5)
-    empty = percentile([one.seconds for one in fresh], 0.5)
-    empty_cpu = percentile([one.cpu_s for one in fresh], 0.5)
+async def measure(name: str) -> Result:
+    store = prepared(PAIRS, segment_bytes=SEGMENT_BYTES_MAX)
+    async with pump_nodes() as nodes:
+        found, fresh = await rounds(nodes, store, name)
+    seconds = [one.seconds for one in found]
+    empty = median([one.seconds for one in fresh])
     return Result(
-        name="pump.start.killed",
-        value=median,
+        name=name,
+        value=median(seconds),
         unit="s",
-        cpu_us_per_unit=percentile([one.cpu_s for one in killed], 0.5) * 1e6,
-        p50_ms=median * 1000,
+        cpu_us_per_unit=median([one.cpu_s for one in found]) * 1e6,
+        p50_ms=median(seconds) * 1000,
         p99_ms=max(seconds) * 1000,
-        peak_rss_mib=max(one.peak_rss_mib for one in killed),
+        peak_rss_mib=max(one.peak_rss_mib for one in found),
         compared_to=f"start on an empty directory, {empty:.2f} s",
-        ratio=median / empty,
+        ratio=median(seconds) / empty,
         note=(
-            f"{PAIRS:,} pairs stored (in {filled_s:.0f} s), killed {ROUNDS} times with {WRITERS} writers;"
-            f" CPU of one start; an empty one takes {empty_cpu:.2f} s of CPU"
+            f"asked: {ASKED[name]}; {2 * PAIRS:,} records stored, {ROUNDS} times"
+            + ("" if name == CLEAN else f" with {IN_FLIGHT} writes in flight")
+            + f"; ready after {median([one.ready_s for one in found]):.2f} s; CPU of one start, an empty one"
+            f" takes {median([one.cpu_s for one in fresh]):.2f} s of it; then"
+            f" {max(one.lag_mib for one in found):,.0f} MiB were not in the index; the Go pump: {PEER[name]}"
         ),
     )
 
 
-def run(settings: Settings) -> Result:
-    return asyncio.run(measure(settings))
+def clean(settings: Settings) -> Result:
+    return asyncio.run(measure(CLEAN))
+
+
+async def measure_killed() -> list[Result]:
+    return [await measure(KILLED), await measure(NO_INDEX)]
+
+
+def killed(settings: Settings) -> list[Result]:
+    return asyncio.run(measure_killed())
