@@ -3,6 +3,7 @@
 Owns   the process's tasks (the first failure stops the daemon and is its cause) and its signal handlers
 Stops  runs the stop phases in the order of registration, each with a deadline; a phase that overruns or
        fails is logged and left behind; afterwards whatever task still runs is cancelled
+Tells  the service manager (`common.systemd`): ready, stopping, and while the event loop turns that it does
 Never  hides an error: the cause of the end is logged, printed in one line, and decides the exit code
 
 A second signal ends the process at once with code 130.
@@ -20,12 +21,16 @@ from typing import Any, Final, NoReturn
 
 from common.errors import BinlogError
 from common.log import Logger
+from common.systemd import Notifier
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 EXIT_FORCED: Final = 130
 EXIT_FAILURE: Final = 2
 # How long cancelled tasks and phases may take to end.
 CANCEL_DEADLINE_S: Final = 5.0
+# The service manager ends a start or a stop that has not told it for so long that it goes on.
+_EXTEND_EVERY_S: Final = 5.0
+_EXTEND_S: Final = 60.0
 
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -51,7 +56,17 @@ def settle() -> None:
 class Daemon:
     """See the module. One use: construct, `run`, done."""
 
-    def __init__(self, name: str, logger: Logger, *, cancel_deadline_s: float = CANCEL_DEADLINE_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        logger: Logger,
+        *,
+        cancel_deadline_s: float = CANCEL_DEADLINE_S,
+        notifier: Notifier | None = None,
+    ) -> None:
+        """`notifier`: by default what the service manager left in the environment."""
+        self._notifier = notifier or Notifier.from_environment(os.environ, os.getpid())
+        self._ready = False
         self._name = name
         self._logger = logger
         self._cancel_deadline_s = cancel_deadline_s
@@ -77,26 +92,54 @@ class Daemon:
         """Add a phase to the end; also while running."""
         self._phases.append((name, stop, deadline_s))
 
+    def ready(self, status: str) -> None:
+        """The start is over: tell the service manager."""
+        self._ready = True
+        self._notifier.ready(status)
+
+    def status(self, status: str) -> None:
+        """What this process does now, one line for the service manager."""
+        self._notifier.status(status)
+
     def stop(self, cause: BaseException | None = None) -> None:
         """Begin the end. The first cause counts."""
         if not self._stopping.is_set():
             self._cause = cause
             self._stopping.set()
+            self._notifier.stopping("stopping" if cause is None else f"stopping: {cause}")
 
     async def run(self, setup: Callable[[Daemon], Awaitable[None]]) -> int:
         """`setup`, then wait for a signal, `stop` or a failure, then the phases. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        telling = loop.create_task(self._tell(), name=f"{self._name}.systemd")
         try:
             await self._run_setup(setup)
             await self._stopping.wait()
             await self._run_phases()
             await self._cancel(set(self._tasks))
         finally:
+            telling.cancel()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
         return self._exit_code()
+
+    async def _tell(self) -> None:
+        """Feed the watchdog, and ask for time while the start or the end takes it.
+
+        From the event loop: one that is stuck goes silent. A node that lost its disk or its peers does not;
+        it is alive, and says so itself.
+        """
+        if not self._notifier.is_on:
+            return
+        pause_s = min(_EXTEND_EVERY_S, self._notifier.watchdog_s / 2 or _EXTEND_EVERY_S)
+        while True:
+            if self._notifier.watchdog_s:
+                self._notifier.alive()
+            if not self._ready or self._stopping.is_set():
+                self._notifier.extend(_EXTEND_S)
+            await asyncio.sleep(pause_s)
 
     async def _run_setup(self, setup: Callable[[Daemon], Awaitable[None]]) -> None:
         async def start() -> None:

@@ -1,9 +1,12 @@
 """Heartbeat: keeps this node's registry entry true and its lease alive.
 
-Drives the registry from one task. Registration wins over whatever an earlier life left in the entry; a
-living process with the same id is refused. A registry that does not answer is waited for (one log line when
-it goes, one when it is back) and never ends the daemon. A lost lease or an entry changed by an operator is
-written again: while the process runs, the process knows best.
+Drives  the registry from one task, `rival` at registration
+Does    registration wins over whatever an earlier life left in the entry; a living process with the same id
+        is refused. A registry that does not answer is waited for (one log line when it goes, one when it is
+        back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:
+        while the process runs, the process knows best
+Stops   `run` raises `Conflict` when another process took the id while our lease was lost. From then on
+        nothing is written: the entry is the other's
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from common import log
+from common import log, rival
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Conflict, Rejected, Unavailable
@@ -55,6 +58,7 @@ class Heartbeat:
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
         self._left = False
+        self._is_ours = True
         self._beat_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
 
@@ -73,6 +77,8 @@ class Heartbeat:
         self._announcement = await self._registry.announce(self._kind, node_id, self._lease_s)
         try:
             entry = (await self._registry.view()).of(self._kind).get(node_id)
+            if entry is not None and rival.may_live(entry, self._status()):
+                await rival.check_gone(self._registry, self._kind, entry)
             self._revision = entry.mod_revision if entry else 0
             self._state = state
             await self._write()
@@ -89,7 +95,7 @@ class Heartbeat:
         await self._write()
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Beat until cancelled. Raises `Conflict` when another process has this node id by now."""
         backoff = Backoff(_RETRY_FIRST_S, max(self._interval_s, _RETRY_FIRST_S))
         pause_s = self._interval_s
         while True:
@@ -101,16 +107,26 @@ class Heartbeat:
                 pause_s = backoff.next_s()
 
     async def beat(self) -> bool:
-        """One round: lease and entry. False when the registry did not take it. Nothing after `leave`."""
+        """One round: lease and entry. False when the registry did not take it. Nothing after `leave`.
+
+        Raises `Conflict` when another process has this node id by now.
+        """
         async with self._beat_lock:
             return self._left or await self._beat()
 
     async def _beat(self) -> bool:
         assert self._announcement is not None, "register first"
         try:
-            await self._announcement.keep_alive()
+            try:
+                await self._announcement.keep_alive()
+            except Conflict:
+                self._is_ours = False
+                self._left = True
+                raise
             await self._write()
         except (Unavailable, Conflict, Rejected) as error:
+            if not self._is_ours:
+                raise
             if self._broken_since_s is None:
                 self._broken_since_s = self._clock.monotonic_s()
                 _logger.warning("send heartbeat failed, trying again", node_id=self._node_id(), error=error)
@@ -139,6 +155,8 @@ class Heartbeat:
 
     async def _write(self) -> None:
         """Write the entry over whatever is there; we hold the lease, so we are its owner."""
+        if not self._is_ours:
+            return
         async with self._write_lock:
             for attempt in range(_WRITE_ATTEMPTS_MAX):
                 status = self._status().with_state(self._state)
@@ -150,7 +168,15 @@ class Heartbeat:
                         raise
                     entry = (await self._registry.view()).of(self._kind).get(status.node_id)
                     self._revision = entry.mod_revision if entry else 0
-                    if attempt == 0 and entry is not None and entry.status.state != self._state:
+                    if attempt or entry is None:
+                        continue
+                    if entry.status.host != status.host:
+                        _logger.error(
+                            "another node writes this node's entry: stop one, two with one id lose data",
+                            node_id=status.node_id,
+                            found=entry.status.host,
+                        )
+                    elif entry.status.state != self._state:
                         _logger.warning(
                             "registry entry was changed by somebody else, written again",
                             node_id=status.node_id,

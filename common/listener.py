@@ -1,7 +1,11 @@
 """Listener: what a daemon serves, gRPC and HTTP, on one port.
 
-rpc-server = "door"     gRPC and HTTP on addr (`common.door`); HTTP on status-addr too, if it is set
+rpc-server = "door"     gRPC and HTTP on addr (`common.door`); HTTP on status-addr too, if it is set; gRPC on
+                        a unix socket, if the daemon has one
 rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by a door without services
+
+A daemon that has to wait for others before it can work listens first, with services that say so, and offers
+the real ones later.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from common import door, rpc
 from common.config import option
 from common.door import AdminGuard, Limits, Routes
 from common.errors import ConfigError
-from common.port import check_port_free, split_address
+from common.port import check_port_free, check_socket_free, split_address
 from common.rpc import Service
 from common.tls import TlsConfig
 
@@ -84,7 +88,16 @@ class ListenConfig(Limits):
         split_address("addr", self.listen)
         split_address("advertise-addr", self.advertised)
         _ = self.status_address
+        if self.unix_path and self.rpc_server == GRPCIO:
+            raise ConfigError(
+                "socket is set, but grpcio's server serves none here", hint='set rpc-server = "door"'
+            )
         AdminGuard(self.admin_from)
+
+    @property
+    def unix_path(self) -> str:
+        """Where gRPC is served besides; "" for nowhere. Raises `ConfigError`."""
+        return ""
 
     @property
     def tls(self) -> TlsConfig | None:
@@ -107,11 +120,16 @@ class Listener:
 
     def __init__(self) -> None:
         self.port = 0
-        self._doors: list[door.Server] = []
+        self._doors: list[door.Server] = []  # for gRPC, or for HTTP alone
+        self._calls: list[door.Server] = []  # of these, the ones for gRPC
         self._grpc: rpc.Server | None = None
+        self._settings: ListenConfig | None = None
 
-    async def start(self, settings: ListenConfig, services: Sequence[Service], routes: Routes) -> None:
+    async def start(
+        self, settings: ListenConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool
+    ) -> None:
         """Raises `PortTaken`, `ConfigError`."""
+        self._settings = settings
         tls = settings.tls
         limits = settings.effective()
         host, port = split_address("addr", settings.listen)
@@ -128,14 +146,37 @@ class Listener:
 
         if settings.rpc_server == DOOR:
             self.port = await open_door(services, host, port, "--addr")
-        else:
-            self._grpc = await rpc.serve(
-                services, host, port, tls=tls, receive_bytes_max=limits.message_bytes_max
-            )
-            self.port = self._grpc.port
+            if settings.unix_path:
+                self._doors.append(
+                    await door.serve_unix(services, settings.unix_path, tls=server_tls, limits=limits)
+                )
+            self._calls = list(self._doors)
+        elif not preliminary:
+            await self._serve_grpcio(services)
         status = settings.status_address
         if status is not None:
             await open_door((), *status, "--status-addr")
+
+    async def _serve_grpcio(self, services: Sequence[Service]) -> None:
+        settings = self._settings
+        assert settings is not None
+        host, port = split_address("addr", settings.listen)
+        self._grpc = await rpc.serve(
+            services,
+            host,
+            port,
+            tls=settings.tls,
+            receive_bytes_max=settings.effective().message_bytes_max,
+        )
+        self.port = self._grpc.port
+
+    async def offer(self, services: Sequence[Service]) -> None:
+        """Serve these instead of the preliminary ones. Raises `PortTaken` (grpcio only)."""
+        for server in self._calls:
+            server.offer(services)
+        if not self._calls:
+            # grpcio's server cannot change what it serves; until now nobody was let in.
+            await self._serve_grpcio(services)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""
@@ -150,13 +191,20 @@ def check_free(settings: ListenConfig) -> None:
     check_port_free(*split_address("addr", settings.listen))
     if settings.status_address is not None:
         check_port_free(*settings.status_address, "--status-addr")
+    if settings.unix_path:
+        check_socket_free(settings.unix_path)
 
 
-async def listen(settings: ListenConfig, services: Sequence[Service], routes: Routes) -> Listener:
-    """Begin to serve; routes may be added later. Raises `PortTaken`, `ConfigError`."""
+async def listen(
+    settings: ListenConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool = False
+) -> Listener:
+    """Begin to serve; routes may be added later. `preliminary`: `offer` will follow.
+
+    Raises `PortTaken`, `ConfigError`.
+    """
     listener = Listener()
     try:
-        await listener.start(settings, services, routes)
+        await listener.start(settings, services, routes, preliminary=preliminary)
     except BaseException:
         await listener.stop(0.0)
         raise

@@ -24,6 +24,7 @@ STATES: Final = (ONLINE, PAUSING, PAUSED, CLOSING, OFFLINE)
 #   pause   leave for a while: stop taking prewrites, keep the data, come back
 #   close   leave for good: stop taking prewrites, wait until every drainer has read everything
 #   stop    the process ends; what it becomes depends on why
+#   interrupt   it ends before a close came to its end: it will have to come back
 LIFECYCLE: Final[dict[tuple[str, str], str]] = {
     **{(state, "start"): ONLINE for state in STATES},
     (ONLINE, "pause"): PAUSING,
@@ -33,6 +34,8 @@ LIFECYCLE: Final[dict[tuple[str, str], str]] = {
     (PAUSED, "stop"): PAUSED,
     (CLOSING, "stop"): OFFLINE,
     (OFFLINE, "stop"): OFFLINE,
+    **{(state, "interrupt"): PAUSED for state in (ONLINE, PAUSING, PAUSED, CLOSING)},
+    (OFFLINE, "interrupt"): OFFLINE,
 }
 
 

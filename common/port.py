@@ -1,10 +1,15 @@
-"""Port: how an address is written, and whether this process may listen there; one wording for all."""
+"""Port: how an address is written, and whether this process may listen there; one wording for all.
+
+A socket file outlives its process: one that nobody answers on is removed, nothing else ever is.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
+import stat
 
 from common.errors import ConfigError, PortTaken
 
@@ -44,3 +49,61 @@ def split_address(key: str, text: str) -> tuple[str, int]:
     if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
         raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
     return host.strip("[]"), int(port)
+
+
+def socket_path(key: str, text: str) -> str:
+    """Path of `unix:///path`, `unix://path` or a plain path; `ConfigError` names the key."""
+    path = text.removeprefix("unix://")
+    if not path or "://" in path or path.endswith("/"):
+        raise ConfigError(
+            f"bad {key} format: {text!r} is no path of a file", hint=f"write {key} as unix:///path"
+        )
+    return path
+
+
+def check_socket_free(path: str, flag: str = "--socket") -> None:
+    """Make room for a socket file. Raises `PortTaken`, `ConfigError`."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise socket_unusable(path, error, flag) from None
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(
+            f"cannot listen on {path}: it is there and no socket", hint=f"choose another {flag}"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            pass
+        except BlockingIOError:  # somebody listens and is busy
+            raise _socket_taken(path, flag) from None
+        except OSError as error:
+            raise socket_unusable(path, error, flag) from None
+        else:
+            raise _socket_taken(path, flag)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise socket_unusable(path, error, flag) from None
+
+
+def socket_unusable(path: str, error: OSError, flag: str = "--socket") -> ConfigError:
+    """The error for a socket file on which listening failed."""
+    if error.errno == errno.EADDRINUSE:
+        return _socket_taken(path, flag)
+    reason = error.strerror or str(error)
+    return ConfigError(
+        f"cannot listen on {path}: {reason}", hint=f"choose a path in a directory that is there with {flag}"
+    )
+
+
+def _socket_taken(path: str, flag: str) -> ConfigError:
+    return PortTaken(
+        f"cannot listen on {path}: another process does", hint=f"stop it or choose another path with {flag}"
+    )

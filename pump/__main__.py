@@ -239,7 +239,7 @@ def add_routes(
         await closing.run()
         process.stop()
 
-    async def leave(event: str, force: bool = False) -> None:
+    async def leave(event: str, force: bool) -> None:
         if event == "close" and force and presence.state == node.CLOSING:
             closing.force()
             return

@@ -15,7 +15,8 @@ from typing import Final
 from common.config import option
 from common.errors import ConfigError
 from common.listener import ListenConfig
-from common.port import split_address
+from common.port import socket_path, split_address
+from pump import retention
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250
@@ -40,9 +41,16 @@ class PumpConfig(ListenConfig):
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
     addr: str = option("", key="addr", flag="addr", help="host:port to listen on")
     advertise_addr: str = option("", key="advertise-addr", flag="advertise-addr", help="host:port for others")
-    socket: str = option("", key="socket", flag="socket", help="unix listener; not served, must be empty")
+    socket: str = option("", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr")
     pd_urls: str = option(
         "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
+    )
+    start_wait_s: float = option(
+        "10m",
+        key="start-wait",
+        flag="start-wait",
+        kind="duration",
+        help="how long a start waits for etcd and timestamps; 0: not at all",
     )
     upstream: str = option(
         "standalone", key="upstream", flag="upstream", help="where timestamps and outcomes come from"
@@ -83,6 +91,26 @@ class PumpConfig(ListenConfig):
         key="storage.stop-write-at-available-space",
         kind="size",
         help="no prewrite enters when less is free",
+    )
+    retention_bytes: int = option(
+        0, key="storage.retention-bytes", kind="size", help="the log grows no larger than this; 0: no limit"
+    )
+    retention_free_bytes: int = option(
+        0,
+        key="storage.retention-free-space",
+        kind="size",
+        help="the oldest binlogs go when less is free; 0: no limit",
+    )
+    retention_protects: str = option(
+        "disk",
+        key="storage.retention-protects",
+        help="disk or drainers: which one wins when space runs out",
+    )
+    retention_alarm_s: float = option(
+        "20h",
+        key="storage.retention-alarm",
+        kind="duration",
+        help="how long before retention reaches a drainer the alarm is raised",
     )
     write_queue_bytes: int = option(
         "64 MiB", key="storage.write-queue", kind="size", help="payloads waiting for the writer"
@@ -147,8 +175,8 @@ class PumpConfig(ListenConfig):
         self._validate_urls()
         if self.upstream != "standalone":
             raise ConfigError(f"upstream {self.upstream!r} is not known", hint='set upstream = "standalone"')
-        if self.socket:
-            raise ConfigError("socket is set, but unix sockets are not served", hint="remove it and use addr")
+        if self.start_wait_s < 0:
+            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         for key, value in (
             ("heartbeat-interval", self.heartbeat_interval_s),
             ("gen-binlog-interval", self.gen_binlog_interval_s),
@@ -162,10 +190,36 @@ class PumpConfig(ListenConfig):
         ):
             if value <= 0:
                 raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
+        self._validate_retention()
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
                 f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"
             )
+
+    def _validate_retention(self) -> None:
+        if self.retention_protects not in (retention.DISK, retention.DRAINERS):
+            raise ConfigError(
+                f"storage.retention-protects is {self.retention_protects!r}",
+                hint=f'set it to "{retention.DISK}" or "{retention.DRAINERS}"',
+            )
+        if self.retention_alarm_s < 0:
+            raise ConfigError("storage.retention-alarm is negative", hint='set a duration, as "20h"')
+        if 0 < self.retention_free_bytes <= self.stop_write_at_bytes:
+            raise ConfigError(
+                f"storage.retention-free-space is {self.retention_free_bytes} bytes, but prewrites are "
+                f"refused at {self.stop_write_at_bytes} already (storage.stop-write-at-available-space)",
+                hint="set retention-free-space above stop-write-at-available-space",
+            )
+
+    @property
+    def retention_policy(self) -> retention.Policy:
+        return retention.Policy(
+            self.gc_s,
+            self.retention_bytes,
+            self.retention_free_bytes,
+            self.retention_protects,
+            self.retention_alarm_s,
+        )
 
     def _validate_urls(self) -> None:
         for url in self.endpoints.split(","):
@@ -188,6 +242,10 @@ class PumpConfig(ListenConfig):
     @property
     def advertised(self) -> str:
         return self.advertise_addr or self.listen
+
+    @property
+    def unix_path(self) -> str:
+        return socket_path("socket", self.socket) if self.socket else ""
 
     @property
     def endpoints(self) -> str:

@@ -27,8 +27,15 @@ async def run(
         await asyncio.sleep(interval_s)
         if storage.stored_total == seen and needed() and storage.write_failure is None:
             try:
-                ts = await oracle.timestamp()
-                await storage.write(binlog.fake(ts), binlog.Header(binlog.ROLLBACK, ts, ts))
+                await store(storage, oracle)
             except (Unavailable, WriteFailed) as error:
                 _logger.warning("no time mark written", error=error)
         seen = storage.stored_total
+
+
+async def store(storage: Storage, oracle: TimestampOracle) -> int:
+    """Draw a timestamp and return it when a time mark with it is durable. Raises `Unavailable`,
+    `WriteFailed`."""
+    ts = await oracle.timestamp()
+    await storage.write(binlog.fake(ts), binlog.Header(binlog.ROLLBACK, ts, ts))
+    return ts

@@ -2,23 +2,26 @@
 
 Drives  `common.heartbeat`, `notify`, the lifecycle table of `common.node`
 Order   in: the entry says online, every living drainer is told, then prewrites are accepted.
-        out: prewrites are refused first, the entry follows
-Never   lets two processes with one node id run: the lease refuses the second
+        out: prewrites are refused first, the entry follows, then whatever has to be waited for
+Never   lets two processes with one node id run: the lease refuses the second. Never says offline of a pump
+        whose data somebody may still want: an interrupted start or close leaves it paused
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from common import node, tso
+from common import log, node, tso
 from common.clock import Clock
-from common.errors import Rejected
+from common.errors import Rejected, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.registry import PUMPS, Registry
 from common.tls import TlsConfig
-from pump.notify import notify_drainers
+from common.upstream import TimestampOracle
+from pump.notify import Notices
+
+_logger = log.get("presence")
 
 
 class Presence:
@@ -27,6 +30,7 @@ class Presence:
     def __init__(
         self,
         registry: Registry,
+        oracle: TimestampOracle,
         node_id: str,
         host: str,
         *,
@@ -36,6 +40,7 @@ class Presence:
         tls: TlsConfig | None,
     ) -> None:
         self._registry = registry
+        self._oracle = oracle
         self.node_id = node_id
         self._host = host
         self._watermark = watermark
@@ -44,6 +49,8 @@ class Presence:
         self._registered_ts = 0
         self._registered_s = 0.0
         self.state = node.OFFLINE
+        self._resting = node.OFFLINE  # the state of a start that came to nothing
+        self._registered = False
         self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock)
 
     def status(self) -> NodeStatus:
@@ -52,29 +59,31 @@ class Presence:
         update_ts = self._registered_ts + (passed_s * 1000 << tso.LOGICAL_BITS) if self._registered_ts else 0
         return NodeStatus(self.node_id, self._host, self.state, self._watermark(), update_ts)
 
-    async def enter(self, now_ts: int) -> None:
-        """Register, tell the drainers, accept prewrites.
-
-        A pump that was here before is known to the drainers already; then one that cannot be told is only
-        logged. Raises `Conflict`, `Unavailable`, `DrainerNotNotified`.
-        """
+    async def register(self) -> None:
+        """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
+        now_ts = await self._oracle.timestamp()
         self._registered_ts, self._registered_s = now_ts, self._clock.monotonic_s()
         earlier = await self._heartbeat.register(node.ONLINE)
-        is_new = earlier is None or earlier.state == node.OFFLINE
-        # A drainer that does not answer takes longer than the lease lasts.
-        beating = asyncio.get_running_loop().create_task(self._heartbeat.run(), name="first beats")
-        try:
-            await notify_drainers(await self._registry.view(), tls=self._tls, required=is_new)
-        except BaseException:
-            await self._heartbeat.leave(node.OFFLINE)
-            raise
-        finally:
-            beating.cancel()
-            await asyncio.wait({beating})
+        if earlier is not None and earlier.state != node.OFFLINE:
+            self._resting = node.PAUSED
+        self._registered = True
+
+    async def enter(self, waits: Callable[[str], None]) -> None:
+        """Tell the drainers, then accept prewrites; `register` has been called, and `run` runs:
+        a drainer that does not answer takes longer than the lease lasts.
+
+        A pump that was here before is known to the drainers already; then one that cannot be told is only
+        logged. A new one waits for each that lives, and says so. Raises `DrainerNotNotified`.
+        """
+        notices = Notices(self._registry, self._oracle, self._tls, waits)
+        if self._resting == node.OFFLINE:
+            await notices.until_confirmed()
+        else:
+            await notices.remind()
         self.state = node.ONLINE
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Beat until cancelled. Raises `Conflict` when another process has taken the node id meanwhile."""
         await self._heartbeat.run()
 
     async def begin_leaving(self, event: str) -> None:
@@ -83,9 +92,21 @@ class Presence:
         if target is None:
             raise Rejected(f"this pump's state is {self.state}, apply {event} failed!")
         self.state = target
-        await self._heartbeat.change_state(target)
+        await self._said(self._heartbeat.change_state(target))
 
-    async def leave(self) -> None:
-        """The last entry: paused, or offline if it was closing."""
-        self.state = node.LIFECYCLE.get((self.state, "stop"), self.state)
-        await self._heartbeat.leave(self.state)
+    async def leave(self, *, for_good: bool) -> None:
+        """The last entry. `for_good`: a close came to its end, so a closing pump is offline now."""
+        if not self._registered:
+            return
+        if self.state == node.OFFLINE:
+            self.state = self._resting
+        else:
+            self.state = node.LIFECYCLE[(self.state, "stop" if for_good else "interrupt")]
+        await self._said(self._heartbeat.leave(self.state))
+
+    async def _said(self, saying: Awaitable[None]) -> None:
+        """A registry that does not answer keeps nobody from leaving; beats tell it later if there are any."""
+        try:
+            await saying
+        except Unavailable as error:
+            _logger.warning("the registry does not hear this pump's state", state=self.state, error=error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from common.door.admin import AdminGuard
 from common.door.limits import Limits
 from common.door.routes import Guard, Peer, Request, Response, Routes, json_response
-from common.door.shell import Server, serve
+from common.door.shell import Server, serve, serve_unix
 
 __all__ = [
     "AdminGuard",
@@ -29,4 +29,5 @@ __all__ = [
     "Server",
     "json_response",
     "serve",
+    "serve_unix",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import resource
 import socket
@@ -28,12 +29,13 @@ from common.door.sniff import PLAIN_ON_TLS_PORT
 from common.door.stats import STATS
 from common.door.turns import Turns
 from common.door.wire import Wire
-from common.port import check_port_free, port_taken
+from common.port import check_port_free, check_socket_free, port_taken, socket_unusable
 from common.rpc.service import Service
 from common.tls import ServerTls
 
 TICK_S: Final = 0.1
 _BACKLOG: Final = 1024
+_SOCKET_MODE: Final = 0o660
 _ACCEPTS_A_TURN: Final = 64
 _HANDSHAKES_A_TURN: Final = 2  # each takes a millisecond or more, for which all others wait
 _NO_FILES_PAUSE_S: Final = 0.2
@@ -70,6 +72,7 @@ class Server:
         self.port = 0
         self._tls = tls
         self._sockets: list[socket.socket] = []
+        self._socket_file: tuple[str, int] | None = None  # path and inode
         self._arrived: set[Wire] = set()  # counted in `_addresses`
         self._wires: set[Wire] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
@@ -106,9 +109,35 @@ class Server:
         except BaseException:
             self._close_listeners()
             raise
+        self._begin_accepting()
+
+    def listen_unix(self, path: str) -> None:
+        """On a socket file that the group may use too. Raises `OSError`."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sockets.append(listener)
+        try:
+            listener.setblocking(False)
+            listener.bind(path)
+            self._socket_file = (path, os.stat(path).st_ino)
+            os.chmod(path, _SOCKET_MODE)
+            listener.listen(_BACKLOG)
+        except BaseException:
+            self._close_listeners()
+            raise
+        self._begin_accepting()
+
+    def _begin_accepting(self) -> None:
+        loop = asyncio.get_running_loop()
         for listener in self._sockets:
             loop.add_reader(listener.fileno(), self._accept, listener)
         self._timer = loop.call_later(TICK_S, self._tick)
+
+    def offer(self, services: Sequence[Service]) -> None:
+        """Serve these from now on in place of what was served, on open connections too."""
+        # In place: the sessions look into this very table.
+        self.methods.clear()
+        self.methods.update(methods_of(services))
+        STATS.count(self.methods.values())
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_A_TURN if self._tls is None else _HANDSHAKES_A_TURN):
@@ -249,6 +278,14 @@ class Server:
             loop.remove_reader(listener.fileno())
             listener.close()
         self._sockets.clear()
+        if self._socket_file is not None:
+            path, inode = self._socket_file
+            self._socket_file = None
+            try:
+                if os.stat(path).st_ino == inode:  # and not a successor's
+                    os.unlink(path)
+            except OSError:
+                pass
 
     async def stop(self, grace_s: float) -> None:
         """Take no new connections, let running calls end for `grace_s` seconds, then cancel. Idempotent."""
@@ -313,7 +350,45 @@ async def serve(
 ) -> Server:
     """Start serving. `port` 0 takes a free one; `flag` set it. Raises `PortTaken`."""
     check_port_free(host, port, flag)
-    server = Server(
+    server = _server(services, routes, tls, limits, guard, clock)
+    try:
+        await server.listen(host, port)
+    except OSError as error:
+        raise port_taken(host, port, error, flag) from None
+    return server
+
+
+async def serve_unix(
+    services: Sequence[Service],
+    path: str,
+    *,
+    tls: ServerTls | None = None,
+    limits: Limits | None = None,
+    clock: Clock | None = None,
+    flag: str = "--socket",
+) -> Server:
+    """Start serving gRPC, and no HTTP, on a socket file; one that a dead process left is removed.
+
+    Raises `PortTaken` if a living process listens there, `ConfigError` if the path cannot be one.
+    """
+    check_socket_free(path, flag)
+    server = _server(services, None, tls, limits, None, clock)
+    try:
+        server.listen_unix(path)
+    except OSError as error:
+        raise socket_unusable(path, error, flag) from None
+    return server
+
+
+def _server(
+    services: Sequence[Service],
+    routes: Routes | None,
+    tls: ServerTls | None,
+    limits: Limits | None,
+    guard: Guard | None,
+    clock: Clock | None,
+) -> Server:
+    return Server(
         services,
         routes or Routes(),
         tls=tls,
@@ -321,8 +396,3 @@ async def serve(
         guard=guard or AdminGuard(),
         clock=clock or SystemClock(),
     )
-    try:
-        await server.listen(host, port)
-    except OSError as error:
-        raise port_taken(host, port, error, flag) from None
-    return server

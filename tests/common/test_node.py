@@ -43,6 +43,8 @@ def test_every_pair_of_state_and_event_is_listed_or_refused() -> None:
             assert following == node.ONLINE
         elif event in ("pause", "close"):
             assert (following is not None) == (state == node.ONLINE)
+        elif event == "interrupt":
+            assert following == (node.OFFLINE if state == node.OFFLINE else node.PAUSED)
         else:
             left = node.OFFLINE if state in (node.CLOSING, node.OFFLINE) else node.PAUSED
             assert following == left

@@ -1,0 +1,96 @@
+"""Starting: what a pump does and says before it can work.
+
+Does    waits for peers that are not there yet: nodes of a cluster come up in any order. Says so at once and
+        every 30 s, to the log, to `/readyz` and to whoever supervises the process
+Serves  the methods of a pump, each answering UNAVAILABLE with the reason, so that clients go elsewhere
+Never   waits for what will not come by itself: only `Unavailable` is waited for
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from common import health, log
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import Unavailable
+from common.rpc import Service
+from common.wire import pump_pb2
+
+_TELL_S: Final = 30.0
+_PAUSE_FIRST_S: Final = 0.1
+_PAUSE_MAX_S: Final = 2.0
+
+T = TypeVar("T")
+_logger = log.get("starting")
+
+
+class Starting:
+    """One start. `tell` is given every new reason to wait."""
+
+    def __init__(self, wait_s: float, clock: Clock, tell: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._tell = tell
+        self._deadline_s = clock.monotonic_s() + wait_s
+        self._told_s = 0.0
+        self.reason = health.STARTING
+
+    def waits(self, reason: str) -> None:
+        """What the start waits for now; "" when it goes on."""
+        now_s = self._clock.monotonic_s()
+        if not reason:
+            if self.reason != health.STARTING:
+                _logger.info("the start goes on")
+            self.reason = health.STARTING
+            return
+        if self.reason == health.STARTING or now_s - self._told_s >= _TELL_S:
+            _logger.warning("the start " + reason)
+            self._told_s = now_s
+        if reason != self.reason:
+            self._tell(f"starting: {reason}")
+        self.reason = reason
+
+    async def wait_for(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Its result, as soon as there is one. Raises `Unavailable` when the start has waited long enough."""
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_MAX_S)
+        while True:
+            try:
+                result = await attempt()
+            except Unavailable as error:
+                left_s = self._deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise
+                self.waits(f"waits: {error.message}")
+                await asyncio.sleep(min(backoff.next_s(), left_s))
+                continue
+            self.waits("")
+            return result
+
+    def services(self) -> list[Service]:
+        """All that a pump serves, not served yet."""
+
+        def refusal() -> Unavailable:
+            return Unavailable(f"pump is {health.STARTING}: {self.reason}", hint="use another one")
+
+        async def call(_: Any) -> bytes:
+            raise refusal()
+
+        async def stream(_: Any) -> AsyncIterator[bytes]:
+            for reply in list[bytes]():
+                yield reply
+            raise refusal()
+
+        services: list[Service] = []
+        for service in pump_pb2.DESCRIPTOR.services_by_name.values():
+            calls, streams, bidi = {}, {}, {}
+            for method in service.methods:
+                if not method.server_streaming:
+                    calls[method.name] = call
+                elif method.client_streaming:
+                    bidi[method.name] = stream
+                else:
+                    streams[method.name] = stream
+            services.append(Service(service.full_name, calls, streams, bidi))
+        return services
