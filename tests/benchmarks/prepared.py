@@ -21,7 +21,7 @@ from common.record import encode_value
 from pump.data_dir import DataDir
 from pump.index import Index
 from pump.logged import Logged
-from pump.segment import FOOTER_MAGIC, name_of
+from pump.segment import FOOTER_MAGIC, FOOTER_SIZE, name_of
 from pump.value_pointer import ValuePointer
 from tests.benchmarks.door_requests import Writes
 
@@ -47,12 +47,17 @@ class Store:
         """commit_ts of the last pair, the watermark."""
         return FIRST_TS + 2 * self.pairs - 1
 
-    def copy(self, target: Path, *, index: bool = True) -> Path:
-        """A data directory that a pump may use and change; without its index when asked."""
+    def copy(self, target: Path, *, index: bool = True, finished: bool = True) -> Path:
+        """A data directory that a pump may use and change.
+
+        Without its index, or without the footer of its newest segment, which a killed pump does not leave.
+        """
         shutil.copytree(self.path / "value", target / "value", copy_function=_link)
         newest = max((target / "value").iterdir())
         newest.unlink()
         shutil.copy2(self.path / "value" / newest.name, newest)
+        if not finished:
+            os.truncate(newest, newest.stat().st_size - FOOTER_SIZE)
         if index:
             shutil.copytree(self.path / "kv", target / "kv")
         shutil.copy2(self.path / ".cluster", target / ".cluster")

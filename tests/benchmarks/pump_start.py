@@ -88,7 +88,7 @@ async def under_load(node: Node, first_ts: int, end: Callable[[], object]) -> No
 async def rounds(nodes: PumpNodes, store: Store, name: str) -> tuple[list[Start], list[Start]]:
     """(starts of the full pump, starts of an empty one), taken in turns."""
     full, empty = nodes.add("full"), nodes.add("empty")
-    store.copy(nodes.directory / "full")
+    store.copy(nodes.directory / "full", finished=name == CLEAN)
     stretches = itertools.count(FIRST_TS + (1 << 32), TS_A_ROUND)
     timestamps = itertools.count(next(stretches), 2)
     found: list[Start] = []
