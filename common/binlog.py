@@ -57,6 +57,10 @@ class Header(NamedTuple):
         return self.start_ts if self.tp == PREWRITE else self.commit_ts
 
 
+Head = tuple[int, int, int]
+"""A `Header`, or its three numbers alone where thousands are made at once."""
+
+
 def canonical_header(payload: bytes) -> Header | None:
     """Header of a payload that is in canonical form already, without a copy of it; None if it is not.
 
@@ -165,6 +169,8 @@ def _field_boundary(payload: bytes, first: int) -> int:
     """Offset of the first field whose number is at least `first` (above 3); fields are in ascending order."""
     leading = _LEADING_VARINTS.match(payload)
     at, end = leading.end() if leading else 0, len(payload)
+    if at + 2 < end and payload[at] == 0x22 and payload[at + 1] < 0x80 and first == 5:
+        at += 2 + payload[at + 1]  # field 4 as it usually is
     while at < end:
         start = at
         tag = payload[at]
@@ -195,7 +201,18 @@ def _field_boundary(payload: bytes, first: int) -> int:
 
 def join(prewrite_payload: bytes, commit_payload: bytes) -> bytes:
     """The Binlog that a Drainer gets: the commit's fields 1 to 4, the prewrite's from 5 on."""
-    return (
-        commit_payload[: _field_boundary(commit_payload, 5)]
-        + prewrite_payload[_field_boundary(prewrite_payload, 5) :]
-    )
+    return b"".join(halves(prewrite_payload, commit_payload))
+
+
+_LARGE_BYTES = 1 << 16
+
+
+def halves(prewrite_payload: bytes, commit_payload: bytes) -> tuple[bytes, bytes | memoryview]:
+    """What `join` puts together. The second half of a large transaction is a view: nothing is copied."""
+    boundary = _field_boundary(prewrite_payload, 5)
+    tail: bytes | memoryview
+    if len(prewrite_payload) < _LARGE_BYTES:
+        tail = prewrite_payload[boundary:]
+    else:
+        tail = memoryview(prewrite_payload)[boundary:]
+    return commit_payload[: _field_boundary(commit_payload, 5)], tail

@@ -3,17 +3,25 @@
 In     what the request says, what the node is
 Out    `Store`, `Probe` (answer yes, store nothing) or `Refuse(reason, text)`
 Why    a prewrite opens work and needs a node that stays and a disk with room; its end is taken in every
-       state and from the reserve below the disk floor, because refusing it would leave the prewrite open
-Never  changes the texts: old clients match on them
+       state and from the reserve below the disk floor, because refusing it would leave the prewrite open.
+       The last of the reserve is nobody's: a log that ran into a full disk takes nothing until a restart,
+       while a refused end is sent again
+Never  changes the texts: old clients match on them. They give up at once what is too large for any pump, and
+       only that: a full disk must not look so
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from common import node
-from common.binlog import PREWRITE, Header
+from common.binlog import PREWRITE
+
+PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - (1 << 20)
+"""Joined with its end and wrapped for a drainer, a prewrite must fit a message of gRPC: 31 bits."""
+_RESERVE_LEFT_SHARE: Final = 16
 
 
 class Reason(StrEnum):
@@ -22,6 +30,7 @@ class Reason(StrEnum):
     STATE = "state"
     DISK = "disk"
     WRITER = "writer"
+    SIZE = "size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,13 @@ class Disk:
 
     @property
     def is_full(self) -> bool:
+        """No prewrite enters."""
         return self.available <= self.floor
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No end enters either: of the reserve below the floor a sixteenth is left."""
+        return self.available <= self.floor // _RESERVE_LEFT_SHARE
 
 
 def cluster(requested: int, own: int) -> Refuse | None:
@@ -65,16 +80,23 @@ def cluster(requested: int, own: int) -> Refuse | None:
     return Refuse(Reason.CLUSTER, f"cluster ID are mismatch, {requested} vs {own}")
 
 
-def admit(header: Header, state: str, disk: Disk) -> Verdict:
-    """What to do with a decoded write."""
-    if header.tp == PREWRITE:
-        if state != node.ONLINE:
-            return Refuse(Reason.STATE, f"no online: {state}")
-        if disk.is_full:
-            return Refuse(
-                Reason.DISK,
-                f"no available space, available: {disk.available}, StopWriteAtAvailableSpace: {disk.floor}",
-            )
-    if header.start_ts == 0 and header.commit_ts == 0:
+def admit(head: tuple[int, int, int], size: int, state: str, disk: Disk) -> Verdict:
+    """What to do with a decoded write of `size` bytes; `head`: its type, start_ts, commit_ts."""
+    tp, start_ts, commit_ts = head
+    if tp == PREWRITE and state != node.ONLINE:
+        return Refuse(Reason.STATE, f"no online: {state}")
+    if disk.is_full and (tp == PREWRITE or disk.is_exhausted):
+        return Refuse(
+            Reason.DISK,
+            f"no available space, available: {disk.available}, StopWriteAtAvailableSpace: {disk.floor}",
+        )
+    if size > PAYLOAD_BYTES_MAX:
+        return Refuse(Reason.SIZE, f"grpc: received message larger than max ({size} vs. {PAYLOAD_BYTES_MAX})")
+    if start_ts == 0 and commit_ts == 0:
         return PROBE
     return STORE
+
+
+def takes_all(size: int, state: str, disk: Disk) -> bool:
+    """Whether every write that is no probe is stored, of at most `size` bytes each."""
+    return state == node.ONLINE and not disk.is_full and size <= PAYLOAD_BYTES_MAX

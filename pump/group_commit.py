@@ -1,7 +1,7 @@
 """Group commit: which queued writes share one fdatasync.
 
-In     sizes of the writes in the order of their arrival
-Out    how many of them the next group takes
+In     records and bytes of what waits, in the order of its arrival
+Out    whether more of it fits the group; where a long list of records is cut
 Why    everything that queued while the last sync ran costs one more sync together; the bound keeps a group
        (the most that a crash can tear) and the wait of its first member small
 Never  waits: a group is what is there
@@ -9,7 +9,7 @@ Never  waits: a group is what is there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class GroupCommit:
@@ -21,12 +21,28 @@ class GroupCommit:
         self.bytes_max = bytes_max
         self.records_max = records_max
 
-    def take(self, sizes: Iterator[int]) -> int:
-        """Number of writes in the next group; at least one if there is any."""
+    def has_room(self, records: int, size: int) -> bool:
+        """Whether a group of more than one record may have so many, of so many bytes."""
+        return size <= self.bytes_max and records <= self.records_max
+
+    def take(self, sizes: Iterable[int]) -> int:
+        """Number of records in the next group of one list; at least one if there is any."""
         count = total = 0
         for size in sizes:
-            if count and (total + size > self.bytes_max or count == self.records_max):
+            if count and not self.has_room(count + 1, total + size):
                 break
             count += 1
             total += size
         return count
+
+    def cut(self, sizes: list[int]) -> Iterator[tuple[int, int]]:
+        """(first, behind) of the parts of one list that each fit a group; no part is empty."""
+        if len(sizes) <= self.records_max and sum(sizes) <= self.bytes_max:
+            if sizes:
+                yield 0, len(sizes)
+            return
+        first = 0
+        while first < len(sizes):
+            behind = first + self.take(sizes[first : first + self.records_max])
+            yield first, behind
+            first = behind

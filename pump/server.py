@@ -2,6 +2,7 @@
 
     binlog.Pump/WriteBinlog       one binlog, acknowledged when it is durable
     binlog.Pump/PullBinlogs       one entity a message
+    binlog.PumpBatch/WriteBinlogs many binlogs a message, see `batch_writes`
     binlog.PumpBatch/PullBatches  many payloads a message
 
 Drives  `admission`
@@ -13,19 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common import binlog, rpc
+from common import rpc
+from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected
 from common.wire import pump_pb2
-from pump import admission, metrics
+from pump import admission, metrics, write_request
 from pump.admission import Probe, Reason, Refuse
+from pump.batch_writes import BatchWrites
 from pump.disk_guard import DiskGuard
 from pump.puller import Pullers
 from pump.storage import Storage, WriteFailed
 from pump.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
-_LARGE_BYTES = 1 << 18  # from here on copies cost more than looking
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")
 _SIZE = metrics.WRITE_SIZE.labels("single")
 _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlog", "fail")
@@ -50,6 +52,7 @@ class PumpServer:
         self._requests = WriteRequests(cluster_id)
         self._state = state
         self._clock = clock
+        self._batch_writes = BatchWrites(storage, disk_guard, cluster_id, state, clock)
 
     def services(self) -> list[rpc.Service]:
         return [
@@ -58,11 +61,22 @@ class PumpServer:
                 inline={"WriteBinlog": self.write_binlog},
                 server_streams={"PullBinlogs": self._pullers.pull_binlogs},
             ),
-            rpc.Service("binlog.PumpBatch", bidi_streams={"PullBatches": self._pullers.pull_batches}),
+            rpc.Service(
+                "binlog.PumpBatch",
+                bidi_streams={
+                    "WriteBinlogs": self._batch_writes.write_binlogs,
+                    "PullBatches": self._pullers.pull_batches,
+                },
+            ),
         ]
 
+    def end_streams(self) -> None:
+        """End all streams, each after the message it is at."""
+        self._batch_writes.end()
+        self._pullers.end()
+
     async def write_binlog(self, data: bytes) -> bytes:
-        """Store one binlog. Raises `RpcStatus` UNKNOWN with the text old clients know, `WriteFailed`."""
+        """Store one binlog. Raises `RpcStatus` UNKNOWN with the text old clients know."""
         began_s = self._clock.monotonic_s()
         try:
             binlog_to_store = self._admit(data)
@@ -71,42 +85,40 @@ class PumpServer:
         except WriteFailed as error:
             _FAILURE.observe(self._clock.monotonic_s() - began_s)
             metrics.STORAGE_ERRORS.labels("write_binlog").inc()
-            raise self._refusal(Refuse(Reason.WRITER, str(error))) from None
+            raise _refusal(Refuse(Reason.WRITER, str(error))) from None
         except BaseException:
             _FAILURE.observe(self._clock.monotonic_s() - began_s)
             raise
         _SUCCESS.observe(self._clock.monotonic_s() - began_s)
         return _ANSWER
 
-    def _admit(self, data: bytes) -> tuple[bytes, binlog.Header] | None:
+    def _admit(self, data: bytes) -> tuple[bytes, Head] | None:
         """What to store of a request; None for a probe. Raises `RpcStatus`."""
         try:
             cluster_id, payload = self._requests.read(data)
         except Rejected as error:
             raise rpc.RpcStatus(rpc.INVALID_ARGUMENT, error.message) from None
-        refused = admission.cluster(cluster_id, self._cluster_id)
-        if refused is not None:
-            raise self._refusal(refused)
-        header = binlog.canonical_header(payload) if len(payload) >= _LARGE_BYTES else None
-        if header is None:
-            try:
-                message = binlog.parse(payload)
-            except Rejected as error:
-                raise self._refusal(Refuse(Reason.PAYLOAD, error.message)) from None
-            header = binlog.header(message)
-            payload = binlog.canonical(message)
-        verdict = admission.admit(header, self._state(), self._disk_guard.disk)
+        if cluster_id != self._cluster_id:
+            refused = admission.cluster(cluster_id, self._cluster_id)
+            assert refused is not None
+            raise _refusal(refused)
+        try:
+            payload, head = write_request.stored_form(payload)
+        except Rejected as error:
+            raise _refusal(Refuse(Reason.PAYLOAD, error.message)) from None
+        verdict = admission.admit(head, len(payload), self._state(), self._disk_guard.disk)
         if isinstance(verdict, Refuse):
-            raise self._refusal(verdict)
+            raise _refusal(verdict)
         if isinstance(verdict, Probe):
             if self._storage.write_failure is not None:
-                raise self._refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
+                raise _refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
             return None
         _SIZE.observe(len(payload))
-        return payload, header
+        return payload, head
 
-    def _refusal(self, refused: Refuse) -> rpc.RpcStatus:
-        metrics.REFUSED.labels(refused.reason.value).inc()
-        if refused.reason is not Reason.CLUSTER:
-            metrics.LOST.inc()
-        return rpc.RpcStatus(rpc.UNKNOWN, refused.text)
+
+def _refusal(refused: Refuse) -> rpc.RpcStatus:
+    metrics.refused(refused.reason)
+    # Clients never repeat what is RESOURCE_EXHAUSTED: only what is too large for every pump may be.
+    code = rpc.RESOURCE_EXHAUSTED if refused.reason is Reason.SIZE else rpc.UNKNOWN
+    return rpc.RpcStatus(code, refused.text)

@@ -221,7 +221,7 @@ class Storage:
     def index(self) -> Index:
         return self._index
 
-    def write(self, payload: bytes, header: binlog.Header) -> Awaitable[None]:
+    def write(self, payload: bytes, header: binlog.Head) -> Awaitable[None]:
         """Done when `payload` (canonical) is durable. Raises `WriteFailed`."""
         return self._writer.write(payload, header)
 
@@ -311,7 +311,7 @@ class Storage:
         watermark = self.watermark
         recent = self._recent.after(position, bytes_max)
         if recent is not None:
-            total = sum(len(delivery.payload) for delivery in recent)
+            total = sum(delivery.size for delivery in recent)
             whole = not recent or total < bytes_max
             return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
         try:
@@ -347,6 +347,11 @@ class Storage:
     @property
     def recent_bytes(self) -> int:
         return self._recent.bytes_held
+
+    @property
+    def recent_floor(self) -> int:
+        """Pullers beyond this timestamp are served from memory, the others from the log."""
+        return self._recent.floor
 
     async def read(self, places: list[ValuePointer]) -> list[bytes]:
         """Payloads at places, from the log. Raises `Corruption`."""

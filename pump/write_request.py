@@ -1,18 +1,39 @@
-"""Write request: what is inside a `WriteBinlogReq`, found without a parser where it has the usual form.
+"""Write request: what is inside a `WriteBinlogReq` or a `WriteBinlogsReq`, and which form of it is stored.
 
-    08 clusterID | 12 length payload          nothing else, as every known writer encodes it
+    WriteBinlogReq    08 clusterID | 12 length payload         nothing else, as every known writer encodes it
+    WriteBinlogsReq   08 clusterID | (12 length payload)*
 
-Why    the parser makes a message, and each question to it a new object; here a write costs one slice
+In     octets of requests
+Out    cluster id, payloads in the form in which they are stored, a `Head` of each
+Why    a payload that comes in the stored form is kept as it came. Whether it does is asked of the parser for
+       a whole message at once: what it reads and writes again is the same octets, or is looked at one by one
+Holds  both ways give the same payloads and heads for the same octets
 """
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
+from operator import attrgetter
+from typing import Final
 
+from google.protobuf.message import DecodeError, EncodeError
+
+from common import binlog
+from common.binlog import Head
 from common.errors import Rejected
-from common.wire import pump_pb2
+from common.wire import pump_pb2, stored_binlog_pb2
 
-_LENGTH_OCTETS_MAX = 5
+PAYLOADS_MAX: Final = 1 << 14
+"""Of one message: what they cost to look at while everybody else waits."""
+_WALK_BYTES_MIN: Final = 1 << 20  # from here on a message's payloads are cut out of it one by one
+_LARGE_BYTES: Final = 1 << 15  # a payload from here on: copies cost more than looking
+_MEAN_BYTES_MAX: Final = 1 << 13  # payloads larger than this on average: likewise
+
+_StoredBinlog: Final = stored_binlog_pb2.StoredBinlog
+_StoredBinlogs: Final = stored_binlog_pb2.StoredBinlogs
+_FRONTS_BYTES_MAX: Final = 1 << 12  # of requests whose front is kept
+_head_of = attrgetter("tp", "start_ts", "commit_ts")
+# Where this does not occur, no payload has two timestamps of zero.
+_PROBE_OCTETS: Final = b"\x10\x00\x18\x00"
 
 
 class WriteRequests:
@@ -21,23 +42,123 @@ class WriteRequests:
     def __init__(self, cluster_id: int) -> None:
         self._usual = pump_pb2.WriteBinlogReq(clusterID=cluster_id).SerializeToString() + b"\x12"
         self._cluster_id = cluster_id
+        self._fronts: dict[int, bytes] = {}  # by size of a small request: all octets before its payload
 
     def read(self, data: bytes | memoryview) -> tuple[int, bytes]:
-        """(cluster id, payload). Raises `Rejected`."""
-        at = len(self._usual)
-        if data[:at] == self._usual:
-            size = shift = 0
-            for octet in data[at : at + _LENGTH_OCTETS_MAX]:
-                at += 1
-                size |= (octet & 0x7F) << shift
-                if octet < 0x80:
-                    if at + size == len(data):
-                        payload = data[at:]
-                        return self._cluster_id, payload if isinstance(payload, bytes) else bytes(payload)
-                    break
-                shift += 7
+        """(cluster id, payload) of a `WriteBinlogReq`. Raises `Rejected`."""
+        front = self._fronts.get(len(data))
+        if front is None:
+            front = self._front(len(data))
+        if data[: len(front)] == front:
+            payload = data[len(front) :]
+            return self._cluster_id, payload if isinstance(payload, bytes) else bytes(payload)
         try:
             request = pump_pb2.WriteBinlogReq.FromString(bytes(data))
         except DecodeError as error:
             raise Rejected(f"request cannot be decoded: {error}") from None
         return request.clusterID, request.payload
+
+    def _front(self, size: int) -> bytes:
+        """What stands before the payload in a usual request of `size` octets."""
+        rest = size - len(self._usual)
+        octets = next(octets for octets in range(1, 10) if rest - octets < 1 << 7 * octets)
+        length = max(rest - octets, 0)
+        front = self._usual + bytes(
+            length >> 7 * at & 0x7F | (0x80 if at < octets - 1 else 0) for at in range(octets)
+        )
+        if size < _FRONTS_BYTES_MAX:
+            self._fronts[size] = front
+        return front
+
+
+def stored_form(payload: bytes) -> tuple[bytes, Head]:
+    """A payload as it is stored, and its head. `Rejected` if it is not a Binlog."""
+    if len(payload) >= _LARGE_BYTES:
+        header = binlog.canonical_header(payload)
+        if header is not None:
+            return payload, header
+    try:
+        read = _StoredBinlog.FromString(payload)
+        if read.SerializeToString() == payload:
+            return payload, _head_of(read)
+    except (DecodeError, EncodeError):  # a field that is always stored is missing, or it is no Binlog
+        pass
+    message = binlog.parse(payload)
+    return binlog.canonical(message), binlog.header(message)
+
+
+def read_many(data: bytes | memoryview) -> tuple[int, list[bytes]]:
+    """(cluster id, payloads as they came) of a `WriteBinlogsReq`. Raises `Rejected`."""
+    if len(data) >= _WALK_BYTES_MIN:
+        return _walk(memoryview(data))
+    try:
+        request = pump_pb2.WriteBinlogsReq.FromString(bytes(data))
+    except DecodeError as error:
+        raise Rejected(f"request cannot be decoded: {error}") from None
+    if len(request.payloads) > PAYLOADS_MAX:
+        raise _too_many()
+    return request.cluster_id, list(request.payloads)
+
+
+def heads_if_all_stored(data: bytes | memoryview, count: int) -> list[Head] | None:
+    """Heads of the `count` payloads of a `WriteBinlogsReq` if all came in the stored form; None if one did
+    not, if one may be a probe, or if looking at each costs less."""
+    if len(data) > _MEAN_BYTES_MAX * count or len(data) >= _WALK_BYTES_MIN:
+        return None
+    data = bytes(data)
+    if _PROBE_OCTETS in data:
+        return None
+    try:
+        read = _StoredBinlogs.FromString(data)
+        if read.SerializeToString() != data:
+            return None
+    except (DecodeError, EncodeError):
+        return None
+    return list(map(_head_of, read.payloads))
+
+
+def _too_many() -> Rejected:
+    return Rejected(f"request holds more than {PAYLOADS_MAX} payloads", hint="send smaller messages")
+
+
+def _walk(data: memoryview) -> tuple[int, list[bytes]]:
+    """`read_many` without the parser, which would copy a large message once more and believe any count."""
+    cluster_id, at, end = 0, 0, len(data)
+    payloads: list[bytes] = []
+    while at < end:
+        tag, at = _varint(data, at)
+        wire, number = tag & 7, tag >> 3
+        if not 0 < number < 1 << 29:
+            raise Rejected(f"request cannot be decoded: field number {number}")
+        value = 0
+        if wire == 0:
+            value, at = _varint(data, at)
+        elif wire == 2:
+            value, at = _varint(data, at)
+            at += value
+        elif wire in (1, 5):
+            at += 8 if wire == 1 else 4
+        else:
+            raise Rejected(f"request cannot be decoded: wire type {wire}")
+        if at > end:
+            raise Rejected("request cannot be decoded: it ends inside a field")
+        if tag == 0x08:
+            cluster_id = value & 0xFFFF_FFFF_FFFF_FFFF
+        elif tag == 0x12:
+            if len(payloads) == PAYLOADS_MAX:
+                raise _too_many()
+            payloads.append(bytes(data[at - value : at]))
+    return cluster_id, payloads
+
+
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Value of the varint at `at`, and the place behind it. Raises `Rejected`."""
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        octet = data[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return value, at
+        shift += 7
+    raise Rejected("request cannot be decoded: a number does not end")

@@ -12,10 +12,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Final
 
 from common import binlog
+from common.binlog import Head
 from common.clock import Clock
 from common.errors import BinlogError
 from pump.group_commit import GroupCommit
@@ -23,9 +27,18 @@ from pump.logged import Logged
 from pump.value_log import ValueLog
 from pump.value_pointer import ValuePointer
 
+_RECORD_BYTES: Final = 256  # what a record costs in memory besides its payload
+
 
 class WriteFailed(BinlogError):
-    """The value log could not be written; the pump stores nothing more until it is restarted."""
+    """The value log could not be written; the pump stores nothing more until it is restarted.
+
+    `durable`: how many of the call's payloads, from its first, are stored all the same.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", durable: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.durable = durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +54,10 @@ class WrittenGroup:
 
 
 _new = tuple.__new__  # a NamedTuple's own constructor is a Python function
-_Write = tuple[bytes, binlog.Header, "asyncio.Future[None]"]
-"""Payload, header, and who waits."""
+_Write = tuple[Sequence[bytes], Sequence[Head], int, "asyncio.Future[None]", int, bool]
+"""Payloads, their heads, bytes held, who waits, how many payloads of the same call stand before them, and
+whether they are the call's last."""
+_payloads_of, _heads_of, _bytes_of = itemgetter(0), itemgetter(1), itemgetter(2)
 
 
 class Writer:
@@ -79,38 +94,65 @@ class Writer:
 
     @property
     def queued_bytes(self) -> int:
+        """Of payloads that wait or are being written, with what each costs besides."""
         return self._queued_bytes
 
     def start(self) -> None:
         self._thread.start()
 
-    def write(self, payload: bytes, header: binlog.Header) -> Awaitable[None]:
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, payload: bytes, header: Head) -> Awaitable[None]:
         """Done when the payload is durable; `WriteFailed` if it may not be."""
         if self._queued_bytes >= self._queue_bytes_max:
-            return self._write_later(payload, header)
-        return self._enqueue(payload, header)
+            return self._write_later([payload], [header])
+        done = self._future()
+        self._enqueue(((payload,), (header,), len(payload) + _RECORD_BYTES, done, 0, True))
+        return done
 
-    async def _write_later(self, payload: bytes, header: binlog.Header) -> None:
+    def write_many(self, payloads: Sequence[bytes], headers: Sequence[Head]) -> Awaitable[None]:
+        """Done when all payloads are durable, in this order; they share groups, each within its bounds.
+
+        `WriteFailed` if some may not be: those from its `durable` on.
+        """
+        if self._queued_bytes >= self._queue_bytes_max:
+            return self._write_later(payloads, headers)
+        done = self._future()
+        sizes = list(map(len, payloads))
+        if not sizes:
+            done.set_result(None)
+        for first, behind in self._group_commit.cut(sizes):
+            size = sum(sizes[first:behind]) + _RECORD_BYTES * (behind - first)
+            last = behind == len(sizes)
+            self._enqueue((payloads[first:behind], headers[first:behind], size, done, first, last))
+        return done
+
+    async def _write_later(self, payloads: Sequence[bytes], headers: Sequence[Head]) -> None:
+        await self.room()
+        await self.write_many(payloads, headers)
+
+    async def room(self) -> None:
+        """Return when the queue takes more, or nothing for ever."""
         while self._queued_bytes >= self._queue_bytes_max and self.failure is None:
             self._room.clear()
             await self._room.wait()
-        await self._enqueue(payload, header)
 
-    def _enqueue(self, payload: bytes, header: binlog.Header) -> asyncio.Future[None]:
+    def _future(self) -> asyncio.Future[None]:
         if self.failure is not None:
-            raise self.failure
+            raise WriteFailed(self.failure.message, hint=self.failure.hint)
         if self._stopping:
             raise WriteFailed("the value log is closed", hint="the pump is stopping, use another one")
-        done = self._loop.create_future()
-        self._queued_bytes += len(payload)
+        return self._loop.create_future()
+
+    def _enqueue(self, write: _Write) -> None:
+        self._queued_bytes += write[2]
         inbox = self._inbox
-        inbox.append((payload, header, done))
+        inbox.append(write)
         # Looked at after the append: whoever finds another write here knows that the thread, which was woken
         # for that one, has not emptied the inbox yet and takes this one too.
         if len(inbox) == 1:
             self._first_s = self._clock.monotonic_s()
             self._wake.set()
-        return done
 
     async def stop(self) -> None:
         """Finish what is queued, then end the thread."""
@@ -124,8 +166,8 @@ class Writer:
     def _acknowledge(self, writes: list[_Write], group: WrittenGroup) -> None:
         self._release(writes)
         self._on_group(group)
-        for _, _, done in writes:
-            if not done.done():
+        for _, _, _, done, _, last in writes:
+            if last and not done.done():
                 done.set_result(None)
 
     def _fail(self, writes: list[_Write], failure: WriteFailed) -> None:
@@ -133,31 +175,27 @@ class Writer:
         if self.failure is None:
             self.failure = failure
             self._on_failure(failure)
-        for _, _, done in writes:
+        for _, _, _, done, before, _ in writes:
             if not done.done():
-                done.set_exception(failure)
+                done.set_exception(WriteFailed(failure.message, hint=failure.hint, durable=before))
 
     def _release(self, writes: list[_Write]) -> None:
-        self._queued_bytes -= sum(len(payload) for payload, _, _ in writes)
+        self._queued_bytes -= sum(map(_bytes_of, writes))
         self._room.set()
 
     # -- writer thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pending: deque[_Write] = deque()
+        inbox = self._inbox
         failure: WriteFailed | None = None
         while True:
-            if not pending and not self._inbox:
+            if not inbox:
                 if self._stopping:
                     return
                 self._wake.wait()
                 self._wake.clear()
-            while self._inbox:
-                pending.append(self._inbox.popleft())
-            if not pending:
                 continue
-            count = self._group_commit.take(len(payload) for payload, _, _ in pending)
-            writes = [pending.popleft() for _ in range(count)]
+            writes = self._take()
             if failure is None:
                 try:
                     group = self._store(writes)
@@ -173,6 +211,21 @@ class Writer:
                     continue
             self._call(self._fail, writes, failure)
 
+    def _take(self) -> list[_Write]:
+        """What forms the next group."""
+        inbox, has_room = self._inbox, self._group_commit.has_room
+        write = inbox.popleft()
+        writes = [write]
+        records, size = len(write[0]), write[2]
+        while inbox:
+            write = inbox[0]
+            records += len(write[0])
+            size += write[2]
+            if not has_room(records, size - _RECORD_BYTES * records):
+                break
+            writes.append(inbox.popleft())
+        return writes
+
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -181,14 +234,13 @@ class Writer:
 
     def _store(self, writes: list[_Write]) -> WrittenGroup:
         began = self._clock.monotonic_s()
-        payloads = [payload for payload, _, _ in writes]
+        waited = max(began - self._first_s, 0.0)
+        payloads = list(chain.from_iterable(map(_payloads_of, writes)))
+        heads = list(chain.from_iterable(map(_heads_of, writes)))
         places = self._log.append(payloads)
         wrote = self._clock.monotonic_s()
-        max_ts = max(header.index_ts for _, header, _ in writes)
+        max_ts = max([start if tp == binlog.PREWRITE else commit for tp, start, commit in heads])
         self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)
         synced = self._clock.monotonic_s()
-        records = [
-            _new(Logged, (*header, place)) for (_, header, _), place in zip(writes, places, strict=True)
-        ]
-        waited = max(began - self._first_s, 0.0)
+        records = [_new(Logged, (*head, place)) for head, place in zip(heads, places, strict=True)]
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)

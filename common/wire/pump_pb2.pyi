@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -242,3 +243,130 @@ class PullBatchesResp(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullBatchesResp: _TypeAlias = PullBatchesResp  # noqa: Y015
+
+@_typing.final
+class WriteBinlogsReq(_message.Message):
+    """Many binlogs a message. Each is judged as WriteBinlog judges it, in the order of the stream, and stored in
+    that order. A client may send on before it has its answers; it gets them in order, several at once where
+    that came out so. What is in flight is bounded in bytes: a client that is too quick finds the stream's flow
+    control closed until answers have left. Messages of 32 KiB to 1 MiB work best. A message holds at most 65,536
+    payloads, or one binlog of any size that `max-message-size` allows.
+
+    The stream ends with OK when the client has ended its side and everything is answered; with UNAVAILABLE when
+    the pump stops, after everything it had read is answered; with INVALID_ARGUMENT for a message that cannot be
+    decoded or holds too many payloads; with UNKNOWN and WriteBinlog's text for another cluster. A binlog that
+    fails never ends it. What was sent and is not answered when a stream ends may be stored or not: a client that
+    sends it again does no harm.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.int
+    """of the first message; later ones may leave it out"""
+    @_builtins.property
+    def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """serialized Binlogs"""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.int = ...,
+        payloads: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "payloads", b"payloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteBinlogsReq: _TypeAlias = WriteBinlogsReq  # noqa: Y015
+
+@_typing.final
+class WriteFailure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Reason:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[WriteFailure._Reason.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UNKNOWN: WriteFailure._Reason.ValueType  # 0
+        PAYLOAD: WriteFailure._Reason.ValueType  # 1
+        """not a Binlog: never try again"""
+        STATE: WriteFailure._Reason.ValueType  # 2
+        """this pump takes no prewrites: use another one"""
+        DISK: WriteFailure._Reason.ValueType  # 3
+        """no room: a prewrite should go to another pump, its end should be tried again here"""
+        WRITER: WriteFailure._Reason.ValueType  # 4
+        """the log cannot be written until a restart: as DISK"""
+        SIZE: WriteFailure._Reason.ValueType  # 5
+        """too large to be delivered by any pump: never try again"""
+
+    class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
+        """What a client should do, so that it need not match texts. It takes an unknown reason as UNKNOWN."""
+
+    UNKNOWN: WriteFailure.Reason.ValueType  # 0
+    PAYLOAD: WriteFailure.Reason.ValueType  # 1
+    """not a Binlog: never try again"""
+    STATE: WriteFailure.Reason.ValueType  # 2
+    """this pump takes no prewrites: use another one"""
+    DISK: WriteFailure.Reason.ValueType  # 3
+    """no room: a prewrite should go to another pump, its end should be tried again here"""
+    WRITER: WriteFailure.Reason.ValueType  # 4
+    """the log cannot be written until a restart: as DISK"""
+    SIZE: WriteFailure.Reason.ValueType  # 5
+    """too large to be delivered by any pump: never try again"""
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """of the payload, counted from 1 through the whole stream"""
+    reason: Global___WriteFailure.Reason.ValueType
+    text: _builtins.str
+    """what WriteBinlog would have answered"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        reason: Global___WriteFailure.Reason.ValueType = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "reason", b"reason", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteFailure: _TypeAlias = WriteFailure  # noqa: Y015
+
+@_typing.final
+class WriteBinlogsResp(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    answered: _builtins.int
+    """So many payloads of this stream, counted from its first, are answered by now: those that are named in no
+    `failures`, of this message and those before it, are durable (or were probes).
+    """
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___WriteFailure]:
+        """ascending, all above the last `answered`, none above this one"""
+
+    def __init__(
+        self,
+        *,
+        answered: _builtins.int = ...,
+        failures: _abc.Iterable[Global___WriteFailure] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "failures", b"failures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteBinlogsResp: _TypeAlias = WriteBinlogsResp  # noqa: Y015

@@ -73,6 +73,7 @@ CORES = (
     "pump.sorter",
     "pump.value_pointer",
     "pump.write_request",
+    "pump.write_session",
     "pumpclient.health",
     "pumpclient.selector",
     "pumpclient.write_policy",

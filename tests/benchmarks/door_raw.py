@@ -61,6 +61,8 @@ class TlsFiles:
 class RawConnection(asyncio.Protocol):
     """Says hello, tells `ready` when the server's SETTINGS are here. Derived classes send calls."""
 
+    wants_content = False
+
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.stream_window = _DEFAULT_WINDOW  # of a new stream, ours to send
@@ -88,6 +90,9 @@ class RawConnection(asyncio.Protocol):
 
     def received(self, stream: int, octets: int) -> None:
         """DATA of `octets` came."""
+
+    def content(self, stream: int, data: bytes) -> None:
+        """And what it holds, to those with `wants_content`."""
 
     def window_opened(self, stream: int, octets: int) -> None:
         """May be negative. Stream 0: the connection, whose `window` is already larger; -1: every open one."""
@@ -138,6 +143,8 @@ class RawConnection(asyncio.Protocol):
             if kind == 0:
                 self._unreported += length >> 8
                 self.received(stream, length >> 8)
+                if self.wants_content:
+                    self.content(stream, data[at + 9 : after])
                 if flags & 1:
                     self.failed(f"stream {stream} ended without trailers")
                     return
