@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, Self
 
 import plyvel
@@ -29,6 +30,7 @@ from pump.value_pointer import START, ValuePointer
 
 _PREFIX: Final = b"ts:"
 _KEY: Final = struct.Struct(">3sq")
+_TS: Final = struct.Struct(">3xq")
 _INTEGER: Final = struct.Struct("<q")
 _GC_TS: Final = b"!binlog!gcts"
 _MAX_COMMIT_TS: Final = b"!binlog!maxCommitTS"
@@ -112,14 +114,66 @@ class Index:
 
     def between(self, after: int, upto: int) -> Iterator[tuple[int, ValuePointer]]:
         """(timestamp, place) of every record with a timestamp in (after, upto], ascending."""
+        for timestamps, places in self.runs(after, upto):
+            yield from zip(timestamps, map(ValuePointer._make, places), strict=True)
+
+    def runs(
+        self, after: int, upto: int, records_max: int = 512
+    ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+        """The same in runs of at most `records_max`: timestamps, and (fid, offset) of each."""
         try:
             with self._database.iterator(
                 start=key_of(after), stop=key_of(upto), include_start=False, include_stop=True
             ) as iterator:
-                for key, value in iterator:
-                    yield _KEY.unpack(key)[1], value_pointer.decode(value)
+                while entries := list(islice(iterator, records_max)):
+                    keys, values = zip(*entries, strict=True)
+                    try:
+                        timestamps = [ts for (ts,) in _TS.iter_unpack(b"".join(keys))]
+                        places = list(value_pointer.FORMAT.iter_unpack(b"".join(values)))
+                    except struct.error:
+                        raise self._malformed(keys, values) from None
+                    if len(timestamps) != len(keys) or len(places) != len(values):
+                        raise self._malformed(keys, values)
+                    yield timestamps, places
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
+
+    def _malformed(self, keys: Sequence[bytes], values: Sequence[bytes]) -> IndexDamaged:
+        wrong = [
+            key
+            for key, value in zip(keys, values, strict=True)
+            if len(key) != _KEY.size or len(value) != value_pointer.SIZE
+        ]
+        return self._damaged(self._path, ValueError(f"entry {wrong[0].hex()} has a wrong size"))
+
+    def purge(
+        self, first_ts: int, last_ts: int, upto_fid: int, *, records_max: int = 1024
+    ) -> tuple[int, int | None]:
+        """Delete entries in [first_ts, last_ts] that point into files up to `upto_fid`, looking at some.
+
+        Returns how many went and where to go on; None: all done, and on the medium.
+        """
+        gone: list[bytes] = []
+        next_ts: int | None = None
+        try:
+            with self._database.iterator(
+                start=key_of(first_ts), stop=key_of(last_ts), include_stop=True, fill_cache=False
+            ) as iterator:
+                for seen, (key, value) in enumerate(iterator):
+                    if seen == records_max:
+                        next_ts = int(_KEY.unpack(key)[1])
+                        break
+                    if value_pointer.decode(value).fid <= upto_fid:
+                        gone.append(key)
+            if gone or next_ts is None:
+                with self._database.write_batch(sync=next_ts is None) as batch:
+                    for key in gone:
+                        batch.delete(key)
+        except plyvel.CorruptionError as error:
+            raise self._damaged(self._path, error) from None
+        except plyvel.Error as error:
+            raise OSError(f"index {self._path} cannot be written: {error}") from None
+        return len(gone), next_ts
 
     def edge_ts(self, *, largest: bool) -> int:
         """Largest or smallest timestamp in the index; 0 if it is empty."""
