@@ -160,7 +160,7 @@ class Departure:
             return self._ask()
         if not self._target:
             return self._ask()
-        if seen.watermark < self._target or not seen.drainers or self.blockers:
+        if seen.watermark < self._target or seen.drainers is None or not self._readers or self.blockers:
             return []
         self.stage = Stage.LEAVING
         return [Leave()]
