@@ -112,7 +112,7 @@ class TestRecoveryPlan:
 
 
 def open_at(*since: float) -> list[OpenPrewrite]:
-    return [OpenPrewrite(number, START, since_s) for number, since_s in enumerate(since, 1)]
+    return [OpenPrewrite(number, START, since_s, START) for number, since_s in enumerate(since, 1)]
 
 
 class TestResolveSchedule:
@@ -134,7 +134,8 @@ class TestResolveSchedule:
         schedule = ResolveSchedule(waited_after_s=0.1)
         prewrites = open_at(10.0)
         for behind_s in (1.0, 5.0):
-            assert schedule.due(prewrites, 10.1 + behind_s, somebody_waits=True, behind_s=behind_s + 0.1) == []
+            now_s = 10.0 + behind_s
+            assert schedule.due(prewrites, now_s, somebody_waits=True, behind_s=behind_s) == []
         assert schedule.due(prewrites, 15.2, somebody_waits=True, behind_s=5.0) == prewrites
 
     def test_the_longest_due_come_first_so_that_all_get_their_turn(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,46 +26,9 @@ from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.storage import Storage
 from tests.pump.payloads import opened, put, put_pair, wait_watermark
+from tests.pump.scripted import ScriptedOracle, ScriptedTransactions
 
 CLUSTER = 77
-
-
-class ScriptedOracle:
-    """Timestamps 1000 apart; may be held or silent."""
-
-    def __init__(self) -> None:
-        self.last = 1_000_000
-        self.draws = 0
-        self.pinned = 0
-        self.silent = False
-
-    async def timestamp(self) -> int:
-        self.draws += 1
-        if self.silent:
-            raise Unavailable("no oracle")
-        if self.pinned:
-            return self.pinned
-        self.last += 1000
-        return self.last
-
-
-@dataclass
-class ScriptedTransactions:
-    """Answers by start_ts; a list is used up, its last answer stays."""
-
-    answers: dict[int, list[Outcome | Unavailable]] = field(default_factory=dict)
-    asked: list[list[tuple[int, bytes]]] = field(default_factory=list)
-
-    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
-        self.asked.append(list(transactions))
-        found: list[Outcome] = []
-        for start_ts, _ in transactions:
-            answers = self.answers.get(start_ts, [Undecided(0.01)])
-            answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            if isinstance(answer, Unavailable):
-                raise answer
-            found.append(answer)
-        return found
 
 
 @dataclass
