@@ -7,7 +7,7 @@
 
 In     the end of the durable log at moments (`note`), a place that a stage has reached
 Out    for how long what lies behind that place has been durable
-Holds  memory is bounded: what is long ago is known less exactly, and rather told as older than as younger
+Holds  memory is bounded: what is long ago is known less exactly, and told as a little older than it is
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from pump.value_pointer import ValuePointer
 
-_SAMPLES_MAX: Final = 1024
+_SAMPLES_MAX: Final = 2048
+_EXACTNESS: Final = 64  # moments nearer than this part of their age may become one
 _NEAR_S: Final = 0.05  # moments nearer than this are one
 
 
@@ -56,10 +57,18 @@ class Arrivals:
         ends.append(end)
         times.append(now_s)
         if len(ends) > _SAMPLES_MAX:
-            # Of the older half every two become one, as old as the older of them; the newest stay exact.
-            half = _SAMPLES_MAX // 2
-            ends[:half] = ends[1:half:2]
-            times[:half] = times[0:half:2]
+            self._thin(now_s)
+
+    def _thin(self, now_s: float) -> None:
+        """What arrived at nearly the same time becomes one, as old as the oldest of it."""
+        ends, times = self._ends, self._times
+        self._ends, self._times = ends[:1], times[:1]
+        for end, at_s in zip(ends[1:], times[1:], strict=True):
+            if (at_s - self._times[-1]) * _EXACTNESS < now_s - at_s:
+                self._ends[-1] = end
+            else:
+                self._ends.append(end)
+                self._times.append(at_s)
 
     def age_s(self, place: ValuePointer, now_s: float) -> float:
         """For how long something has been durable behind `place`; 0 if nothing is."""

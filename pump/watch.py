@@ -22,7 +22,6 @@ from pump.sorter import OpenPrewrite
 from pump.stages import bytes_between
 from pump.storage import Storage
 from pump.stuck import Settled, Stuck, Subject
-from pump.value_pointer import ValuePointer
 
 _PERIOD_S: Final = 1.0
 OLDEST_SHOWN: Final = 10
@@ -125,17 +124,19 @@ class Watch:
         places, end_of = storage.places, storage.value_log.end_of
         self._arrivals.note(places.written, now_s)
 
-        def behind(place: ValuePointer) -> dict[str, Any]:
-            return {
-                "lag_bytes": bytes_between(place, places.written, end_of),
-                "lag_s": round(self._arrivals.age_s(place, now_s), 3),
-            }
-
+        unread_s = self._arrivals.age_s(places.indexed, now_s)
         return {
             "accepted": {"lag_bytes": storage.write_queue_bytes},
             "written": {"records": storage.stored_total},
-            "indexed": behind(places.indexed),
-            "sorted": {**behind(places.sorted), "open_prewrites": storage.open_count},
+            "indexed": {
+                "lag_bytes": bytes_between(places.indexed, places.written, end_of),
+                "lag_s": round(unread_s, 3),
+            },
+            "sorted": {
+                "lag_bytes": bytes_between(places.sorted, places.written, end_of),
+                "lag_s": round(max(self.oldest_open_s, unread_s), 3),
+                "open_prewrites": storage.open_count,
+            },
             "published": {"watermark": storage.watermark},
         }
 

@@ -71,6 +71,8 @@ CORES = (
     "pump.resolve_schedule",
     "pump.retention",
     "pump.sorter",
+    "pump.stages",
+    "pump.stuck",
     "pump.value_pointer",
     "pump.write_request",
     "pump.write_session",
