@@ -21,49 +21,47 @@ _BLOCKS_MAX: Final = 16
 
 
 class BlockReader:
-    """Reads payloads; keeps at most `_BLOCKS_MAX` blocks."""
+    """Reads payloads; keeps at most `_BLOCKS_MAX` blocks. `block` is the one used last, of file `fid` from
+    offset `base` on."""
 
     def __init__(self, log: ValueLog) -> None:
         self._log = log
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._number = self._fid = -1  # the block used last
-        self._block = b""
+        self.fid = self.base = -1
+        self.block = b""
 
-    def payload(self, place: ValuePointer) -> bytes:
+    def payload(self, fid: int, offset: int) -> bytes:
         """Whole payload, verified; `Corruption` if there is no valid record."""
-        at = place[1] % BLOCK_SIZE
-        block = self._block_of(place)
+        self.turn_to(fid, offset)
         try:
-            return decode_value(block, at, base=place[1] - at)[0]
+            return decode_value(self.block, offset - self.base, base=self.base)[0]
         except RecordError as error:
             if not error.torn:
-                raise self._log.segment(place[0]).corruption(error) from None
-        return self._log.read(place)
+                raise self._log.segment(fid).corruption(error) from None
+        return self._log.read(ValuePointer(fid, offset))
 
-    def start(self, place: ValuePointer) -> bytes:
-        """The first two bytes of the payload, not verified: enough to tell a prewrite."""
-        at = place[1] % BLOCK_SIZE + VALUE_HEADER_SIZE
-        start = self._block_of(place)[at : at + 2]
-        if len(start) == 2:
-            return start
-        return self._log.segment(place[0]).read_start(place[1], 2)
+    def start(self, fid: int, offset: int, size: int) -> bytes:
+        """The first bytes (at most `size`) of the payload, not verified."""
+        self.turn_to(fid, offset)
+        at = offset - self.base + VALUE_HEADER_SIZE
+        if at + size <= len(self.block):
+            return self.block[at : at + size]
+        return self._log.segment(fid).read_start(offset, size)
 
-    def _block_of(self, place: ValuePointer) -> bytes:
-        """The block with this place; shorter than a block where the file still grows."""
-        fid, number = place[0], place[1] // BLOCK_SIZE
-        if number != self._number or fid != self._fid:
-            self._block = self._blocks.get((fid, number), b"")
-            self._fid, self._number = fid, number
-            if self._block:
-                self._blocks.move_to_end((fid, number))
-        short = place[1] % BLOCK_SIZE + VALUE_HEADER_SIZE - len(self._block)
-        if short > 0 and len(self._block) < BLOCK_SIZE:
-            self._load(fid, number)
-        return self._block
+    def turn_to(self, fid: int, offset: int) -> None:
+        """Make the block with this place the one used; shorter than a block where the file still grows."""
+        base = offset - offset % BLOCK_SIZE
+        if base != self.base or fid != self.fid:
+            self.block = self._blocks.get((fid, base), b"")
+            self.fid, self.base = fid, base
+            if self.block:
+                self._blocks.move_to_end((fid, base))
+        if offset - base + VALUE_HEADER_SIZE > len(self.block) and len(self.block) < BLOCK_SIZE:
+            self._load(fid, base)
 
-    def _load(self, fid: int, number: int) -> None:
+    def _load(self, fid: int, base: int) -> None:
         found = self._log.segment(fid)
-        size = min(BLOCK_SIZE, max(found.end - number * BLOCK_SIZE, 0))
-        self._block = self._blocks[(fid, number)] = found.file.read(number * BLOCK_SIZE, size)
+        size = min(BLOCK_SIZE, max(found.end - base, 0))
+        self.block = self._blocks[(fid, base)] = found.file.read(base, size)
         if len(self._blocks) > _BLOCKS_MAX:
             self._blocks.popitem(last=False)

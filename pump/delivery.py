@@ -1,24 +1,42 @@
 """Delivery: what a drainer gets of one transaction, and pages of it.
 
-Values only; made by `recent_commits` and `history`, taken by the pull streams.
+Values only; made by `recent_commits` and `history`, taken by the pull streams. A joined payload is kept as
+its two halves (the commit's fields in front, the prewrite's behind): they are put together once, in the
+message that carries them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One transaction as a drainer gets it. A stored time mark has equal timestamps."""
 
     commit_ts: int
     start_ts: int
-    payload: bytes
+    head: bytes
+    tail: bytes | memoryview = b""
+
+    @property
+    def payload(self) -> bytes:
+        return b"".join((self.head, self.tail))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.head) + len(self.tail)
 
     @property
     def is_fake(self) -> bool:
         return self.start_ts == self.commit_ts
+
+    def __eq__(self, other: object) -> bool:
+        """Where the halves meet makes no difference."""
+        if not isinstance(other, Delivery):
+            return NotImplemented
+        return self[:2] == other[:2] and self.payload == other.payload
 
 
 @dataclass(frozen=True, slots=True)

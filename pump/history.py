@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from common import binlog
 from common.errors import BinlogError, Corruption
+from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 from pump.block_reader import BlockReader
 from pump.delivery import Delivery, Page
 from pump.index import Index
+from pump.record_scan import HEAD, PAIR, UPPER, new_tuple
 from pump.value_log import ValueLog, header_of
-from pump.value_pointer import ValuePointer
 
-_PREWRITE_START = bytes((0x08, binlog.PREWRITE))  # how a stored prewrite begins: field 1, its type
 _PREWRITES_MAX = 1 << 14
+_LARGE_BYTES = 1 << 16  # from here on `binlog.halves` copies less
+_Place = tuple[int, int]  # of a `ValuePointer`
+_Passed = tuple[int, int, int, int]  # file, offset, length and checksum of a prewrite
 
 
 class PositionPurged(BinlogError):
@@ -32,62 +35,121 @@ class History:
         self._log = log
         self._index = index
         self._reader = BlockReader(log)
-        # Places of prewrites passed on the way: their commits come next and need no second search.
-        self._passed: dict[int, ValuePointer] = {}
+        # Prewrites passed on the way: their commits come next and need no second search.
+        self._passed: dict[int, _Passed] = {}
 
     def page(self, position: int, watermark: int, *, bytes_max: int, records_max: int = 8192) -> Page:
         """The next commits behind `position`, at least one if there is any up to `watermark`.
 
         Raises `PositionPurged` or `Corruption`.
         """
+        self._check_kept(position)
+        try:
+            return self._read(position, watermark, bytes_max, records_max)
+        finally:
+            # What went while this read may be missing from it: the purged timestamp rises first.
+            self._check_kept(position)
+
+    def _check_kept(self, position: int) -> None:
         gc_ts = self._index.gc_ts
         if position < gc_ts:
             raise PositionPurged(
                 f"position {position} is below the gc timestamp {gc_ts} of this pump: binlogs are missing",
                 hint=f"take a new snapshot of the upstream and start the drainer at a position above {gc_ts}",
             )
-        deliveries: list[Delivery] = []
-        total = 0
-        at = max(position, 0)
-        for seen, (ts, place) in enumerate(self._index.between(at, watermark)):
-            if total >= bytes_max or seen >= records_max:
-                return Page(deliveries, at)
-            delivery = self._delivery(ts, place, gc_ts)
-            if delivery is not None:
-                deliveries.append(delivery)
-                total += len(delivery.payload)
-            at = ts
-        return Page(deliveries, watermark)
 
-    def _delivery(self, ts: int, place: ValuePointer, gc_ts: int) -> Delivery | None:
-        reader = self._reader
-        if reader.start(place) == _PREWRITE_START:
-            if len(self._passed) >= _PREWRITES_MAX:
-                self._passed.clear()
-            self._passed[ts] = place
-            return None
-        payload = reader.payload(place)
-        header = header_of(payload, self._log.segment(place[0]).file.path, place[1])
+    def _read(self, position: int, watermark: int, bytes_max: int, records_max: int) -> Page:
+        found: list[Delivery] = []
+        total = seen = 0
+        at = max(position, 0)
+        for timestamps, places in self._index.runs(at, watermark):
+            if seen >= records_max:
+                return Page(found, at)
+            seen += len(timestamps)
+            total, ended = self._read_run(timestamps, places, found, total, bytes_max)
+            if ended is not None:
+                return Page(found, ended)
+            at = timestamps[-1]
+        return Page(found, watermark)
+
+    def _read_run(
+        self, timestamps: list[int], places: list[_Place], found: list[Delivery], total: int, bytes_max: int
+    ) -> tuple[int, int | None]:
+        """Read one run of the index; returns the bytes so far and, when those are enough, where it ended.
+
+        This loop is what pulling history costs: a record in the block at hand of which the first octets look
+        as they always do is read here, all others by `_delivery`.
+        """
+        reader, passed, unpack = self._reader, self._passed, HEAD.unpack_from
+        checksum_of, pair, upper = crc32c, PAIR, UPPER
+        block, base, fid = reader.block, reader.base, reader.fid
+        sure = len(block) - HEAD.size
+        before = 0
+        for ts, (place_fid, offset) in zip(timestamps, places, strict=True):
+            if total >= bytes_max:
+                return total, before
+            before = ts
+            at = offset - base
+            if place_fid != fid or not 0 <= at <= sure:
+                reader.turn_to(place_fid, offset)
+                block, base, fid = reader.block, reader.base, reader.fid
+                sure, at = len(block) - HEAD.size, offset - base
+            delivery = None
+            if at <= sure:
+                magic, length, checksum, a, tp, b, s0, s1, s2, s3, c, c0, c1, c2, c3 = unpack(block, at)
+                start_ts = pair[s0] | pair[s1] << 14 | upper[s2] | s3 << 56
+                if magic != VALUE_LOG_MAGIC or a != 0x08 or b != 0x10 or c != 0x18:
+                    pass
+                elif start_ts == ts and tp == binlog.PREWRITE:
+                    # Not verified before its commit comes; an altered commit would not have this start_ts.
+                    passed[ts] = (place_fid, offset, length, checksum)
+                    continue
+                elif start_ts in passed and pair[c0] | pair[c1] << 14 | upper[c2] | c3 << 56 == ts:
+                    body = at + VALUE_HEADER_SIZE
+                    payload = block[body : body + length]
+                    if checksum_of(payload) == checksum and len(payload) == length:
+                        first_fid, first_at, length, checksum = passed.pop(start_ts)
+                        body = first_at - base + VALUE_HEADER_SIZE
+                        first = block[body : body + length] if first_fid == fid and first_at >= base else b""
+                        if len(first) != length or checksum_of(first) != checksum:
+                            first = reader.payload(first_fid, first_at)
+                            block, base, fid = reader.block, reader.base, reader.fid
+                            sure = len(block) - HEAD.size
+                        delivery = new_tuple(Delivery, (ts, start_ts, *_halves(first, payload)))
+            if delivery is None:
+                delivery = self._delivery(ts, place_fid, offset)
+                block, base, fid = reader.block, reader.base, reader.fid
+                sure = len(block) - HEAD.size
+                if delivery is None:
+                    continue
+            found.append(delivery)
+            total += len(delivery[2]) + len(delivery[3])
+        if len(passed) > _PREWRITES_MAX:
+            passed.clear()
+        return total, None
+
+    def _delivery(self, ts: int, fid: int, offset: int) -> Delivery | None:
+        payload = self._reader.payload(fid, offset)
+        header = header_of(payload, self._log.segment(fid).file.path, offset)
         if header.tp == binlog.PREWRITE:
+            self._passed[ts] = (fid, offset, len(payload), crc32c(payload))
             return None
         if header.commit_ts != ts:
             raise Corruption(
                 f"the index leads from {ts} to a record of commit_ts {header.commit_ts} "
-                f"at {place.fid:06d}.vlog offset {place.offset}",
+                f"at {fid:06d}.vlog offset {offset}",
                 hint="stop the pump and remove the directory `kv`: the index is rebuilt",
             )
         if header.is_fake:
             return Delivery(ts, header.start_ts, payload)
-        prewrite_place = self._passed.pop(header.start_ts, None) or self._index.pointer(header.start_ts)
-        if prewrite_place is None:
-            raise self._without_prewrite(header, gc_ts)
-        prewrite = reader.payload(prewrite_place)
-        if (
-            prewrite[:2] != _PREWRITE_START
-            and header_of(prewrite, "value log", prewrite_place[1]).tp != binlog.PREWRITE
-        ):
-            raise self._without_prewrite(header, gc_ts)
-        return Delivery(ts, header.start_ts, binlog.join(prewrite, payload))
+        passed = self._passed.pop(header.start_ts, None)
+        place = passed[:2] if passed is not None else self._index.pointer(header.start_ts)
+        if place is None:
+            raise self._without_prewrite(header, self._index.gc_ts)
+        prewrite = self._reader.payload(*place)
+        if header_of(prewrite, "value log", place[1]).tp != binlog.PREWRITE:
+            raise self._without_prewrite(header, self._index.gc_ts)
+        return Delivery(ts, header.start_ts, *binlog.halves(prewrite, payload))
 
     @staticmethod
     def _without_prewrite(header: binlog.Header, gc_ts: int) -> BinlogError:
@@ -102,3 +164,13 @@ class History:
             hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, "
             "this commit was sent to the wrong one",
         )
+
+
+def _halves(prewrite: bytes, commit: bytes) -> tuple[bytes, bytes | memoryview]:
+    """As `binlog.halves`, of payloads whose first three fields are known to take 14 and 22 octets, which is
+    where a short key begins."""
+    if prewrite[13:15] == b"\x00\x22" and commit[22] == 0x22 and len(prewrite) < _LARGE_BYTES:
+        key_end, end = 16 + prewrite[15], 24 + commit[23]
+        if prewrite[15] < 0x80 and commit[23] < 0x80 and key_end < len(prewrite) and end < len(commit):
+            return commit[:end], prewrite[key_end:]
+    return binlog.halves(prewrite, commit)

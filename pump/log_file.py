@@ -180,9 +180,10 @@ class OsLogDirectory:
     def __init__(self, path: str) -> None:
         self._path = path
         self._opened = _OpenFiles()
-        if not os.path.isdir(path):
-            os.makedirs(path, mode=0o755, exist_ok=True)
-            sync_directory(os.path.dirname(path) or ".")
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        # Not only when it was made just now: a killed process may have made it or a file, and synced neither.
+        sync_directory(os.path.dirname(path) or ".")
+        sync_directory(path)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._path))

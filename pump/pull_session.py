@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pump.delivery import Page
+from pump.delivery import Delivery, Page
 
 MESSAGE_BYTES_MAX = 1 << 20
+FIRST_MESSAGE_BYTES_MAX = 16 << 10  # a puller that begins gets something soon, then ever more at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Payloads in commit order; every commit at or below `watermark` has been sent with or before it."""
+    """Transactions in commit order; every commit at or below `watermark` has been sent with or before it."""
 
-    payloads: list[bytes]
+    deliveries: list[Delivery]
+    size: int  # of their payloads together, bytes
     watermark: int
 
 
@@ -31,6 +33,7 @@ class PullSession:
         self.position = position
         self.credit = 0
         self.awaited = 0
+        self._page_bytes_max = FIRST_MESSAGE_BYTES_MAX
 
     def request(self, credit_bytes: int, wait_watermark: int) -> None:
         """The puller adds credit and may raise what it waits for."""
@@ -40,7 +43,7 @@ class PullSession:
     @property
     def page_bytes(self) -> int:
         """How much the next page may hold; 0 if the puller can take nothing now."""
-        return max(min(self.credit, MESSAGE_BYTES_MAX), 0)
+        return max(min(self.credit, self._page_bytes_max), 0)
 
     @property
     def waits_for(self) -> int:
@@ -53,20 +56,22 @@ class PullSession:
         if page.deliveries:
             assert page.deliveries[0].commit_ts > before, "a commit at or below the told watermark"
         assert page.covered >= before
-        payloads = [delivery.payload for delivery in page.deliveries if not delivery.is_fake]
+        deliveries = [delivery for delivery in page.deliveries if delivery[0] != delivery[1]]
+        size = sum([len(head) + len(tail) for _, _, head, tail in deliveries])
         self.position = page.covered
-        self.credit -= sum(map(len, payloads))
-        if payloads:
-            return self._message(payloads)
+        self.credit -= size
+        if deliveries:
+            self._page_bytes_max = min(self._page_bytes_max * 4, MESSAGE_BYTES_MAX)
+            return self._message(deliveries, size)
         return self.told()
 
     def told(self) -> Message | None:
         """The empty message that an awaited watermark was reached, once."""
         if self.awaited and self.awaited <= self.position:
-            return self._message([])
+            return self._message([], 0)
         return None
 
-    def _message(self, payloads: list[bytes]) -> Message:
+    def _message(self, deliveries: list[Delivery], size: int) -> Message:
         if self.awaited <= self.position:
             self.awaited = 0
-        return Message(payloads, self.position)
+        return Message(deliveries, size, self.position)

@@ -21,8 +21,8 @@ from common import log, rpc, tso
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError
 from common.wire import pump_pb2
-from pump import admission, metrics, pull_session
-from pump.delivery import Delivery, Page
+from pump import admission, metrics, pull_replies, pull_session
+from pump.delivery import Page
 from pump.history import History, PositionPurged
 from pump.idle_watermark import IdleWatermark
 from pump.pull_session import PullSession
@@ -103,8 +103,8 @@ class Pullers:
                         for delivery in page.deliveries:
                             assert delivery.commit_ts > stream.position
                             stream.position = delivery.commit_ts
-                            sent.inc(len(delivery.payload))
-                            yield _entity(delivery)
+                            sent.inc(delivery.size)
+                            yield pull_replies.entity(delivery)
                         stream.position = page.covered
                 finally:
                     self._wakes.discard(wake)
@@ -124,9 +124,7 @@ class Pullers:
             stream.open(request.after_ts, session)
             async for message in self._batches(session, requests):
                 stream.position = session.position
-                yield pump_pb2.PullBatchesResp(
-                    payloads=message.payloads, watermark=message.watermark
-                ).SerializeToString()
+                yield pull_replies.batch(message.deliveries, message.watermark)
 
     async def _batches(
         self, session: PullSession, requests: AsyncIterator[bytes]
@@ -147,7 +145,7 @@ class Pullers:
                             continue
                     message = message or session.told()
                     if message is not None:
-                        sent.inc(sum(map(len, message.payloads)))
+                        sent.inc(message.size)
                         yield message
                     elif reader.done():
                         reader.result()
@@ -230,9 +228,3 @@ def _decode(kind: type[Request], data: bytes) -> Request:
         return kind.FromString(data)
     except DecodeError as error:
         raise rpc.RpcStatus(INVALID_ARGUMENT, f"request cannot be decoded: {error}") from None
-
-
-def _entity(delivery: Delivery) -> bytes:
-    meta = pump_pb2.Meta(startTs=delivery.start_ts, commitTs=delivery.commit_ts)
-    entity = pump_pb2.Entity(pos=pump_pb2.Pos(), payload=delivery.payload, meta=meta)
-    return pump_pb2.PullBinlogResp(entity=entity).SerializeToString()

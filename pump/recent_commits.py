@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from common import binlog
 from pump.delivery import Delivery
 from pump.logged import Logged
+from pump.record_scan import new_tuple
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
 
@@ -30,7 +31,8 @@ class RecentCommits:
         self._bytes_max = bytes_max
         self._prewrites: dict[int, bytes] = {}
         self._prewrite_bytes = 0
-        self._pending: list[tuple[int, int, int, bytes | None]] = []  # commit_ts, sequence, start_ts, joined
+        # commit_ts, sequence, what to serve
+        self._pending: list[tuple[int, int, Delivery | None]] = []
         self._pending_bytes = 0
         self._sequence = 0
         self._timestamps: list[int] = []
@@ -56,16 +58,16 @@ class RecentCommits:
         if commit_ts <= self._watermark:
             self._forget_to(commit_ts)
             return
-        joined = None
+        delivery = None
         if start_ts == commit_ts:
-            joined = payload
+            delivery = Delivery(commit_ts, start_ts, payload)
         elif prewrite is not None:
-            joined = binlog.join(prewrite, payload)
-        if joined is not None and self._pending_bytes + len(joined) > self._bytes_max:
-            joined = None
+            delivery = new_tuple(Delivery, (commit_ts, start_ts, *binlog.halves(prewrite, payload)))
+        if delivery is not None and self._pending_bytes + delivery.size > self._bytes_max:
+            delivery = None
         self._sequence += 1
-        self._pending_bytes += _OVERHEAD + (len(joined) if joined is not None else 0)
-        heapq.heappush(self._pending, (commit_ts, self._sequence, start_ts, joined))
+        self._pending_bytes += _OVERHEAD + (delivery.size if delivery is not None else 0)
+        heapq.heappush(self._pending, (commit_ts, self._sequence, delivery))
 
     def pass_over(self, records: Iterable[Logged]) -> None:
         """Records in log order whose payloads nobody has: their commits are left to the index."""
@@ -94,16 +96,17 @@ class RecentCommits:
         """Everything up to `watermark` may be served now."""
         pending = self._pending
         while pending and pending[0][0] <= watermark:
-            commit_ts, _, start_ts, joined = heapq.heappop(pending)
-            self._pending_bytes -= _OVERHEAD + (len(joined) if joined is not None else 0)
+            commit_ts, _, delivery = heapq.heappop(pending)
+            size = _OVERHEAD + (delivery.size if delivery is not None else 0)
+            self._pending_bytes -= size
             if commit_ts <= self.floor or (self._timestamps and self._timestamps[-1] == commit_ts):
                 continue  # passed over meanwhile, or the same commit twice
-            if joined is None:
+            if delivery is None:
                 self._forget_to(commit_ts)
                 continue
             self._timestamps.append(commit_ts)
-            self._deliveries.append(Delivery(commit_ts, start_ts, joined))
-            self._bytes += len(joined) + _OVERHEAD
+            self._deliveries.append(delivery)
+            self._bytes += size
         self._watermark = watermark
         while self._bytes > self._bytes_max:
             self._drop_oldest()
@@ -112,7 +115,7 @@ class RecentCommits:
 
     def _drop_oldest(self) -> None:
         oldest = self._deliveries[self._dropped]
-        self._bytes -= len(oldest.payload) + _OVERHEAD
+        self._bytes -= oldest.size + _OVERHEAD
         self.floor = oldest.commit_ts
         self._dropped += 1
 
@@ -133,7 +136,7 @@ class RecentCommits:
         at = bisect_right(self._timestamps, position, self._dropped)
         total, stop = 0, at
         while stop < len(self._deliveries) and (total < bytes_max or stop == at):
-            total += len(self._deliveries[stop].payload)
+            total += self._deliveries[stop].size
             stop += 1
         return self._deliveries[at:stop]
 
@@ -143,6 +146,6 @@ class RecentCommits:
         assert live == sorted(set(live))
         assert not live or (self.floor < live[0] and live[-1] <= self._watermark)
         held = self._deliveries[self._dropped :]
-        assert self._bytes == sum(len(entry.payload) + _OVERHEAD for entry in held)
+        assert self._bytes == sum(entry.size + _OVERHEAD for entry in held)
         assert self._prewrite_bytes == sum(len(payload) + _OVERHEAD for payload in self._prewrites.values())
         assert all(entry[0] > self._watermark for entry in self._pending)

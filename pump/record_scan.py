@@ -23,11 +23,11 @@ from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32
 from pump.logged import Logged
 from pump.value_pointer import ValuePointer
 
-_HEAD: Final = struct.Struct("<IQI3BHHIBBHHIB")
+HEAD: Final = struct.Struct("<IQI3BHHIBBHHIB")
 _HEADER: Final = struct.Struct("<IQI")
 _NOT_A_VARINT: Final = -1 << 70
 _UPPER_MAX: Final = 4096
-_new = tuple.__new__  # a NamedTuple's own constructor is a Python function
+new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function
 
 
 def _groups(pair: int) -> int:
@@ -35,7 +35,7 @@ def _groups(pair: int) -> int:
     return (pair & 0x7F) | (pair >> 8 & 0x7F) << 7 if pair & 0x8080 == 0x8080 else _NOT_A_VARINT
 
 
-_PAIR: Final = [_groups(pair) for pair in range(1 << 16)]
+PAIR: Final = [_groups(pair) for pair in range(1 << 16)]
 
 
 class _Upper(dict[int, int]):
@@ -44,11 +44,11 @@ class _Upper(dict[int, int]):
     def __missing__(self, octets: int) -> int:
         if len(self) >= _UPPER_MAX:
             self.clear()
-        found = self[octets] = _PAIR[octets & 0xFFFF] << 28 | _PAIR[octets >> 16] << 42
+        found = self[octets] = PAIR[octets & 0xFFFF] << 28 | PAIR[octets >> 16] << 42
         return found
 
 
-_UPPER: Final = _Upper()
+UPPER: Final = _Upper()
 
 
 class Scanned(NamedTuple):
@@ -66,9 +66,9 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
     reaches beyond `data` is not. Raises `NotABinlog`.
     """
     found: list[Logged] = []
-    append, unpack, pair, upper = found.append, _HEAD.unpack_from, _PAIR, _UPPER
+    append, unpack, pair, upper = found.append, HEAD.unpack_from, PAIR, UPPER
     at, end, checksum_of = 0, len(data), crc32c
-    sure = end - _HEAD.size
+    sure = end - HEAD.size
     while at <= sure:
         (magic, length, checksum, a, tp, b, s0, s1, s2, s3, c, c0, c1, c2, c3) = unpack(data, at)
         body = at + VALUE_HEADER_SIZE
@@ -79,7 +79,7 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
             break
         start_ts = pair[s0] | pair[s1] << 14 | upper[s2] | s3 << 56
         commit_ts = 0 if c0 & 0xFF == 0 else pair[c0] | pair[c1] << 14 | upper[c2] | c3 << 56
-        place = _new(ValuePointer, (fid, base + at))
+        place = new_tuple(ValuePointer, (fid, base + at))
         if (
             a == 0x08
             and b == 0x10
@@ -89,7 +89,7 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
             and 0 < start_ts < 1 << 63
             and (commit_ts == 0 or (0 < commit_ts < 1 << 63 and length >= 22))
         ):
-            append(_new(Logged, (tp, start_ts, commit_ts, place)))
+            append(new_tuple(Logged, (tp, start_ts, commit_ts, place)))
         else:
             append(_parsed(data[body:behind], place))
         at = behind

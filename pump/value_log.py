@@ -104,6 +104,8 @@ class ValueLog:
 
     def _verify_newest(self, start: int, head: ValuePointer, known_ts: int) -> recovery.Cut | None:
         newest, size, at = self.active, self.active.end, start
+        # What a killed process wrote may be in the page cache only, and soon the index builds on it.
+        newest.file.sync()
         newest.max_ts = known_ts
         for scanned in newest.scan(start, size):
             newest.max_ts = max(newest.max_ts, largest_ts(scanned.records))

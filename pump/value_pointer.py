@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from common.errors import Corruption
 
-_FORMAT: Final = struct.Struct("<Iq")
-SIZE: Final = _FORMAT.size
+FORMAT: Final = struct.Struct("<Iq")
+SIZE: Final = FORMAT.size
 
 
 class ValuePointer(NamedTuple):
@@ -28,14 +28,14 @@ START: Final = ValuePointer(0, 0)
 
 
 def encode(pointer: ValuePointer) -> bytes:
-    return _FORMAT.pack(pointer.fid, pointer.offset)
+    return FORMAT.pack(pointer.fid, pointer.offset)
 
 
 def decode(data: bytes) -> ValuePointer:
     """`Corruption` if the bytes are no pointer."""
     if len(data) < SIZE:
         raise Corruption(f"value pointer of {len(data)} bytes: not enough data, {SIZE} are needed")
-    fid, offset = _FORMAT.unpack_from(data)
+    fid, offset = FORMAT.unpack_from(data)
     if offset < 0:
         raise Corruption(f"value pointer with negative offset {offset}")
     return ValuePointer(fid, offset)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from common import binlog, node
-from common.binlog import COMMIT, PREWRITE, ROLLBACK, Header
+from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import Corruption
 from pump import admission, recovery, value_pointer
 from pump.admission import PROBE, STORE, Disk, Reason, Refuse
 from pump.delivery import Delivery, Page
 from pump.group_commit import GroupCommit
-from pump.pull_session import MESSAGE_BYTES_MAX, Message, PullSession
+from pump.pull_session import FIRST_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, PullSession
 from pump.recovery import Cut, FoundSegment, Plan, Tear
 from pump.recovery import Refuse as RefuseStart
 from pump.resolve_schedule import Answer, Heard, ResolveSchedule
@@ -210,7 +210,7 @@ class TestPullSession:
     def test_page_becomes_one_message_with_its_watermark(self) -> None:
         session = PullSession(5)
         session.request(100, 0)
-        assert session.page(Page(deliveries(7, 9), 12)) == Message([bytes(10), bytes(10)], 12)
+        assert session.page(Page(deliveries(7, 9), 12)) == Message(deliveries(7, 9), 20, 12)
         assert session.position == 12
         assert session.credit == 80
 
@@ -227,19 +227,19 @@ class TestPullSession:
         assert session.told() is None
         assert session.waits_for == 10
         session.request(100, 0)
-        assert session.page(Page([], 12)) == Message([], 12)
+        assert session.page(Page([], 12)) == Message([], 0, 12)
         assert session.told() is None
         session.request(0, 11)
-        assert session.told() == Message([], 12)
+        assert session.told() == Message([], 0, 12)
         session.request(0, 15)
-        assert session.page(Page(deliveries(14), 16)) == Message([bytes(10)], 16)
+        assert session.page(Page(deliveries(14), 16)) == Message(deliveries(14), 10, 16)
         assert session.told() is None
 
     def test_time_marks_of_old_pumps_are_no_payloads(self) -> None:
         session = PullSession(0)
         session.request(100, 0)
         page = Page([*deliveries(3), Delivery(4, 4, binlog.fake(4))], 4)
-        assert session.page(page) == Message([bytes(10)], 4)
+        assert session.page(page) == Message(deliveries(3), 10, 4)
 
     def test_credit_bounds_pages_and_one_large_transaction_passes(self) -> None:
         session = PullSession(0)
@@ -252,7 +252,21 @@ class TestPullSession:
         session.request(451, 0)
         assert session.page_bytes == 1
         session.request(10 << 20, 0)
+        assert session.page_bytes < MESSAGE_BYTES_MAX
+        for ts in range(10, 20):
+            session.page(Page(deliveries(ts), ts))
         assert session.page_bytes == MESSAGE_BYTES_MAX
+
+    def test_the_first_message_is_small_and_later_ones_grow(self) -> None:
+        session = PullSession(0)
+        session.request(10 << 20, 0)
+        sizes = []
+        for ts in range(2, 9):
+            sizes.append(session.page_bytes)
+            session.page(Page(deliveries(ts), ts))
+        assert sizes[0] == FIRST_MESSAGE_BYTES_MAX <= 16 << 10
+        assert sizes == sorted(sizes)
+        assert sizes[-1] == MESSAGE_BYTES_MAX
 
     def test_a_commit_at_or_below_the_told_watermark_is_caught(self) -> None:
         session = PullSession(10)

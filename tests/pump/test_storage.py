@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,10 @@ from pump import segment
 from pump.data_dir import DataDir
 from pump.delivery import Delivery
 from pump.history import PositionPurged
-from pump.storage import Limits, Storage, WriteFailed
+from pump.index import IndexDamaged
+from pump.storage import Limits, Storage, WriteFailed, oldest_whole_commit
+from pump.value_log import ValueLog
+from pump.value_pointer import START
 from tests.pump import corpus
 from tests.pump.memory_log import MemoryDirectory
 from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
@@ -431,3 +435,181 @@ def test_node_id_is_kept_from_the_first_start_on(tmp_path: Path) -> None:
     (tmp_path / ".node").write_text(" mine \n")
     assert data_dir.node_id("", "x") == ("mine", False)
     data_dir.close()
+
+
+# -- opening while much is left to do --------------------------------------------------------------
+
+
+async def test_writes_go_on_while_the_index_is_built_anew(tmp_path: Path) -> None:
+    limits = Limits(segment_bytes_max=20_000)
+    async with opened(tmp_path, limits=limits) as storage:
+        expected = [await pair(storage, ts, bytes(300)) for ts in range(10, 3000, 10)]
+    shutil.rmtree(tmp_path / "kv")
+    data_dir = DataDir(str(tmp_path))
+    storage = await Storage.open(data_dir, clock=SystemClock(), limits=limits)
+    # Open, and nothing has been read yet: acknowledged all the same, and behind what was there.
+    expected.append(Delivery(5001, 5000, await put_pair(storage, 5000, 5001)))
+    assert storage.watermark == 0
+    assert storage.index_lag_bytes > 100_000
+    assert not storage.replayed.is_set()
+    following = asyncio.create_task(storage.run())
+    await wait_watermark(storage, 5001)
+    assert await pull(storage) == expected
+    assert await pull(storage, from_disk=True) == expected
+    await storage.close()
+    await following
+    data_dir.close()
+
+
+async def test_a_stop_in_the_middle_of_catching_up_goes_on_at_the_next_start(tmp_path: Path) -> None:
+    expected = []
+    async with opened(tmp_path) as storage:
+        for ts in range(10, 40_000, 10):
+            first, second = binlog.prewrite(ts, b"k", b"v"), binlog.commit(ts, ts + 1, b"k")
+            expected.append(Delivery(ts + 1, ts, binlog.join(first, second)))
+        await asyncio.gather(
+            *(put(storage, binlog.prewrite(one.start_ts, b"k", b"v")) for one in expected),
+            *(put(storage, binlog.commit(one.start_ts, one.commit_ts, b"k")) for one in expected),
+        )
+    shutil.rmtree(tmp_path / "kv")
+    for _ in range(3):
+        async with opened(tmp_path, replayed=False):
+            await asyncio.sleep(0)
+    async with opened(tmp_path) as storage:
+        await wait_watermark(storage, expected[-1].commit_ts)
+        assert await pull(storage, from_disk=True) == expected
+
+
+async def test_a_log_of_many_files_needs_few_descriptors(tmp_path: Path) -> None:
+    limits = Limits(segment_bytes_max=500)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 3000, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+    assert len(list((tmp_path / "value").iterdir())) > 100
+    async with opened(tmp_path, limits=limits) as storage:
+        assert len(await pull(storage, from_disk=True)) == 299
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        log_files = [link for link in links if os.path.exists(link) and ".vlog" in os.readlink(link)]
+        assert 1 <= len(log_files) <= 65
+        assert await put_pair(storage, 5000, 5001)  # the newest is still the one that is written
+
+
+async def test_removed_files_are_gone_and_the_newest_never_is(tmp_path: Path) -> None:
+    limits = Limits(segment_bytes_max=2000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 300, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+        log = storage.value_log
+        reading = log.stretches(START, log.end)
+        first, _ = next(reading)
+        size = sum(closed.size for closed in log.closed_files()[:3])
+        assert log.remove(2) == size
+        assert not (tmp_path / "value" / "000000.vlog").exists()
+        assert log.first_fid == 3
+        assert next(closed.fid for closed in log.closed_files()) == 3
+        with pytest.raises(Corruption, match=r"000001\.vlog, which does not exist"):
+            list(reading)
+        assert first
+        newest = log.active.fid
+        log.remove(newest + 10)
+        assert log.first_fid == newest
+
+
+async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_start(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        expected = [Delivery(ts + 1, ts, await put_pair(storage, ts, ts + 1)) for ts in range(10, 300, 10)]
+
+        def damaged(*_: object, **__: object) -> Any:
+            raise IndexDamaged("a block cannot be read")
+
+        storage.index.runs = damaged  # type: ignore[method-assign]
+        history = storage.history()
+        storage._recent._forget_to(storage.watermark)
+        with pytest.raises(IndexDamaged):
+            await storage.page(history, 0, 1000)
+    async with opened(tmp_path) as storage:
+        assert (tmp_path / "kv.damaged-1").is_dir()
+        assert await pull(storage) == expected
+    async with opened(tmp_path):
+        assert not (tmp_path / "kv.damaged-2").exists()
+
+
+async def test_damage_in_an_older_file_stops_and_can_be_given_up(tmp_path: Path) -> None:
+    limits = Limits(segment_bytes_max=5000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 1000, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+    shutil.rmtree(tmp_path / "kv")
+    first = tmp_path / "value" / "000001.vlog"
+    data = bytearray(first.read_bytes())
+    data[1000] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(Corruption, match=r"000001\.vlog: offset (\d+): checksum mismatch") as caught:
+        async with opened(tmp_path, limits=limits):
+            pass
+    name, _, offset = caught.value.hint.rpartition("--accept-loss ")[2].strip("`").partition(":")
+    async with opened(
+        tmp_path, limits=limits, loss_accepted=lambda *place: place == (name, int(offset))
+    ) as storage:
+        # The prewrite is lost: its commit says so, the others are there.
+        await wait_watermark(storage, 991)
+        with pytest.raises(Corruption, match="has no prewrite"):
+            await pull(storage)
+
+
+async def test_purged_is_remembered_without_the_index(tmp_path: Path) -> None:
+    limits = Limits(segment_bytes_max=2000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 300, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+        storage.purged_to(100)
+        storage.purged_to(90)
+        assert storage.gc_ts == 100
+    shutil.rmtree(tmp_path / "kv")
+    async with opened(tmp_path, limits=limits) as storage:
+        assert storage.gc_ts == 100
+        with pytest.raises(PositionPurged):
+            await pull(storage, 50)
+
+
+def test_oldest_whole_commit() -> None:
+    """Files are gone; what is left begins with ends of transactions that began in them."""
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    payloads = [
+        binlog.commit(5, 30),
+        binlog.fake(31),
+        binlog.prewrite(32, b"k", b"v"),
+        binlog.rollback(32),
+        binlog.prewrite(33, b"k", b"v"),
+        binlog.commit(20, 36),
+        binlog.commit(33, 35),
+        binlog.commit(12, 40),
+    ]
+    log.commit(log.append(payloads), len(payloads[-1]), 40, sync=True)
+    assert oldest_whole_commit(log) == 35
+
+
+def test_without_a_whole_transaction_nothing_stored_is_promised() -> None:
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    payloads = [binlog.commit(5, 30), binlog.fake(31)]
+    log.commit(log.append(payloads), len(payloads[-1]), 31, sync=True)
+    assert oldest_whole_commit(log) == 32
+
+
+async def test_a_commit_turned_into_a_prewrite_by_a_flipped_bit_is_not_passed_over(tmp_path: Path) -> None:
+    base = 470_607_648_165_462_018
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, base, base + 1)
+        await put_pair(storage, base + 2, base + 3)
+        place = storage.index.pointer(base + 1)
+        assert place is not None
+    path = tmp_path / "value" / "000000.vlog"
+    data = bytearray(path.read_bytes())
+    assert data[place.offset + 17] == binlog.COMMIT
+    data[place.offset + 17] = binlog.PREWRITE
+    path.write_bytes(data)
+    async with opened(tmp_path) as storage:
+        with pytest.raises(Corruption, match="checksum mismatch"):
+            await pull(storage, from_disk=True)

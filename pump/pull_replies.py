@@ -1,0 +1,62 @@
+"""Pull replies: deliveries as messages of the two pull services, their bytes put together once.
+
+    PullBatchesResp    0a length payload ...  10 watermark
+    PullBinlogResp     0a length { 0a 00  12 length payload  22 length { 08 start_ts 10 commit_ts } }
+
+Why    a serializer wants the payload in one piece and copies it again; here each half is copied once, into
+       the message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pump.delivery import Delivery
+
+
+def varint(value: int) -> bytes:
+    """A non-negative number as protobuf writes it."""
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
+
+
+class _PayloadTags(dict[int, bytes]):
+    """Tag and length of a payload of a batch, by its size."""
+
+    def __missing__(self, size: int) -> bytes:
+        tag = b"\x0a" + varint(size)
+        if size < 1 << 16:
+            self[size] = tag
+        return tag
+
+
+_TAGS = _PayloadTags()
+
+
+def batch(deliveries: Sequence[Delivery], watermark: int) -> bytes:
+    """A serialized `PullBatchesResp`."""
+    parts: list[bytes | memoryview] = []
+    append, tags = parts.append, _TAGS
+    for _, _, head, tail in deliveries:
+        append(tags[len(head) + len(tail)])
+        append(head)
+        append(tail)
+    if watermark:
+        append(b"\x10" + varint(watermark))
+    return b"".join(parts)
+
+
+def entity(delivery: Delivery) -> bytes:
+    """A serialized `PullBinlogResp`."""
+    commit_ts, start_ts, head, tail = delivery
+    meta = (b"\x08" + varint(start_ts) if start_ts else b"") + (
+        b"\x10" + varint(commit_ts) if commit_ts else b""
+    )
+    front = b"\x0a\x00\x12" + varint(len(head) + len(tail))
+    behind = b"\x22" + varint(len(meta)) + meta
+    size = len(front) + len(head) + len(tail) + len(behind)
+    return b"".join((b"\x0a" + varint(size), front, head, tail, behind))
