@@ -67,6 +67,7 @@ class Daemon:
         """`notifier`: by default what the service manager left in the environment."""
         self._notifier = notifier or Notifier.from_environment(os.environ, os.getpid())
         self._ready = False
+        self._ready_status: str | None = None  # not told yet
         self._name = name
         self._logger = logger
         self._cancel_deadline_s = cancel_deadline_s
@@ -95,7 +96,7 @@ class Daemon:
     def ready(self, status: str) -> None:
         """The start is over: tell the service manager."""
         self._ready = True
-        self._notifier.ready(status)
+        self._ready_status = None if self._notifier.ready(status) else status
 
     def status(self, status: str) -> None:
         """What this process does now, one line for the service manager."""
@@ -135,6 +136,8 @@ class Daemon:
             return
         pause_s = min(_EXTEND_EVERY_S, self._notifier.watchdog_s / 2 or _EXTEND_EVERY_S)
         while True:
+            if self._ready_status is not None:
+                self.ready(self._ready_status)
             if self._notifier.watchdog_s:
                 self._notifier.alive()
             if not self._ready or self._stopping.is_set():

@@ -40,9 +40,9 @@ class Notifier:
         """Whether anybody listens."""
         return bool(self._address)
 
-    def ready(self, status: str) -> None:
-        """The start is over."""
-        self._send("READY=1", _status(status))
+    def ready(self, status: str) -> bool:
+        """The start is over. False if that could not be said now: the manager would wait in vain."""
+        return self._send("READY=1", _status(status))
 
     def status(self, status: str) -> None:
         """One line for `systemctl status`."""
@@ -60,9 +60,9 @@ class Notifier:
         """The start or the end may take so long from now on."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> bool:
         if not self._address:
-            return
+            return True
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.setblocking(False)
@@ -71,8 +71,9 @@ class Notifier:
             if not self._failed:
                 _logger.warning("the service manager cannot be told", socket=self._address, error=error)
             self._failed = True
-            return
+            return False
         self._failed = False
+        return True
 
 
 def _status(text: str) -> str:

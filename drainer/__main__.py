@@ -207,6 +207,7 @@ class Process:
         process.task("checkpoint", self._applier.keep_checkpoint())
         process.task("status", status.run())
         daemon.settle()
+        process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
 
     def _unready(self) -> str:

@@ -117,7 +117,8 @@ class Notices:
         for node_id in self._calls.keys() - living.keys():
             self._skip(node_id, "it has left or its lease is gone")
         for node_id, entry in living.items():
-            if node_id in self._failures and is_silent(entry, now_ts):
+            # One that answers, if only to refuse, lives.
+            if isinstance(self._failures.get(node_id), Unavailable) and is_silent(entry, now_ts):
                 self._skip(node_id, f"it cannot be called and has not beaten for {SILENT_MAX_S:g} s")
             elif node_id not in self._calls and node_id not in self._skipped:
                 self._call(node_id, entry)

@@ -63,6 +63,13 @@ def test_derived_addresses() -> None:
     assert settings.default_node_id.endswith(":9000")
 
 
+def test_a_socket_is_a_path_or_a_url_of_one() -> None:
+    assert load().unix_path == ""
+    assert load("-socket", "unix:///run/p/p.sock").unix_path == "/run/p/p.sock"
+    assert load("-socket", "unix://p.sock").unix_path == "p.sock"
+    assert load("-socket", "/run/p.sock").unix_path == "/run/p.sock"
+
+
 def test_retention_sizes_and_durations(tmp_path: Path) -> None:
     file = tmp_path / "pump.toml"
     file.write_text(
@@ -98,7 +105,11 @@ def test_deprecated_flags_of_old_deployments_are_accepted() -> None:
         (("-resolve-after", "0"), "resolve-after"),
         (("-fake-binlog-interval", "0"), "gen-binlog-interval"),
         (("-accept-loss", "x"), "accept-loss"),
-        (("-socket", "unix:///x"), "socket"),
+        (("-socket", "http://x/y"), "socket"),
+        (("-socket", "unix://"), "socket"),
+        (("-socket", "unix:///x/"), "socket"),
+        (("-socket", "/x", "-rpc-server", "grpcio"), "socket"),
+        (("-start-wait=-1s",), "start-wait"),
     ],
 )
 def test_refusals_name_the_key_and_the_next_step(argv: tuple[str, ...], text: str) -> None:

@@ -253,10 +253,10 @@ async def test_recorded_directory_is_taken_over_by_the_process(
 
 
 async def test_pause_and_close_over_http(pump: Start, upstream: StandaloneUpstream, etcd_clean: str) -> None:
-    for action, state in (("pause", node.PAUSED), ("close", node.OFFLINE)):
+    for action, query, state in (("pause", "", node.PAUSED), ("close", "?force=true", node.OFFLINE)):
         process = pump("-node-id=p1")
         await process.start_and_wait()
-        reply = json.loads(process.http(f"/state/p1/{action}", "PUT")[1])
+        reply = json.loads(process.http(f"/state/p1/{action}{query}", "PUT")[1])
         assert reply == {"message": f"apply action {action} success!", "code": 200, "data": None}
         assert process.wait() == 0
         assert (await entry_of(etcd_clean, "p1")).state == state
@@ -379,7 +379,7 @@ def test_port_taken(pump: Start) -> None:
 
 def test_etcd_not_there(pump: Start, free_port: Callable[[], int]) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
-    process = pump(endpoint=endpoint)
+    process = pump("-start-wait=0", endpoint=endpoint)
     process.start()
     assert process.wait() == 3
     assert endpoint.removeprefix("http://") in last_line(process)
