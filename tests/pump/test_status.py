@@ -1,0 +1,372 @@
+"""The HTTP routes: texts as Go pumps give them, refusals with a status, and what `/status` shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import binlog, metrics, node, tso
+from common.door import AdminGuard, Peer, Request, Response, Routes
+from common.errors import Rejected, Unavailable
+from common.node import NodeStatus
+from common.registry import ClusterView, NodeEntry
+from common.upstream import Undecided
+from common.wire import pump_pb2
+from pump import status
+from pump.admission import Disk
+from pump.idle_watermark import IdleWatermark
+from pump.puller import Pullers
+from pump.status import StatusRoutes
+from pump.watch import Watch
+from tests.pump.payloads import put, put_pair, wait_watermark
+from tests.pump.scripted import ScriptedOracle
+from tests.pump.test_resolver import Scene, scene
+from tests.pump.test_stuck import rows
+
+CLUSTER = 77
+
+
+@dataclass
+class Registry:
+    """A registry that may be away, or silent."""
+
+    drainers: dict[str, NodeEntry] = field(default_factory=dict)
+    away: bool = False
+    silent: bool = False
+
+    async def view(self) -> ClusterView:
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
+        if self.away:
+            raise Unavailable("etcd does not answer")
+        pump = NodeStatus("p1", "10.0.0.5:8250", node.ONLINE, 7, 8)
+        return ClusterView(1, {"p1": NodeEntry(pump, 1, True)}, self.drainers)
+
+
+@dataclass
+class Presence:
+    node_id: str = "p1"
+    state: str = node.ONLINE
+
+
+@dataclass
+class Retention:
+    working: bool = False
+
+    def trigger(self) -> bool:
+        started, self.working = not self.working, True
+        return started
+
+    def facts(self) -> dict[str, Any]:
+        return {"working": self.working}
+
+
+@dataclass
+class Page:
+    one: Scene
+    registry: Registry
+    presence: Presence
+    oracle: ScriptedOracle
+    pullers: Pullers
+    watch: Watch
+    routes: Routes
+    left: list[tuple[str, bool]]
+    refuse: str = ""
+    leaving: dict[str, Any] | None = None
+
+    async def ask(self, method: str, target: str, address: str = "127.0.0.1") -> Response:
+        request = Request(method, target, "localhost:8250", None, Peer(address))
+        return await self.routes.answer(request, AdminGuard())
+
+    async def state(self, target: str) -> tuple[int, dict[str, Any]]:
+        response = await self.ask("PUT", target)
+        return response.status, json.loads(response.body)
+
+    async def pump(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((await self.ask("GET", "/status")).body)["pump"]
+        return found
+
+
+@asynccontextmanager
+async def page(path: Path, *, retention: Retention | None = None) -> AsyncIterator[Page]:
+    async with scene(path) as one:
+        oracle, registry, presence = ScriptedOracle(), Registry(), Presence()
+        idle = IdleWatermark(oracle, lambda: one.storage.watermark, one.storage.mark)
+        pullers = Pullers(one.storage, idle, CLUSTER)
+        watch, routes = Watch(one.storage, one.resolver, one.clock), Routes()
+        made = Page(one, registry, presence, oracle, pullers, watch, routes, [])
+
+        async def leave(action: str, force: bool) -> None:
+            if made.refuse:
+                raise Rejected(made.refuse)
+            made.left.append((action, force))
+
+        found = StatusRoutes(
+            one.storage,
+            pullers,
+            presence,  # type: ignore[arg-type]
+            registry,  # type: ignore[arg-type]
+            oracle,
+            one.clock,
+            leave,
+            lambda: made.leaving,
+            watch=watch,
+            disk=lambda: Disk(500, 100),
+            retention=retention,
+        )
+        found.bind_gauges()
+        found.add_routes(routes, debug=True)
+        yield made
+
+
+# -- state ---------------------------------------------------------------------------------------
+
+
+async def test_actions_and_refusals_have_their_text_and_a_status(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        body = (await one.ask("PUT", "/state/p1/pause")).body
+        assert body == b'{\n  "message": "apply action pause success!",\n  "code": 200,\n  "data": null\n}\n'
+        assert await one.state("/state/p2/pause") == (
+            404,
+            {"message": "invalide nodeID p2, this pump's nodeID is p1", "code": 3, "data": None},
+        )
+        assert await one.state("/state/p1/stop") == (
+            400,
+            {"message": "invalide action stop", "code": 3, "data": None},
+        )
+        one.refuse = "no drainer is registered"
+        assert await one.state("/state/p1/close") == (
+            409,
+            {"message": "no drainer is registered", "code": 3, "data": None},
+        )
+        one.presence.state = node.PAUSED
+        assert await one.state("/state/p1/close") == (
+            409,
+            {"message": "this pump's state is paused, apply close failed!", "code": 3, "data": None},
+        )
+        # What is wrong is looked at in this order: the node, its state, the action.
+        assert (await one.state("/state/p2/stop"))[0] == 404
+        assert (await one.state("/state/p1/stop"))[0] == 409
+        assert one.left == [("pause", False)]
+
+
+async def test_close_is_passed_on_with_force_also_while_it_waits_already(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        assert (await one.state("/state/p1/close"))[0] == 200
+        assert (await one.state("/state/p1/close?force=true"))[0] == 200
+        one.presence.state = node.CLOSING
+        assert (await one.state("/state/p1/close"))[0] == 409
+        assert (await one.state("/state/p1/pause?force=true"))[0] == 409
+        assert (await one.state("/state/p1/close?force=false"))[0] == 409
+        assert (await one.state("/state/p1/close?force=true"))[0] == 200
+        assert one.left == [("close", False), ("close", True), ("close", True)]
+
+
+async def test_strangers_change_nothing(tmp_path: Path) -> None:
+    async with page(tmp_path, retention=Retention()) as one:
+        for method, target in (
+            ("PUT", "/state/p1/close"),
+            ("POST", "/debug/gc/trigger"),
+            ("GET", "/debug/binlog/10"),
+        ):
+            assert (await one.ask(method, target, "10.0.0.9")).status == 403
+        assert one.left == []
+        assert (await one.ask("GET", "/debug/gc/trigger")).status == 405
+
+
+# -- drainers, gc, binlog ------------------------------------------------------------------------
+
+
+async def test_drainers_are_listed_and_a_registry_that_is_away_is_no_empty_list(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        response = await one.ask("GET", "/drainers")
+        assert (response.status, response.body) == (200, b"null\n")
+        one.registry.drainers["d1"] = NodeEntry(NodeStatus("d1", "10.0.0.6:8249", node.PAUSED, 5, 6), 1, True)
+        (found,) = json.loads((await one.ask("GET", "/drainers")).body)
+        assert (found["nodeId"], found["state"], found["maxCommitTS"]) == ("d1", "paused", 5)
+        one.registry.away = True
+        response = await one.ask("GET", "/drainers")
+        assert (response.status, response.body) == (503, b"etcd does not answer\n")
+
+
+async def test_a_registry_that_is_silent_costs_the_agreed_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "_ANSWER_S", 0.02)
+    async with page(tmp_path) as one:
+        one.registry.silent = True
+        response = await one.ask("GET", "/drainers")
+        assert (response.status, response.body) == (503, b"registry does not answer within 0.02 s\n")
+        response = await one.ask("GET", "/status")
+        document = json.loads(response.body)
+        assert (response.status, document["status"], document["CommitTS"]) == (200, None, 0)
+        assert document["ErrMsg"] == "registry or timestamp oracle does not answer within 0.02 s"
+        assert document["pump"]["writer"] == "ok"
+
+
+async def test_gc_is_triggered_once_at_a_time(tmp_path: Path) -> None:
+    retention = Retention()
+    async with page(tmp_path, retention=retention) as one:
+        for text in (b"trigger gc success\n", b"gc is working\n"):
+            response = await one.ask("POST", "/debug/gc/trigger")
+            assert (response.status, response.body) == (200, text)
+        assert (await one.pump())["retention"] == {"working": True}
+        retention.working = False
+        assert (await one.ask("POST", "/debug/gc/trigger")).body == b"trigger gc success\n"
+
+
+async def test_a_pump_without_retention_says_so(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        assert (await one.ask("POST", "/debug/gc/trigger")).status == 503
+        assert (await one.pump())["retention"] is None
+
+
+async def test_stored_records_are_shown_without_rows(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        await put(one.one.storage, rows(10, 45))
+        await put(one.one.storage, binlog.commit(10, 11, b"key"))
+        await wait_watermark(one.one.storage, 11)
+        found = await one.ask("GET", "/debug/binlog/10")
+        assert found.status == 200
+        assert b"start_ts: 10\n" in found.body
+        assert b"nobody may see" not in found.body
+        for target, code, text in (
+            ("x", 400, b"invalid parameter ts: x\n"),
+            ("-1", 400, b"invalid parameter ts: -1\n"),
+            (str(1 << 63), 400, b"invalid parameter ts: 9223372036854775808\n"),
+            ("12", 404, b"fail read binlog by ts: 12: leveldb: not found\n"),
+        ):
+            response = await one.ask("GET", f"/debug/binlog/{target}")
+            assert (response.status, response.body) == (code, text)
+        with (tmp_path / "value" / "000000.vlog").open("r+b") as log:
+            log.seek(20)
+            log.write(b"\xff")
+        response = await one.ask("GET", "/debug/binlog/10")
+        assert response.status == 500
+        assert b"offset 0" in response.body
+
+
+# -- status --------------------------------------------------------------------------------------
+
+
+async def test_status_has_the_old_shape_and_the_error_of_who_does_not_answer(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        document = json.loads((await one.ask("GET", "/status")).body)
+        assert list(document) == ["status", "CommitTS", "Checkpoint", "ErrMsg", "pump"]
+        assert document["status"]["p1"] == {
+            "nodeId": "p1",
+            "host": "10.0.0.5:8250",
+            "state": "online",
+            "isAlive": False,
+            "score": 0,
+            "label": None,
+            "maxCommitTS": 7,
+            "updateTS": 8,
+        }
+        assert document["CommitTS"] == one.oracle.last
+        one.registry.away = True
+        assert json.loads((await one.ask("GET", "/status")).body)["ErrMsg"] == "etcd does not answer"
+        one.registry.away, one.oracle.silent = False, True
+        assert json.loads((await one.ask("GET", "/status")).body)["ErrMsg"] == "no oracle"
+
+
+async def test_status_shows_what_holds_the_pump_up(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        storage, clock = one.one.storage, one.one.clock
+        start_ts = tso.compose(1_700_000_000_000)
+        await put_pair(storage, start_ts - 20, start_ts - 10)
+        one.one.upstream.answers[start_ts] = [Undecided(4.0)]
+        await put(storage, rows(start_ts, 45))
+        await put_pair(storage, start_ts + 10, start_ts + 20)
+        for _ in range(12):
+            clock.advance(1.0)
+            await one.one.round()
+            await one.watch.look()
+        own = await one.pump()
+        assert own["uptime_s"] == 12.0
+        assert own["version"]
+        assert own["oldest_open"] == own["oldest"][0]
+        assert own["oldest_open"]["start_ts"] == start_ts
+        assert own["oldest_open"]["age_s"] == 12.0
+        assert own["oldest_open"]["table_id"] == 45
+        assert own["oldest_open"]["upstream"] == "its lock is alive: for 4 s more at least"
+        assert own["resolver"]["asked"] == own["resolver"]["undecided"] == 3
+        stages = own["stages"]
+        assert stages["written"] == {"records": 5}
+        assert stages["indexed"] == {"lag_bytes": 0, "lag_s": 0.0}
+        assert stages["sorted"]["lag_s"] == 12.0
+        end = (tmp_path / "value" / "000000.vlog").stat().st_size
+        (oldest,) = storage.open_prewrites()
+        assert stages["sorted"]["lag_bytes"] == end - oldest.place.offset > 0
+        assert stages["published"] == {"watermark": start_ts - 10}
+        assert own["disk"]["available"] == 500
+        assert own["recent_commits"]["bytes"] > 0
+        assert own["leaving"] is None
+        one.leaving = {"stage": "reading", "waits_for": "drainers: d1"}
+        assert (await one.pump())["leaving"] == one.leaving
+
+
+async def test_status_shows_each_pull_stream(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        storage = one.one.storage
+        commit_ts = tso.compose(60_000)
+        await put_pair(storage, 10, 11)
+        await put_pair(storage, commit_ts - 1, commit_ts)
+        await wait_watermark(storage, commit_ts)
+        requests: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def sent() -> AsyncIterator[bytes]:
+            while True:
+                yield await requests.get()
+
+        first = pump_pb2.PullBatchesReq(cluster_id=CLUSTER, credit_bytes=1, wait_watermark=commit_ts + 5)
+        requests.put_nowait(first.SerializeToString())
+        batch = one.pullers.pull_batches(sent())
+        old = one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString())
+        await asyncio.gather(anext(batch), anext(old))
+        shown = {stream["protocol"]: stream for stream in (await one.pump())["pullers"]}
+        assert shown["entity"]["position"] == 11
+        assert shown["entity"]["lag_s"] == 60.0
+        assert shown["batch"]["lag_s"] == 60.0
+        assert shown["batch"]["waits_for"] == commit_ts + 5
+        assert shown["batch"]["credit_bytes"] < 0
+        await old.aclose()  # type: ignore[attr-defined]
+        await batch.aclose()  # type: ignore[attr-defined]
+        assert (await one.pump())["pullers"] == []
+
+
+async def test_pulls_are_timed_and_one_of_another_cluster_has_failed(tmp_path: Path) -> None:
+    def count(label: str) -> float:
+        name = f'binlog_pump_rpc_duration_seconds_count{{label="{label}",method="PullBinlogs"}} '
+        lines = metrics.exposition().decode().splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(name)), 0.0)
+
+    async with page(tmp_path) as one:
+        await put_pair(one.one.storage, 10, 11)
+        failed, done = count("fail"), count("succ")
+        with pytest.raises(Exception, match="cluster ID are mismatch"):
+            await anext(one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=5).SerializeToString()))
+        assert (count("fail"), count("succ")) == (failed + 1, done)
+        stream = one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString())
+        await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert (count("fail"), count("succ")) == (failed + 1, done + 1)
+
+
+async def test_series_that_alerts_watch_are_there_before_the_first_error(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        text = (await one.ask("GET", "/metrics")).body.decode()
+        for kind in ("write_binlog", "write_binlog_batch", "batch_write_kv", "read_value"):
+            assert f'binlog_pump_storage_error_count{{type="{kind}"}}' in text
+        for kind in ("turned_on", "turned_off", "catch_up"):
+            assert f'binlog_pump_storage_slow_chaser_count{{type="{kind}"}}' in text
+        assert "binlog_pump_storage_query_tikv_count " in text
+        assert "binlog_drainer_slow_chaser_catchup_time_seconds_count " in text
+        assert 'binlog_pump_stage_lag_bytes{stage="indexed"} 0.0' in text
