@@ -137,10 +137,13 @@ class Retention:
         """One run: everything that may go now. An error ends it, and is told."""
         self._working = True
         self._trouble = {}
+        before = self.purged_files
         try:
             await self._sweep()
             while await self._round():
                 pass
+            if self.purged_files > before and (now := await self._situation()) is not None:
+                self._warn(now)
         except (BinlogError, OSError) as error:
             metrics.PURGE_ERRORS.inc()
             self._trouble["purge"] = error
@@ -333,10 +336,10 @@ class Retention:
         for name in told:
             self._tell(alarms[name], now)
         for node_id, lost in ended:
-            if not lost:
-                _logger.info("retention is far from this drainer again, or has passed it", node_id=node_id)
-            else:
-                _logger.info("drainer is no longer behind what was purged", node_id=node_id)
+            if lost:
+                _logger.info("drainer no longer waits for what was purged", node_id=node_id)
+            elif (node_id, True) not in alarms:
+                _logger.info("retention comes no longer near to what this drainer needs", node_id=node_id)
 
     def _tell(self, one: Outlook, now: Situation) -> None:
         drainer = one.drainer
