@@ -44,9 +44,37 @@ class TestAdmission:
                 assert verdict == PROBE
             else:
                 assert verdict == STORE
+            all_stored = admission.takes_all(1, state, disk)
+            assert not all_stored or verdict in (STORE, PROBE)
+
+    def test_ends_have_a_reserve_and_the_last_of_it_is_nobodys(self) -> None:
+        for floor, available in itertools.product((0, 1, 15, 16, 160), range(200)):
+            disk = Disk(available, floor)
+            for head in ((COMMIT, 5, 7), (ROLLBACK, 5, 0), (ROLLBACK, 0, 0)):
+                refused = isinstance(admission.admit(head, 1, node.CLOSING, disk), Refuse)
+                assert refused == (available <= floor / 16 if floor >= 16 else available == 0)
+
+    def test_only_what_never_fits_is_refused_by_size(self) -> None:
+        largest = admission.PAYLOAD_BYTES_MAX
+        assert admission.admit((COMMIT, 5, 7), largest, node.ONLINE, ROOM) == STORE
+        verdict = admission.admit((COMMIT, 5, 7), largest + 1, node.ONLINE, ROOM)
+        assert isinstance(verdict, Refuse)
+        assert verdict.reason is Reason.SIZE
+        assert not admission.takes_all(largest + 1, node.ONLINE, ROOM)
 
 
 class TestGroupCommit:
+    def test_cuts_a_list_as_groups_take_it(self) -> None:
+        group_commit = GroupCommit(bytes_max=5, records_max=3)
+        for sizes in itertools.product((0, 1, 2, 5, 9), repeat=5):
+            left, parts = list(sizes), []
+            while left:
+                count = group_commit.take(left)
+                parts.append(left[:count])
+                del left[:count]
+            assert [list(sizes[first:behind]) for first, behind in group_commit.cut(list(sizes))] == parts
+        assert list(group_commit.cut([])) == []
+
     def test_takes_what_fits_and_at_least_one(self) -> None:
         for sizes in itertools.product((0, 1, 2, 5, 9), repeat=4):
             taken = GroupCommit(bytes_max=5, records_max=3).take(iter(sizes))
