@@ -9,6 +9,7 @@ import asyncio
 import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,21 @@ class StallingIndex(Index):
         super().write(records, head, watermark, decided)
 
 
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+@pytest.fixture(autouse=True)
+def stalling_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_room, "Index", StallingIndex)
     StallingIndex.open_gate.set()
     StallingIndex.stalled.clear()
-    yield StallingIndex.open_gate
-    StallingIndex.open_gate.set()
+
+
+@contextmanager
+def stall() -> Iterator[None]:
+    """Nothing is filed until the end of the block, whatever happens in it."""
+    StallingIndex.open_gate.clear()
+    try:
+        yield
+    finally:
+        StallingIndex.open_gate.set()
 
 
 def start_ts(number: int) -> int:
@@ -87,24 +96,21 @@ async def check_pull(storage: Storage, count: int) -> None:
             assert delivery.payload == binlog.join(prewrite(number), commit(number))
 
 
-async def test_writers_do_not_wait_and_afterwards_everything_is_there(
-    tmp_path: Path, gate: threading.Event
-) -> None:
-    async with opened(tmp_path, limits=LIMITS) as storage:
+async def test_writers_do_not_wait_and_afterwards_everything_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path, limits=LIMITS, sync=False) as storage:
         await write(storage, BEFORE)
         await wait_watermark(storage, commit_ts(BEFORE[-1]))
         before = storage.watermark
 
-        gate.clear()
-        await write(storage, DURING)
-        assert StallingIndex.stalled.is_set()
-        assert storage.is_chasing
-        assert storage.index_lag_bytes > 4 * QUEUE_BYTES
-        # What is not in the index is not promised: a puller gets what was there, and nothing wrong.
-        assert storage.watermark == before
-        await check_pull(storage, len(BEFORE))
+        with stall():
+            await write(storage, DURING)
+            assert StallingIndex.stalled.is_set()
+            assert storage.is_chasing
+            assert storage.index_lag_bytes > 4 * QUEUE_BYTES
+            # What is not in the index is not promised: a puller gets what was there, and nothing wrong.
+            assert storage.watermark == before
+            await check_pull(storage, len(BEFORE))
 
-        gate.set()
         await wait_watermark(storage, commit_ts(DURING[-1]))
         await check_pull(storage, DURING.stop)
         await write(storage, AFTER)
@@ -116,31 +122,30 @@ async def test_writers_do_not_wait_and_afterwards_everything_is_there(
         assert filed == sorted([f(number) for number in range(AFTER.stop) for f in (start_ts, commit_ts)])
 
 
-async def test_memory_stays_bounded_while_the_index_stalls(tmp_path: Path, gate: threading.Event) -> None:
-    async with opened(tmp_path, limits=LIMITS) as storage:
+async def test_memory_stays_bounded_while_the_index_stalls(tmp_path: Path) -> None:
+    async with opened(tmp_path, limits=LIMITS, sync=False) as storage:
         await write(storage, BEFORE)
         await wait_watermark(storage, commit_ts(BEFORE[-1]))
-        gate.clear()
-        tracemalloc.start()
-        try:
-            await write(storage, DURING)
-            held, most = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert storage.index_lag_bytes > 4 * (2 * QUEUE_BYTES + BESIDES_BYTES)
-        assert held < 2 * QUEUE_BYTES + BESIDES_BYTES
-        assert most < 2 * QUEUE_BYTES + 2 * BESIDES_BYTES
-        gate.set()
+        with stall():
+            tracemalloc.start()
+            try:
+                await write(storage, DURING)
+                held, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert storage.index_lag_bytes > 4 * (2 * QUEUE_BYTES + BESIDES_BYTES)
+            assert held < 2 * QUEUE_BYTES + BESIDES_BYTES
+            assert most < 2 * QUEUE_BYTES + 2 * BESIDES_BYTES
         await wait_watermark(storage, commit_ts(DURING[-1]))
 
 
-async def test_a_kill_during_the_stall_loses_nothing(tmp_path: Path, gate: threading.Event) -> None:
-    async with opened(tmp_path, limits=LIMITS, abandon=True) as storage:
+async def test_a_kill_during_the_stall_loses_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, limits=LIMITS, sync=False, abandon=True) as storage:
         await write(storage, BEFORE)
         await wait_watermark(storage, commit_ts(BEFORE[-1]))
-        gate.clear()
-        await write(storage, DURING)
-        gate.set()  # the thread has to end; what it files is not settled any more
-    async with opened(tmp_path, limits=LIMITS) as storage:
+        with stall():
+            await write(storage, DURING)
+        # The thread has to end before the files are let go; what it files is not settled any more.
+    async with opened(tmp_path, limits=LIMITS, sync=False) as storage:
         await wait_watermark(storage, commit_ts(DURING[-1]))
         await check_pull(storage, DURING.stop)
