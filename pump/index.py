@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 
 import plyvel
 
+from common.binlog import PREWRITE
 from common.errors import ConfigError, Corruption
 from pump import value_pointer
 from pump.logged import Logged
@@ -92,13 +93,16 @@ class Index:
         """
         try:
             with self._database.write_batch() as batch:
-                for record in records:
-                    if record.is_mark and self._database.get(key_of(record.commit_ts)) is None:
-                        batch.put(key_of(record.commit_ts), value_pointer.encode(record.place))
-                for record in records:
-                    ts = record.index_ts
-                    if ts and not record.is_mark:
-                        batch.put(key_of(ts), value_pointer.encode(record.place))
+                # `is_mark` and `index_ts` written out: every record comes through here.
+                put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
+                for tp, start_ts, commit_ts, place in records:
+                    is_mark = start_ts == commit_ts and tp != PREWRITE
+                    if is_mark and self._database.get(key_of(commit_ts)) is None:
+                        put(key_of(commit_ts), value_pointer.encode(place))
+                for tp, start_ts, commit_ts, (fid, offset) in records:
+                    ts = start_ts if tp == PREWRITE else commit_ts
+                    if ts and (tp == PREWRITE or start_ts != commit_ts):
+                        put(key(_PREFIX, ts), pointer(fid, offset))
                 batch.put(_HEAD, value_pointer.encode(head))
                 batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
                 batch.put(_HANDLE, value_pointer.encode(decided))

@@ -165,11 +165,12 @@ class ValueLog:
             self.active.close_with_footer()
             self._create(self.active.fid + 1)
         newest, at = self.active, self.active.end
-        places, parts = [], []
+        fid, make = newest.fid, tuple.__new__  # a NamedTuple's own constructor is a Python function
+        places: list[ValuePointer] = []
+        parts: list[bytes] = []
         for payload in payloads:
-            places.append(ValuePointer(newest.fid, at))
-            parts.append(value_header(payload))
-            parts.append(payload)
+            places.append(make(ValuePointer, (fid, at)))
+            parts += (value_header(payload), payload)
             at += VALUE_HEADER_SIZE + len(payload)
         newest.file.append(parts)
         return places
