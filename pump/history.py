@@ -19,7 +19,6 @@ from pump.record_scan import HEAD, PAIR, UPPER, new_tuple
 from pump.value_log import ValueLog, header_of
 
 _PREWRITES_MAX = 1 << 14
-_LARGE_BYTES = 1 << 16  # from here on `binlog.halves` copies less
 _Place = tuple[int, int]  # of a `ValuePointer`
 _Passed = tuple[int, int, int, int]  # file, offset, length and checksum of a prewrite
 
@@ -81,7 +80,7 @@ class History:
         as they always do is read here, all others by `_delivery`.
         """
         reader, passed, unpack = self._reader, self._passed, HEAD.unpack_from
-        checksum_of, pair, upper = crc32c, PAIR, UPPER
+        checksum_of, pair, upper, halves = crc32c, PAIR, UPPER, binlog.halves
         block, base, fid = reader.block, reader.base, reader.fid
         sure = len(block) - HEAD.size
         before = 0
@@ -115,7 +114,9 @@ class History:
                             first = reader.payload(first_fid, first_at)
                             block, base, fid = reader.block, reader.base, reader.fid
                             sure = len(block) - HEAD.size
-                        delivery = new_tuple(Delivery, (ts, start_ts, *_halves(first, payload)))
+                        delivery = new_tuple(
+                            Delivery, (ts, start_ts, *halves(first, payload, nine_octets=True))
+                        )
             if delivery is None:
                 delivery = self._delivery(ts, place_fid, offset)
                 block, base, fid = reader.block, reader.base, reader.fid
@@ -164,13 +165,3 @@ class History:
             hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, "
             "this commit was sent to the wrong one",
         )
-
-
-def _halves(prewrite: bytes, commit: bytes) -> tuple[bytes, bytes | memoryview]:
-    """As `binlog.halves`, of payloads whose first three fields are known to take 14 and 22 octets, which is
-    where a short key begins."""
-    if prewrite[13:15] == b"\x00\x22" and commit[22] == 0x22 and len(prewrite) < _LARGE_BYTES:
-        key_end, end = 16 + prewrite[15], 24 + commit[23]
-        if prewrite[15] < 0x80 and commit[23] < 0x80 and key_end < len(prewrite) and end < len(commit):
-            return commit[:end], prewrite[key_end:]
-    return binlog.halves(prewrite, commit)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from common.clock import Clock
-from pump import slow_chaser
+from pump import metrics, slow_chaser
 from pump.index import Index
 from pump.logged import Logged
 from pump.recent_commits import RecentCommits
@@ -86,8 +86,9 @@ class Indexer:
         """A group became durable."""
         self.durable = group.end
         size = sum(map(len, group.payloads))
-        if self._queued_bytes + size > self._queue_bytes_max and self._queue:
+        if self._queued_bytes + size > self._queue_bytes_max and self._queue and not self._overflowed:
             self._overflowed = True
+            metrics.SLOW_CHASER.labels("turned_on").inc()
         if not self._overflowed:
             self._queue.append(group)
             self._queued_bytes += size
@@ -161,13 +162,12 @@ class Indexer:
             end = self._queue.popleft().end
         self._queued_bytes -= sum(map(len, payloads))
         self.cursor = end
-        for record, payload in zip(records, payloads, strict=True):
-            self._recent.record(record, payload)
+        self._recent.record(records, payloads)
         self._settle(records)
 
     async def _chase(self) -> None:
         """Read what memory does not hold. Groups written meanwhile queue again, behind what is read here."""
-        stop = self.durable
+        stop, began_s = self.durable, self._clock.monotonic_s()
         self._overflowed, self._chase_runs = False, True
         source = slow_chaser.batches(self._log, self.cursor, stop)
         while (stretch := await self._thread.run(next, source, None)) is not None:
@@ -188,6 +188,11 @@ class Indexer:
         if self._replaying:
             self._replaying = False
             self._on_replayed(self.chased_total)
+            return
+        metrics.SLOW_CHASER.labels("catch_up").inc()
+        metrics.CATCH_UP_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        if not self._overflowed:
+            metrics.SLOW_CHASER.labels("turned_off").inc()
 
     async def _write(self, records: list[Logged], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""

@@ -10,11 +10,12 @@ Never  is asked to be complete: whatever does not fit raises the floor, and the 
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 
 from common import binlog
+from common.binlog import NINE_OCTETS
 from pump.delivery import Delivery
 from pump.logged import Logged
 from pump.record_scan import new_tuple
@@ -31,8 +32,8 @@ class RecentCommits:
         self._bytes_max = bytes_max
         self._prewrites: dict[int, bytes] = {}
         self._prewrite_bytes = 0
-        # commit_ts, sequence, what to serve
-        self._pending: list[tuple[int, int, Delivery | None]] = []
+        # commit_ts, sequence, bytes, what to serve
+        self._pending: list[tuple[int, int, int, Delivery | None]] = []
         self._pending_bytes = 0
         self._sequence = 0
         self._timestamps: list[int] = []
@@ -44,30 +45,51 @@ class RecentCommits:
     def bytes_held(self) -> int:
         return self._bytes + self._prewrite_bytes + self._pending_bytes
 
-    def record(self, record: Logged, payload: bytes) -> None:
-        """A record in log order."""
-        start_ts, commit_ts = record.start_ts, record.commit_ts
-        if record.tp == binlog.PREWRITE:
-            self._keep_prewrite(start_ts, payload)
-            return
-        prewrite = self._prewrites.pop(start_ts, None)
-        if prewrite is not None:
-            self._prewrite_bytes -= len(prewrite) + _OVERHEAD
-        if commit_ts == 0:
-            return
-        if commit_ts <= self._watermark:
-            self._forget_to(commit_ts)
-            return
-        delivery = None
-        if start_ts == commit_ts:
-            delivery = Delivery(commit_ts, start_ts, payload)
-        elif prewrite is not None:
-            delivery = new_tuple(Delivery, (commit_ts, start_ts, *binlog.halves(prewrite, payload)))
-        if delivery is not None and self._pending_bytes + delivery.size > self._bytes_max:
+    def record(self, records: Sequence[Logged], payloads: Sequence[bytes]) -> None:
+        """Records in log order, and the payload of each."""
+        prewrites, pending, watermark = self._prewrites, self._pending, self._watermark
+        for (tp, start_ts, commit_ts, _), payload in zip(records, payloads, strict=True):
+            prewrite = prewrites.pop(start_ts, None)
+            if prewrite is not None:
+                self._prewrite_bytes -= len(prewrite) + _OVERHEAD
+            if tp == binlog.PREWRITE:
+                prewrites[start_ts] = payload
+                self._prewrite_bytes += len(payload) + _OVERHEAD
+                if self._prewrite_bytes > self._bytes_max:
+                    self._drop_prewrites()
+                continue
+            if commit_ts == 0:
+                continue
+            if commit_ts <= watermark:
+                self._forget_to(commit_ts)
+                continue
             delivery = None
-        self._sequence += 1
-        self._pending_bytes += _OVERHEAD + (delivery.size if delivery is not None else 0)
-        heapq.heappush(self._pending, (commit_ts, self._sequence, delivery))
+            size = _OVERHEAD
+            if start_ts == commit_ts:
+                delivery = Delivery(commit_ts, start_ts, payload)
+            elif prewrite is not None:
+                nine = NINE_OCTETS <= start_ts < commit_ts
+                halves = binlog.halves(prewrite, payload, nine_octets=nine)
+                delivery = new_tuple(Delivery, (commit_ts, start_ts, *halves))
+            if delivery is not None:
+                size += len(delivery[2]) + len(delivery[3])
+                if self._pending_bytes + size > self._bytes_max:
+                    delivery, size = None, _OVERHEAD
+            self._sequence += 1
+            self._pending_bytes += size
+            heappush(pending, (commit_ts, self._sequence, size, delivery))
+
+    def _drop_prewrites(self) -> None:
+        """Forget the oldest, a part of them at once: to find the front of a dictionary takes a search."""
+        spare = self._bytes_max // 8
+        oldest = []
+        for start_ts, payload in self._prewrites.items():
+            oldest.append(start_ts)
+            spare -= len(payload) + _OVERHEAD
+            if spare < 0:
+                break
+        for start_ts in oldest:
+            self._prewrite_bytes -= len(self._prewrites.pop(start_ts)) + _OVERHEAD
 
     def pass_over(self, records: Iterable[Logged]) -> None:
         """Records in log order whose payloads nobody has: their commits are left to the index."""
@@ -82,29 +104,18 @@ class RecentCommits:
         if highest > self.floor:
             self._forget_to(highest)
 
-    def _keep_prewrite(self, start_ts: int, payload: bytes) -> None:
-        old = self._prewrites.pop(start_ts, None)
-        if old is not None:
-            self._prewrite_bytes -= len(old) + _OVERHEAD
-        self._prewrites[start_ts] = payload
-        self._prewrite_bytes += len(payload) + _OVERHEAD
-        while self._prewrite_bytes > self._bytes_max:
-            oldest = next(iter(self._prewrites))
-            self._prewrite_bytes -= len(self._prewrites.pop(oldest)) + _OVERHEAD
-
     def advance(self, watermark: int) -> None:
         """Everything up to `watermark` may be served now."""
-        pending = self._pending
+        pending, timestamps = self._pending, self._timestamps
         while pending and pending[0][0] <= watermark:
-            commit_ts, _, delivery = heapq.heappop(pending)
-            size = _OVERHEAD + (delivery.size if delivery is not None else 0)
+            commit_ts, _, size, delivery = heappop(pending)
             self._pending_bytes -= size
-            if commit_ts <= self.floor or (self._timestamps and self._timestamps[-1] == commit_ts):
+            if commit_ts <= self.floor or (timestamps and timestamps[-1] == commit_ts):
                 continue  # passed over meanwhile, or the same commit twice
             if delivery is None:
                 self._forget_to(commit_ts)
                 continue
-            self._timestamps.append(commit_ts)
+            timestamps.append(commit_ts)
             self._deliveries.append(delivery)
             self._bytes += size
         self._watermark = watermark

@@ -138,3 +138,23 @@ def test_what_writers_send_is_canonical(payload: bytes) -> None:
     assert binlog.canonical_header(payload) == binlog.header(binlog.parse(payload))
     assert binlog.canonical_header(payload[:-1]) is None
     assert binlog.canonical_header(payload + b"\x4a\x00") is None
+
+
+@given(
+    st.integers(binlog.NINE_OCTETS, 2**63 - 2),
+    st.integers(1, 1 << 20),
+    st.one_of(st.binary(max_size=40), st.binary(min_size=120, max_size=300)),
+    st.one_of(st.binary(max_size=40), st.sampled_from([bytes(70_000)])),
+    st.booleans(),
+)
+def test_halves_of_usual_payloads_meet_where_the_fields_say(
+    start_ts: int, passed: int, key: bytes, value: bytes, with_key: bool
+) -> None:
+    commit_ts = min(start_ts + passed, 2**63 - 1)
+    prewrite = binlog.prewrite(start_ts, key, value)
+    commit = binlog.commit(start_ts, commit_ts, key if with_key else b"")
+    quick = binlog.halves(prewrite, commit, nine_octets=True)
+    assert quick == binlog.halves(prewrite, commit)
+    joined = binlog.parse(b"".join(quick))
+    assert (joined.tp, joined.start_ts, joined.commit_ts) == (binlog.COMMIT, start_ts, commit_ts)
+    assert joined.prewrite_value == value

@@ -15,7 +15,7 @@ def feed(recent: RecentCommits, payload: bytes, *, remembered: bool = True) -> N
     header = binlog.header(binlog.parse(payload))
     record = Logged(header.tp, header.start_ts, header.commit_ts, START)
     if remembered:
-        recent.record(record, payload)
+        recent.record([record], [payload])
     else:
         recent.pass_over([record])
 
