@@ -225,9 +225,9 @@ def halves(
         and prewrite_payload[14] == commit_payload[22] == 0x22
     ):
         boundary, end = 16 + prewrite_payload[15], 24 + commit_payload[23]
-        if boundary < 0x90 and end < 0x98:  # one octet of length each
-            if boundary < len(prewrite_payload) and end < len(commit_payload):
-                return commit_payload[:end], prewrite_payload[boundary:]
+        one_octet_lengths = boundary < 0x90 and end < 0x98
+        if one_octet_lengths and boundary < len(prewrite_payload) and end < len(commit_payload):
+            return commit_payload[:end], prewrite_payload[boundary:]
     boundary = _field_boundary(prewrite_payload, 5)
     if len(prewrite_payload) < _LARGE_BYTES:
         tail = prewrite_payload[boundary:]

@@ -78,6 +78,17 @@ def decode_value(data: bytes | memoryview, offset: int = 0, *, base: int = 0) ->
     return payload, end
 
 
+def check_value(header: bytes, payload: bytes, *, base: int = 0) -> None:
+    """Raise `RecordError` unless `payload` is what `header` announces: for readers who want it uncopied."""
+    magic, length, checksum = _VALUE_HEADER.unpack(header)
+    if magic != VALUE_LOG_MAGIC:
+        raise RecordError(base, f"wrong magic {magic:#010x}", False)
+    if len(payload) != length:
+        raise RecordError(base, f"record of {length} bytes ends early", True)
+    if crc32c(payload) != checksum:
+        raise RecordError(base, "checksum mismatch", False)
+
+
 def encode_file(payload: bytes) -> bytes:
     """One binlog-file record."""
     return _FILE_HEADER.pack(BINLOG_FILE_MAGIC, len(payload)) + payload + _CRC.pack(crc32c(payload))

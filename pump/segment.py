@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.errors import Corruption
-from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, decode_value
+from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, check_value, decode_value
 from pump import record_scan
 from pump.log_file import LogFile
 from pump.record_scan import NotABinlog, Scanned
@@ -62,12 +62,12 @@ class Segment:
     def read(self, offset: int) -> bytes:
         """Payload of the record at `offset`; `Corruption` if there is none."""
         head = self.file.read(offset, VALUE_HEADER_SIZE)
-        length = self._length(offset, head)
-        data = self.file.read(offset, VALUE_HEADER_SIZE + length)
+        payload = self.file.read(offset + VALUE_HEADER_SIZE, self._length(offset, head))
         try:
-            return decode_value(data, 0, base=offset)[0]
+            check_value(head, payload, base=offset)
         except RecordError as error:
             raise self.corruption(error) from None
+        return payload
 
     def read_start(self, offset: int, size: int) -> bytes:
         """The first bytes (at most `size`) of the payload at `offset`, without verifying the rest."""
