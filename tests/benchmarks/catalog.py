@@ -17,9 +17,11 @@ from tests.benchmarks import (
     drain_sysbench,
     lag,
     pump_catchup,
+    pump_memory,
     pump_pull,
     pump_start,
     pump_write,
+    pump_write_batch,
     rowcodec_decode,
 )
 from tests.benchmarks.report import Result
@@ -31,9 +33,12 @@ Benchmark = Callable[[Settings], Result | list[Result]]
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "rowcodec.decode": rowcodec_decode.run,
     "pump.write.unary.64": pump_write.run,
+    "pump.write.batch": pump_write_batch.small,
+    "pump.write.64k": pump_write_batch.large,
     "pump.start.clean": pump_start.clean,
     "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,
+    "pump.memory.peak": pump_memory.run,
     "pump.index.catchup": pump_catchup.run,
     "drain.sysbench": drain_sysbench.run,
     "lag.idle.1": lag.idle_1,

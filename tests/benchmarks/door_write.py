@@ -62,7 +62,7 @@ class Pumps:
     """Pumps of one cluster, all with TLS or all without: it is also what they speak to etcd."""
 
     def __init__(self, directory: Path, etcd: EtcdServer, tls: bool) -> None:
-        self._directory = directory
+        self.directory = directory
         self._etcd = etcd
         self._tls = tls
         self.supervisor = Supervisor(directory)
@@ -73,7 +73,7 @@ class Pumps:
             f"--addr={address}",
             f"--advertise-addr={address}",
             f"--pd-urls={self._etcd.endpoint}",
-            f"--data-dir={self._directory / kind}",
+            f"--data-dir={self.directory / kind}",
             f"--node-id={kind}",
             f"{RPC_SERVER_OPTION}={kind}",
         ]

@@ -47,7 +47,7 @@ class Messages:
         self._commit = self._writes.commit[PREFIX_BYTES:]
 
     def next(self, answered: _Started) -> tuple[bytes, _Started, int]:
-        """A message that commits what is answered and starts more; what it started; how many binlogs it has."""
+        """A message that commits what is answered and starts more; what it started; how many binlogs."""
         writes, prewrite, commit = self._writes, self._prewrite, self._commit
         timestamp, varint = writes.timestamp, writes.varint
         fields = [commit % (started, varint(timestamp()), start_ts) for start_ts, started in answered]
@@ -61,7 +61,7 @@ class Messages:
 
 
 class BatchLoad(RawConnection):
-    """Keeps `in_flight` messages on one stream until `stop`. `answers`: (binlogs, seconds) of each message."""
+    """Keeps `in_flight` messages on one stream until `stop`. `answers`: binlogs and seconds of each."""
 
     wants_content = True
 
