@@ -4,7 +4,8 @@ Not everything a Go pump exports has a meaning here. `write_binlog_duration_time
 of its write buffer) is the same as `batch`: a group is written at once. `slow_chaser_count` of type
 `recovery` stays 0: there is no second mode that stops the writers. `go_*` describes Go's runtime: instead of
 `go_memstats_heap_inuse_bytes` look at `process_resident_memory_bytes`, and instead of `go_goroutines` at
-`binlog_pump_puller_streams_count` and the door's connections.
+`binlog_pump_puller_streams_count` and the door's connections. An `error_count` of type `feed_pre_write_value`
+(a prewrite that cannot be read for its commit) counts as `read_value`, as every record that cannot be read.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ WRITE_SIZE = metrics.tally_histogram(
 )
 WRITE_SECONDS = metrics.tally_histogram(
     "binlog_pump_storage_write_binlog_duration_time",
-    "Time of a group with the wait of its first write (single), without it (batch), of its sync (fsync)",
+    "Time of a group with the wait of its first write (single), without it (batch), of its sync (fsync), "
+    "of a write that began a new file (rotate)",
     ("type",),
     buckets=_LONG_SECONDS,
 )

@@ -39,6 +39,7 @@ _HISTORY_THREADS = 2
 _SECONDS_SINGLE = metrics.WRITE_SECONDS.labels("single")
 _SECONDS_BATCH = metrics.WRITE_SECONDS.labels("batch")
 _SECONDS_FSYNC = metrics.WRITE_SECONDS.labels("fsync")
+_SECONDS_ROTATE = metrics.WRITE_SECONDS.labels("rotate")
 _GROUP_RECORDS = metrics.GROUP_RECORDS.labels()
 _SIZE_BATCH = metrics.WRITE_SIZE.labels("batch")
 _logger = log.get("storage")
@@ -80,6 +81,7 @@ class Storage:
         self._sorter: Sorter
         self._recent: RecentCommits
         self.watermark = 0
+        self._gc_ts = 0
         self.stored_total = 0
         self._has_open = asyncio.Event()
         self.replayed = asyncio.Event()
@@ -143,7 +145,7 @@ class Storage:
                 bytes=opened.cut_bytes,
                 held_valid_records=opened.cut.suspect,
             )
-        self.watermark = self._index.max_commit_ts
+        self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
         self._sorter = Sorter(self.watermark, self._index.handle)
         self._recent = RecentCommits(self.watermark, bytes_max=self._limits.recent_bytes_max)
         self._indexer = Indexer(
@@ -243,6 +245,8 @@ class Storage:
         _SECONDS_SINGLE.observe(group.waited_s + group.write_s + group.sync_s)
         _SECONDS_BATCH.observe(group.write_s + group.sync_s)
         _SECONDS_FSYNC.observe(group.sync_s)
+        if group.end.fid != self._indexer.durable.fid:
+            _SECONDS_ROTATE.observe(group.write_s)
         _SIZE_BATCH.observe(sum(map(len, group.payloads)))
         self._indexer.accept(group)
 
@@ -381,7 +385,8 @@ class Storage:
 
     @property
     def gc_ts(self) -> int:
-        return self._index.gc_ts
+        """Positions below it may miss binlogs."""
+        return self._gc_ts
 
     @property
     def settled_place(self) -> ValuePointer:
@@ -390,9 +395,10 @@ class Storage:
 
     def purged_to(self, ts: int) -> None:
         """Remember, durably, that positions below `ts` may miss binlogs from now on. Blocks."""
-        if ts > self._index.gc_ts:
+        if ts > self._gc_ts:
             self._data_dir.keep_purged_ts(ts)
             self._index.set_gc_ts(ts)
+            self._gc_ts = ts
 
 
 def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, rebuilt: bool) -> None:

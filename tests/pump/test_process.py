@@ -109,12 +109,18 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
     assert process.http("/nothing")[0] == 404
     assert process.http("/status", "PUT") == (405, "")
     assert process.http("/drainers") == (200, "null\n")
-    assert process.http("/debug/binlog/x")[1] == "invalid parameter ts: x\n"
+    assert process.http("/debug/binlog/x") == (400, "invalid parameter ts: x\n")
+    assert process.http("/debug/binlog/1")[0] == 404
     assert f"commit_ts: {commit_ts}" in process.http(f"/debug/binlog/{commit_ts}")[1]
-    reply = json.loads(process.http("/state/p2/pause", "PUT")[1])
-    assert reply == {"message": "invalide nodeID p2, this pump's nodeID is p1", "code": 3, "data": None}
-    reply = json.loads(process.http("/state/p1/stop", "PUT")[1])
-    assert reply["message"] == "invalide action stop"
+    code, text = process.http("/state/p2/pause", "PUT")
+    assert code == 404
+    assert json.loads(text) == {
+        "message": "invalide nodeID p2, this pump's nodeID is p1",
+        "code": 3,
+        "data": None,
+    }
+    code, text = process.http("/state/p1/stop", "PUT")
+    assert (code, json.loads(text)["message"]) == (400, "invalide action stop")
     await client.close()
     assert process.stop() == 0
     assert (await entry_of(etcd_clean, "p1")).state == node.PAUSED

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,9 +72,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(path: Path, *, answer_deadline_s: float = 10.0) -> AsyncIterator[Scene]:
+async def scene(path: Path, *, answer_deadline_s: float = 10.0, **options: Any) -> AsyncIterator[Scene]:
     clock = ManualClock()
-    async with opened(path, clock=clock) as storage:
+    async with opened(path, clock=clock, **options) as storage:
         yield Scene(storage, clock, answer_deadline_s=answer_deadline_s)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from pump.admission import Disk
 from pump.idle_watermark import IdleWatermark
 from pump.puller import Pullers
 from pump.status import StatusRoutes
+from pump.storage import Limits
 from pump.watch import Watch
 from tests.pump.payloads import put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle
@@ -95,8 +97,8 @@ class Page:
 
 
 @asynccontextmanager
-async def page(path: Path, *, retention: Retention | None = None) -> AsyncIterator[Page]:
-    async with scene(path) as one:
+async def page(path: Path, *, retention: Retention | None = None, **options: Any) -> AsyncIterator[Page]:
+    async with scene(path, **options) as one:
         oracle, registry, presence = ScriptedOracle(), Registry(), Presence()
         idle = IdleWatermark(oracle, lambda: one.storage.watermark, one.storage.mark)
         pullers = Pullers(one.storage, idle, CLUSTER)
@@ -344,9 +346,7 @@ async def test_status_shows_each_pull_stream(tmp_path: Path) -> None:
 
 async def test_pulls_are_timed_and_one_of_another_cluster_has_failed(tmp_path: Path) -> None:
     def count(label: str) -> float:
-        name = f'binlog_pump_rpc_duration_seconds_count{{label="{label}",method="PullBinlogs"}} '
-        lines = metrics.exposition().decode().splitlines()
-        return next((float(line.split()[1]) for line in lines if line.startswith(name)), 0.0)
+        return sample(f'binlog_pump_rpc_duration_seconds_count{{label="{label}",method="PullBinlogs"}}')
 
     async with page(tmp_path) as one:
         await put_pair(one.one.storage, 10, 11)
@@ -370,3 +370,48 @@ async def test_series_that_alerts_watch_are_there_before_the_first_error(tmp_pat
         assert "binlog_pump_storage_query_tikv_count " in text
         assert "binlog_drainer_slow_chaser_catchup_time_seconds_count " in text
         assert 'binlog_pump_stage_lag_bytes{stage="indexed"} 0.0' in text
+
+
+def sample(series: str) -> float:
+    """A value of the exposition; 0 if the series is not there."""
+    lines = metrics.exposition().decode().splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(series + " ")), 0.0)
+
+
+async def test_the_slow_chaser_and_new_files_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("turned_on", "catch_up", "turned_off", "recovery")
+
+    def chaser() -> list[float]:
+        return [sample(f'binlog_pump_storage_slow_chaser_count{{type="{kind}"}}') for kind in kinds]
+
+    rotate = 'binlog_pump_storage_write_binlog_duration_time_count{type="rotate"}'
+    caught_up = "binlog_drainer_slow_chaser_catchup_time_seconds_count"
+    limits = Limits(index_queue_bytes_max=1000, segment_bytes_max=10_000)
+    async with page(tmp_path, limits=limits) as one:
+        storage = one.one.storage
+        await storage.replayed.wait()
+        before, rotated, took = chaser(), sample(rotate), sample(caught_up)
+        await put_pair(storage, 10, 11)
+        await wait_watermark(storage, 11)
+        assert chaser() == before
+        write, go_on = storage.index.write, threading.Event()
+
+        def stalled(*arguments: Any) -> None:
+            assert go_on.wait(10)
+            write(*arguments)
+
+        monkeypatch.setattr(storage.index, "write", stalled)
+        for start_ts in range(100, 200, 10):
+            await put_pair(storage, start_ts, start_ts + 1, bytes(2000))
+        assert storage.is_chasing
+        assert chaser() == [before[0] + 1, *before[1:]]
+        go_on.set()
+        await wait_watermark(storage, 191)
+        async with asyncio.timeout(10):
+            while storage.is_chasing:
+                await asyncio.sleep(0.001)
+        assert chaser() == [before[0] + 1, before[1] + 1, before[2] + 1, before[3]]
+        assert sample(caught_up) == took + 1
+        assert sample(rotate) >= rotated + 1
