@@ -6,7 +6,8 @@
 `--write` sends prewrites and their commits, as `load_generator` does; otherwise empty messages go to PATH.
 `--deadlines` gives each call a grpc-timeout, as grpc-go does. Every reply is checked: one message
 (of no bytes), trailers that say status 0. Says as JSON when the measured time begins and what was seen;
-`client_cpu_us` is this process's own CPU per call.
+`client_cpu_us` is this process's own CPU per call; `commits`, said when everything is answered, how many
+commits were written at all.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Load(RawConnection):
     def __init__(self, blocks: PlainBlocks | DeadlineBlocks, in_flight: int, writes: Writes | None) -> None:
         super().__init__()
         self.latencies_s: list[float] = []
+        self.commits = 0
         self._in_flight = in_flight
         self._stopped = False
         self._open: dict[int, tuple[float, _Slot]] = {}
@@ -94,6 +96,7 @@ class Load(RawConnection):
 
     def replied(self, stream: int) -> None:
         began_s, slot = self._open.pop(stream)
+        self.commits += slot is None
         if not self._now_s:
             self._now_s = self._clock()
         self.latencies_s.append(self._now_s - began_s)
@@ -191,6 +194,7 @@ async def measure(load: Load, seconds: float) -> None:
         client_cpu_us=spent_s / len(seen) * 1e6,
     )
     await load.stop()
+    say(event="stopped", commits=load.commits)
 
 
 async def _wait(load: Load, seconds: float) -> None:

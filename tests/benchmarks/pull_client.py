@@ -1,6 +1,7 @@
 """Pulls from a pump as fast as it sends, over one raw HTTP/2 connection, as a process of its own.
 
-    python -m tests.benchmarks.pull_client ADDRESS CLUSTER_ID AFTER_TS TRANSACTIONS [--old] [--credit BYTES]
+    python -m tests.benchmarks.pull_client ADDRESS CLUSTER_ID AFTER_TS TRANSACTIONS [--old | --every]
+        [--credit BYTES]
 
 Reads frames and counts payloads, nothing more: what a drainer does with them is not the pump's cost. The
 first and the last payload of what one read brought are checked to come in the order of their commit
@@ -112,11 +113,12 @@ class PullStream:
 class Seen:
     """Counts what comes; commit timestamps may only rise."""
 
-    def __init__(self, after_ts: int, *, old: bool) -> None:
+    def __init__(self, after_ts: int, *, old: bool, every: bool) -> None:
         self.transactions = 0
         self.payload_bytes = 0
         self._last_ts = after_ts
         self._old = old
+        self._every = every
 
     def take(self, messages: list[bytes]) -> None:
         if self._old:
@@ -130,7 +132,8 @@ class Seen:
             payloads = pump_pb2.PullBatchesResp.FromString(one).payloads
             self.transactions += len(payloads)
             self.payload_bytes += sum(map(len, payloads))
-            for payload in payloads[:: max(len(payloads) - 1, 1)]:
+            step = 1 if self._every else max(len(payloads) - 1, 1)
+            for payload in payloads[::step]:
                 self._look(payload)
 
     def _look(self, payload: bytes) -> None:
@@ -147,7 +150,7 @@ def pull(chosen: argparse.Namespace) -> None:
     stream = PullStream(
         chosen.address, chosen.cluster_id, chosen.after_ts, old=chosen.old, credit_bytes=chosen.credit
     )
-    seen = Seen(chosen.after_ts, old=chosen.old)
+    seen = Seen(chosen.after_ts, old=chosen.old, every=chosen.every)
     first_s, given = 0.0, 0
     for messages in stream.messages():
         seen.take(messages)
@@ -180,6 +183,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("after_ts", type=int)
     parser.add_argument("transactions", type=int)
     parser.add_argument("--old", action="store_true", help="the protocol of old drainers")
+    parser.add_argument("--every", action="store_true", help="look at the order of all payloads")
     parser.add_argument("--credit", type=int, default=CREDIT_BYTES)
     return parser.parse_args(arguments)
 

@@ -1,6 +1,7 @@
 """Pumps and the etcd they need, without anything else around them; nothing is left of it.
 
-A pump may be given a data directory that is there already, flags, and another module to run as.
+A pump may be given a data directory that is there already, flags, and another module to run as (with
+its first arguments).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -35,25 +36,25 @@ class PumpNodes:
         self.directory = directory
         self.upstream = upstream
         self.supervisor = Supervisor(directory)
-        self._etcd = etcd
+        self.etcd_endpoint = etcd.endpoint
 
-    def add(self, name: str, *flags: str, module: str = "pump") -> Node:
+    def add(self, name: str, *flags: str, module: Sequence[str] = ("pump",)) -> Node:
         """One that is not started yet; its data directory has its name."""
         (port,) = free_ports(1)
         address = f"{LOOPBACK}:{port}"
         arguments = [
             f"--addr={address}",
             f"--advertise-addr={address}",
-            f"--pd-urls={self._etcd.endpoint}",
+            f"--pd-urls={self.etcd_endpoint}",
             f"--data-dir={self.directory / name}",
             f"--node-id={name}",
             *flags,
         ]
         environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
-        process = self.supervisor.add(name, [sys.executable, "-m", module, *arguments], environ)
+        process = self.supervisor.add(name, [sys.executable, "-m", *module, *arguments], environ)
         return Node(name, process, address, f"http://{address}/status")
 
-    def start(self, name: str, *flags: str, module: str = "pump") -> Node:
+    def start(self, name: str, *flags: str, module: Sequence[str] = ("pump",)) -> Node:
         """One that takes writes."""
         node = self.add(name, *flags, module=module)
         node.process.start()
@@ -87,15 +88,16 @@ def is_ready(node: Node) -> bool:
 
 
 @asynccontextmanager
-async def pump_nodes() -> AsyncIterator[PumpNodes]:
-    """The etcd of a cluster whose clock stands below all timestamps that benchmarks make."""
+async def pump_nodes(*, clock_stands: bool = True) -> AsyncIterator[PumpNodes]:
+    """The etcd of a cluster; its clock stands below all timestamps that clients make themselves."""
     with tempfile.TemporaryDirectory(prefix="binlog-bench-") as name:
         etcd = await asyncio.to_thread(EtcdServer.start, Path(name) / "etcd")
         try:
             upstream = await StandaloneUpstream.connect(etcd.endpoint, cluster_id=CLUSTER_ID)
             nodes = PumpNodes(Path(name), etcd, upstream)
             try:
-                await upstream.oracle.pin(FIRST_TS - 1)
+                if clock_stands:
+                    await upstream.oracle.pin(FIRST_TS - 1)
                 yield nodes
             finally:
                 nodes.supervisor.kill_all()

@@ -20,7 +20,13 @@ from tests.benchmarks.settings import Settings
 PROMISED_NAMES = {
     "rowcodec.decode",
     "pump.write.unary.64",
+    "pump.start.clean",
     "pump.start.killed",
+    "pump.pull.batch",
+    "pump.memory.peak",
+    "pump.delivery",
+    "pump.idle",
+    "pump.index.catchup",
     "drain.sysbench",
     "lag.idle.1",
     "lag.idle.2",
