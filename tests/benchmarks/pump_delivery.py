@@ -1,8 +1,8 @@
 """`pump.delivery.1`, `.3`: from a commit's acknowledgement until its transaction is at the puller.
 
 200 transactions a second, each to one of the pumps. The puller is a drainer's collector, for which one has
-come when the merged watermark has passed it: with three pumps the other two have to say that nothing comes before
-it. The comparison is how long the write of the commit itself took.
+come when the merged watermark has passed it: with three pumps the other two have to say that nothing comes
+before it. The comparison is how long the write of the commit itself took.
 """
 
 from __future__ import annotations
