@@ -15,6 +15,7 @@ from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import default_handler
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -26,6 +27,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 REGISTRY: Final = CollectorRegistry()
+PUSH_JOB: Final = "binlog"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # Seconds, from 50 microseconds to 6.5 seconds.
 SECONDS_BUCKETS: Final = tuple(5e-5 * 2**power for power in range(18))
@@ -196,3 +198,25 @@ def exposition() -> bytes:
     for name in _bare_counters:
         text = text.replace(f"# TYPE {name} untyped\n".encode(), f"# TYPE {name} counter\n".encode())
     return text
+
+
+def push(gateway: str, instance: str, text: bytes, deadline_s: float) -> None:
+    """Add an exposition to a Pushgateway (`http://host:port`, or host:port), as job `binlog` of `instance`.
+
+    Blocks. Metrics of the same instance that the text does not have stay there. Raises `OSError`,
+    `HTTPException`, and `ValueError` for an address that is none.
+    """
+
+    def handler(
+        url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
+    ) -> Callable[[], None]:
+        return default_handler(url, method, timeout, headers, data + text)
+
+    prometheus_client.pushadd_to_gateway(
+        gateway,
+        job=PUSH_JOB,
+        registry=CollectorRegistry(),  # the text is there already, as a scrape shows it
+        grouping_key={"instance": instance},
+        timeout=deadline_s,
+        handler=handler,
+    )

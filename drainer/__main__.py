@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pymysql.err import MySQLError
 
-from common import config, daemon, etcd, health, listener, log, node, registry, rpc, tso
+from common import config, daemon, etcd, health, listener, log, metrics_push, node, registry, rpc, tso
 from common.backoff import Backoff
 from common.clock import SystemClock
 from common.door import Routes
@@ -206,6 +206,10 @@ class Process:
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
         process.task("status", status.run())
+        process.task(
+            "metrics-push",
+            metrics_push.run(settings.metrics_addr, settings.name, settings.metrics_interval_s),
+        )
         daemon.settle()
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)

@@ -54,6 +54,12 @@ class DrainerConfig(ListenConfig):
         kind="int",
         help="minutes without a change after which /status says Synced",
     )
+    metrics_addr: str = option(
+        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
+    )
+    metrics_interval_s: float = option(
+        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
+    )
     detect_interval: int = option(
         5,
         key="detect-interval",
@@ -142,6 +148,8 @@ class DrainerConfig(ListenConfig):
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
         if any(not name.strip() for name in self.ignore_schemas.split(",")):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
+        if self.metrics_interval_s < 0:
+            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         self.check_listener()
 
     @property

@@ -18,7 +18,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import config, daemon, etcd, health, listener, log, node, version
+from common import config, daemon, etcd, health, listener, log, metrics_push, node, version
 from common.clock import Clock, SystemClock
 from common.door import Routes
 from common.listener import Listener
@@ -119,6 +119,8 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     assert opened.presence is not None
     add_routes(settings, process, rooms, opened.presence, routes, watch)
+    push = metrics_push.run(settings.metrics_addr, node_id, settings.metrics_interval_s)
+    process.task("metrics-push", push)
     daemon.settle()
     process.ready(f"online as {node_id}")
     logger.info(

@@ -41,7 +41,9 @@ class PumpConfig(ListenConfig):
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
     addr: str = option("", key="addr", flag="addr", help="host:port to listen on")
     advertise_addr: str = option("", key="advertise-addr", flag="advertise-addr", help="host:port for others")
-    socket: str = option("", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr")
+    socket: str = option(
+        "", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr"
+    )
     pd_urls: str = option(
         "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
     )
@@ -130,6 +132,12 @@ class PumpConfig(ListenConfig):
     write_buffer_bytes: int = option(
         64 << 20, key="storage.kv.write-buffer", kind="int", help="LevelDB's write buffer"
     )
+    metrics_addr: str = option(
+        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
+    )
+    metrics_interval_s: float = option(
+        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
+    )
 
     # Accepted, no effect.
     kv_chan_cap: int = option(0, key="storage.kv_chan_cap", kind="int", help="", deprecated=True)
@@ -149,10 +157,6 @@ class PumpConfig(ListenConfig):
     kv_pause: int = option(24, key="storage.kv.write-L0-pause-trigger", kind="int", help="", deprecated=True)
     kv_slow: int = option(
         17, key="storage.kv.write-L0-slowdown-trigger", kind="int", help="", deprecated=True
-    )
-    metrics_addr: str = option("", key="MetricsAddr", flag="metrics-addr", help="", deprecated=True)
-    metrics_interval: int = option(
-        15, key="MetricsInterval", flag="metrics-interval", kind="int", help="", deprecated=True
     )
     etcd_dial_timeout: int = option(0, key="EtcdDialTimeout", kind="int", help="", deprecated=True)
     enable_debug: bool = option(False, key=None, flag="enable-debug", kind="bool", help="", deprecated=True)
@@ -191,6 +195,10 @@ class PumpConfig(ListenConfig):
             if value <= 0:
                 raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
         self._validate_retention()
+        if self.metrics_interval_s < 0:
+            raise ConfigError(
+                f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none"
+            )
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
                 f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"

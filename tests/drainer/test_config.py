@@ -60,6 +60,7 @@ def test_addresses(address: str) -> None:
         (["-upstream", "mars"], "upstream"),
         (["-initial-commit-ts", "-2"], "initial-commit-ts"),
         (["-ignore-schemas", "a,,b"], "ignore-schemas"),
+        (["-metrics-interval", "-1"], "metrics-interval"),
     ],
 )
 def test_impossible_values(argv: list[str], word: str) -> None:
