@@ -234,7 +234,7 @@ class Retention:
         stop = end if fid == end.fid else ValuePointer(fid + 1, 0)
         stretches = self._storage.value_log.stretches(walk.cursor, stop)
         try:
-            while not enough(walk.survey) and not walk.finished:
+            while not enough(walk.survey):
                 stretch: Stretch | None = await self._piece(next, stretches, None)
                 if stretch is None:
                     break

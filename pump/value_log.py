@@ -244,7 +244,7 @@ class ValueLog:
         Whoever reads one of them at this moment finishes undisturbed. Raises `OSError`.
         """
         removed = 0
-        for fid in [fid for fid in self._segments if fid <= upto_fid and fid != self.active.fid]:
+        for fid in [fid for fid in list(self._segments) if fid <= upto_fid and fid != self.active.fid]:
             gone = self._segments[fid]
             self._directory.remove(segment.name_of(fid))
             del self._segments[fid]

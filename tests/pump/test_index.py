@@ -1,8 +1,9 @@
-"""The index: what a time mark must not do to a commit that has its timestamp."""
+"""The index: what a time mark must not do to a commit that has its timestamp, and how entries are purged."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,4 +27,38 @@ def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[
     for batch in [*batches, [LATER_MARK]]:
         index.write(batch, START, 0, START)
     assert list(index.between(0, 100)) == [(10, P.place), (20, C.place), (30, LATER_MARK.place)]
+    index.close()
+
+
+class Watched:
+    """A database that notes which batches were brought to the medium."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.synced: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+    def write_batch(self, *, sync: bool = False) -> Any:
+        self.synced.append(sync)
+        return self.database.write_batch(sync=sync)
+
+
+def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path: Path) -> None:
+    index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
+    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(ts % 3, ts)) for ts in range(2, 100)]
+    index.write(records, START, 0, START)
+    index._database = watched = Watched(index._database)
+    at: int | None = 10
+    deleted, steps = 0, 0
+    while at is not None:
+        count, at = index.purge(at, 89, 1, records_max=25)
+        deleted += count
+        steps += 1
+    kept = [ts for ts in range(2, 100) if ts < 10 or ts > 89 or ts % 3 == 2]
+    assert [ts for ts, _ in index.between(0, 1000)] == kept
+    assert deleted == len(records) - len(kept)
+    assert steps == 4
+    assert watched.synced == [False, False, False, True]
     index.close()

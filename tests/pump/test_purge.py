@@ -317,16 +317,19 @@ async def test_an_old_prewrite_in_a_file_that_stays_keeps_its_index_entry(
 ) -> None:
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(10, 40))
-        late = binlog.prewrite(9 * MINUTE, b"key", b"late")  # begun before all of them, written behind them
+        start_ts = 15 * MINUTE + 7
+        late = binlog.prewrite(
+            start_ts, b"key", b"late"
+        )  # begun before most of them, written behind them all
         await put(storage, late)
-        end = binlog.commit(9 * MINUTE, 50 * MINUTE, b"key")
+        end = binlog.commit(start_ts, 50 * MINUTE, b"key")
         await put(storage, end)
         await fill(storage, range(51, 60))
         world.oracle.now_ts = 105 * MINUTE
         await world.retention(storage).work()
-        assert 9 * MINUTE < storage.gc_ts < 50 * MINUTE
+        assert start_ts < storage.gc_ts < 50 * MINUTE
         (found,) = [
-            one for one in await pull(storage, storage.gc_ts, from_disk=True) if one.start_ts == 9 * MINUTE
+            one for one in await pull(storage, storage.gc_ts, from_disk=True) if one.start_ts == start_ts
         ]
         assert found.payload == binlog.join(late, end)
 
@@ -482,9 +485,9 @@ async def test_a_footer_that_claims_less_than_the_records_hold_is_not_believed(
     async with opened(tmp_path, limits=LIMITS) as storage:
         written = await fill(storage, range(1, 40))
     path = tmp_path / "value" / "000000.vlog"
-    path.write_bytes(path.read_bytes()[:-12] + struct.pack("<qI", 1, 0x123AB922))
+    path.write_bytes(path.read_bytes()[:-12] + struct.pack("<qI", MINUTE, 0x123AB922))
     async with opened(tmp_path, limits=LIMITS) as storage:
-        world.oracle.now_ts = 60 * MINUTE
+        world.oracle.now_ts = 75 * MINUTE  # nothing newer than 5 minutes may go
         await world.retention(storage).work()
         assert (storage.gc_ts, storage.value_log.first_fid) == (0, 0)
         await check_served(storage, written)
@@ -608,7 +611,8 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
         before = retention.purged_files
         world.free = 999
         world.clock.advance(10.0)
-        await until(lambda: retention.purged_files == before + 1)
+        await until(lambda: retention.purged_files > before and runs() == 0)
+        assert retention.purged_files == before + 1  # its space may take a moment to show
         world.free = 1 << 40
         world.clock.advance(600.0)
         await until(lambda: runs() == 0)
