@@ -1,0 +1,170 @@
+"""Acknowledged commits survive kill -9: a real pump, a writer in a process of its own, a ledger outside both.
+
+    python -m tests.crash.acknowledged [--rounds 20] [--acks 500000] [--seed N] [--directory DIR]
+
+Each round writes its share of the acknowledgements, one call a binlog or many a message in turns, kills the
+pump at a random moment, starts it again, and compares everything it serves with the ledger: every
+acknowledged commit is there once and byte for byte, nothing is there that was not sent, the order is that of
+the timestamps. Commits without an answer are then sent again, as a client would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import binlog, tso
+from common.etcd_server import EtcdServer, free_port
+from common.upstream.standalone import StandaloneUpstream
+from tests.crash import ledger
+from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
+from tests.pump.process import ROOT, PumpClient, PumpProcess
+
+AHEAD_MS = 10 * 24 * 3600 * 1000  # no timestamp that the pump itself draws stands between ours
+WAYS = ("batch", "single")
+_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of one restart. `unsent`: served though never sent; `extra`: served, sent, never acknowledged."""
+
+    served: int
+    missing: int
+    altered: int
+    unsent: int
+    extra: int
+    seconds: float
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.missing or self.altered or self.unsent)
+
+
+async def compare(client: PumpClient, known: Ledger) -> Comparison:
+    """Read everything back. Raises AssertionError where the order is broken or something comes twice."""
+    began_s = time.monotonic()
+    last = altered = unsent = 0
+    served: set[int] = set()
+    starts: set[int] = set()
+    upto = max(known.acknowledged, default=0)
+    async with asyncio.timeout(300):
+        async for headers, payloads, watermark in client.pull_batches(0):
+            for (_, start_ts, commit_ts), payload in zip(headers, payloads, strict=True):
+                assert commit_ts > last, f"{commit_ts} came behind {last}"
+                assert start_ts not in starts, f"transaction {start_ts} came twice"
+                last = commit_ts
+                served.add(commit_ts)
+                starts.add(start_ts)
+                if known.sent.get(commit_ts) != start_ts:
+                    unsent += 1
+                elif payload != ledger.joined(start_ts, commit_ts):
+                    altered += 1
+            assert watermark >= last, "a watermark below what was served"
+            if watermark >= upto:
+                break
+    missing = len(known.acknowledged - served)
+    extra = len(served - known.acknowledged) - unsent
+    return Comparison(len(served), missing, altered, unsent, extra, time.monotonic() - began_s)
+
+
+async def settle(path: Path, address: str, cluster_id: int, known: Ledger) -> None:
+    """What the killed pump left: commits are sent again, prewrites without one are rolled back."""
+    writer = LedgerWriter(str(path), address, cluster_id, 0)
+    again = known.unanswered
+    payloads = [ledger.commit(*pair) for pair in again]
+    payloads += [binlog.rollback(start_ts, b"t%020d" % start_ts) for start_ts in sorted(known.open)]
+    for at in range(0, len(payloads), _IN_FLIGHT):
+        await asyncio.gather(*(writer.write(payload) for payload in payloads[at : at + _IN_FLIGHT]))
+    writer.note(ACKNOWLEDGED, again)
+    await writer.close()
+    known.open.clear()
+    known.read(path)
+
+
+async def run_round(
+    pump: PumpProcess, path: Path, cluster_id: int, known: Ledger, way: str, wanted: int, rng: random.Random
+) -> None:
+    """Write until `wanted` more are acknowledged, and a moment longer; the pump is dead then."""
+    command = [sys.executable, "-m", "tests.crash.ledger", str(path), pump.address, str(cluster_id)]
+    writer = subprocess.Popen([*command, str(known.last_ts + 1), way], cwd=ROOT)
+    goal = len(known.acknowledged) + wanted
+    try:
+        async with asyncio.timeout(600):
+            while len(known.acknowledged) < goal:
+                assert writer.poll() is None, "the writer ended before the pump was killed"
+                await asyncio.sleep(0.02)
+                known.read(path)
+        await asyncio.sleep(rng.uniform(0, 0.3))
+        pump.kill()
+        await asyncio.to_thread(writer.wait, 60)
+    finally:
+        if writer.poll() is None:
+            writer.kill()
+            writer.wait(10)
+    assert writer.returncode == 0, "the writer failed"
+    known.read(path)
+
+
+async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
+    rng = random.Random(seed)
+    (directory / "etcd").mkdir()
+    server = EtcdServer.start(directory / "etcd")
+    pump = PumpProcess(directory / "pump", server.endpoint, free_port, "-node-id=p1")
+    upstream = await StandaloneUpstream.connect(server.endpoint)
+    path, clean = directory / "ledger", True
+    path.touch()
+    known = Ledger(last_ts=tso.compose(int(time.time() * 1000) + AHEAD_MS))
+    try:
+        await pump.start_and_wait()
+        for number in range(rounds):
+            way = WAYS[number % 2]
+            await run_round(pump, path, upstream.cluster_id, known, way, -(-acks // rounds), rng)
+            began_s = time.monotonic()
+            await pump.start_and_wait()
+            up_s = time.monotonic() - began_s
+            unanswered, orphans = len(known.unanswered), len(known.open)
+            acknowledged = len(known.acknowledged)
+            await settle(path, pump.address, upstream.cluster_id, known)
+            client = PumpClient(pump.address, upstream.cluster_id)
+            found = await compare(client, known)
+            await client.close()
+            clean = clean and found.is_clean
+            print(
+                f"round {number + 1:2} {way:6} acknowledged {acknowledged:7} unanswered {unanswered:3}"
+                f" orphans {orphans:3} | up in {up_s:.2f} s, served {found.served:7}:"
+                f" missing {found.missing}, altered {found.altered}, unsent {found.unsent},"
+                f" {found.seconds:.1f} s",
+                flush=True,
+            )
+    finally:
+        pump.end()
+        await upstream.close()
+        server.stop()
+    lost = "none" if clean else "SOME"
+    print(f"{len(known.acknowledged)} acknowledged commits over {rounds} kills: {lost} lost")
+    return clean
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests.crash.acknowledged", allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--acks", type=int, default=500_000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--directory", type=Path)
+    chosen = parser.parse_args(arguments)
+    print(f"seed {chosen.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="acknowledged-") as made:
+        directory = chosen.directory or Path(made)
+        sys.exit(not asyncio.run(campaign(directory, chosen.rounds, chosen.acks, chosen.seed)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
