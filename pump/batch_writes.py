@@ -5,7 +5,7 @@ Owns    a task per stream that reads its requests and queues what they hold, whi
 Order   a part is in the writer's queue before the next one is looked at, so that the log has the order of the
         stream; several messages may be queued while the first is being synced
 Waits   for room in flight and in the writer's queue before the next message is read: the transport's flow
-        control does the rest
+        control does the rest. And again before what it holds is queued: others may have been quicker
 Stops   `end` lets every stream answer what it has read, then ends it with UNAVAILABLE
 """
 
@@ -133,6 +133,7 @@ class _Stream:
             self.busy = True
             await self._message(data, is_first)
             self.busy = is_first = False
+            data = None  # it may be large, and the next one may come late
 
     async def _message(self, data: bytes, is_first: bool) -> None:
         began_s = self._writes.clock.monotonic_s()
@@ -151,12 +152,13 @@ class _Stream:
         if self._takes_all(len(data)):
             heads = write_request.heads_if_all_stored(data, len(payloads))
             if heads is not None:
+                await self._writes.storage.write_room()
                 self._store(self.session.take(len(payloads), len(data)), payloads, heads, began_s)
                 return
         for first, behind in _PARTS.cut(list(map(len, payloads))):
             if first:
                 await asyncio.sleep(0)
-                await self._writes.storage.write_room()
+            await self._writes.storage.write_room()
             self._each(payloads[first:behind], began_s)
 
     def _takes_all(self, size: int) -> bool:

@@ -509,6 +509,35 @@ async def test_a_full_queue_of_the_writer_makes_streams_wait(tmp_path: Path) -> 
             while answered < 20:
                 answered, _ = await stream.next()
         assert one.storage.stored_total == 60
+        log = one.log
+        for stream in range(3):
+            places = [
+                log.index(payload)
+                for number in range(1, 31)
+                if number % 3 == stream
+                for payload in pair(number, bytes(5000))
+            ]
+            assert places == sorted(places)
+
+
+async def test_the_log_has_the_order_of_the_stream_when_the_queue_filled_up_meanwhile(tmp_path: Path) -> None:
+    async with pump(tmp_path, write_queue_bytes_max=20_000) as one:
+        syncs = one.held()
+        writing = Writing(one.batches)
+        assert await writing.is_quiet()  # it found room and waits for a message
+        others = [asyncio.create_task(one.write(pair(number, bytes(5000))[0])) for number in range(100, 110)]
+        await until(lambda: one.storage.write_queue_bytes >= 20_000)
+        payloads = [payload for number in range(1, 31) for payload in pair(number)]
+        for payload in payloads:
+            writing.send(payload)
+        await turns(200)
+        syncs.let(100)
+        answered, _ = await writing.later()
+        while answered < 60:
+            answered, _ = await writing.next()
+        places = [one.log.index(payload) for payload in payloads]
+        assert places == sorted(places)
+        assert await asyncio.gather(*others) == [""] * 10
 
 
 # -- the same as single writes -------------------------------------------------------------------
