@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from common import rival
 from common.clock import SystemClock
 from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import EtcdClient, EtcdRegistry, connect
@@ -125,6 +127,66 @@ async def test_a_second_living_process_is_refused_and_changes_nothing(
         await beat_of(other, Node()).register(ONLINE)
     assert await entry_of(registry) == before
     await other.close()
+
+
+async def test_an_id_that_was_lost_to_another_process_is_not_written_any_more(
+    registry: EtcdRegistry, etcd_clean: str
+) -> None:
+    node = Node()
+    heartbeat = beat_of(registry, node)
+    await heartbeat.register(ONLINE)
+    lost = registry._announcements[(PUMPS, "p")]
+    client = await EtcdClient.connect(etcd_clean)
+    await client.revoke(lost._lease)  # as after a pause longer than the lease
+    other = await connect(etcd_clean)
+    successor = beat_of(other, Node())
+    await successor.register(ONLINE)
+    before = await entry_of(registry)
+    with pytest.raises(Conflict, match="pump p is already running"):
+        await heartbeat.run()
+    await heartbeat.change_state(PAUSED)
+    await heartbeat.leave(OFFLINE)
+    assert await entry_of(registry) == before
+    assert await successor.beat()
+    await client.close()
+    await other.close()
+
+
+async def test_a_lease_that_ran_out_is_announced_anew(registry: EtcdRegistry, etcd_clean: str) -> None:
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    client = await EtcdClient.connect(etcd_clean)
+    await client.revoke(registry._announcements[(PUMPS, "p")]._lease)
+    assert not (await registry.view()).pumps["p"].alive
+    assert await heartbeat.beat()
+    assert (await registry.view()).pumps["p"].alive
+    await client.close()
+
+
+async def test_a_node_without_a_lease_that_beats_keeps_its_name(
+    registry: EtcdRegistry, etcd_clean: str
+) -> None:
+    """Go nodes: only one whose port answers and that beats is alive; the others' places are free at once."""
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        alive = NodeStatus("p", f"127.0.0.1:{port.getsockname()[1]}", ONLINE, 1, 1)
+        go = await connect(etcd_clean)
+        revision = await go.put(PUMPS, alive, None)
+        entry = (await registry.view()).pumps["p"]
+        assert rival.may_live(entry, NodeStatus("p", "h:1", OFFLINE))
+        assert not rival.may_live(entry, NodeStatus("p", alive.host, OFFLINE)), "we listen there"
+        for state in (PAUSED, OFFLINE):
+            assert not rival.may_live(replace(entry, status=alive.with_state(state)), Node().status())
+        await rival.check_gone(registry, PUMPS, entry, watch_s=0.3)  # answers, does not beat
+        watching = asyncio.create_task(beat_of(registry, Node()).register(ONLINE))
+        await asyncio.sleep(0.1)
+        await go.put(PUMPS, replace(alive, update_ts=2), revision)
+        with pytest.raises(Conflict, match="beats under this name"):
+            await watching
+    view = await registry.view()
+    assert view.pumps["p"].status.update_ts == 2
+    async with asyncio.timeout(4):  # nobody answers any more: no time is lost
+        await beat_of(registry, Node()).register(ONLINE)
+    await go.close()
 
 
 async def test_an_impossible_id_announces_nothing(registry: EtcdRegistry, etcd_clean: str) -> None:
