@@ -34,6 +34,7 @@ from pump.disk_guard import DiskGuard
 from pump.idle_watermark import IdleWatermark
 from pump.presence import Presence
 from pump.puller import Pullers
+from pump.purge import Retention
 from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
@@ -114,11 +115,11 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock
     )
     await opened.listener.offer(server.services())
-    watch = start_rooms(settings, process, opened, rooms)
+    background = start_rooms(settings, process, opened, rooms)
     await enter(settings, process, opened, rooms, starting, node_id)
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     assert opened.presence is not None
-    add_routes(settings, process, rooms, opened.presence, routes, watch)
+    add_routes(settings, process, rooms, opened.presence, routes, background)
     push = metrics_push.run(settings.metrics_addr, node_id, settings.metrics_interval_s)
     process.task("metrics-push", push)
     daemon.settle()
@@ -192,7 +193,15 @@ async def enter(
     await presence.enter(starting.waits)
 
 
-def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms) -> Watch:
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What works beside the services, as far as it is shown to people."""
+
+    watch: Watch
+    retention: Retention
+
+
+def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms) -> Background:
     """The tasks behind the services."""
     storage, pullers, idle, closing = rooms.storage, rooms.pullers, rooms.idle, rooms.closing
     resolver = Resolver(
@@ -213,8 +222,20 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, ro
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
     watch = Watch(storage, resolver, rooms.clock)
-    opened.lookers += [process.task("resolver", resolver.run()), process.task("watch", watch.run())]
-    return watch
+    retention = Retention(
+        storage,
+        rooms.upstream.oracle,
+        rooms.registry,
+        rooms.disk_guard.free_bytes,
+        settings.retention_policy,
+        rooms.clock,
+    )
+    opened.lookers += [
+        process.task("resolver", resolver.run()),
+        process.task("watch", watch.run()),
+        process.task("retention", retention.run()),
+    ]
+    return Background(watch, retention)
 
 
 def unready(opened: Opened, starting: Starting) -> str:
@@ -232,7 +253,7 @@ def add_routes(
     rooms: Rooms,
     presence: Presence,
     routes: Routes,
-    watch: Watch,
+    background: Background,
 ) -> None:
     """The HTTP routes of a pump that is up."""
     closing = rooms.closing
@@ -264,7 +285,8 @@ def add_routes(
         rooms.clock,
         leave,
         closing.facts,
-        watch=watch,
+        watch=background.watch,
+        retention=background.retention,
         disk=lambda: rooms.disk_guard.disk,
     )
     status.bind_gauges()

@@ -40,6 +40,11 @@ class DiskGuard:
         elif before.is_full and not self.disk.is_full and before.available:
             _logger.info("space is available again", available=self.disk.available)
 
+    async def free_bytes(self) -> int:
+        """Look now. Raises `OSError`."""
+        await self.look()
+        return self.disk.available
+
     async def run(self) -> None:
         """Look again and again; until cancelled."""
         while True:
