@@ -24,10 +24,11 @@ from pump.resolve_schedule import Answer, Heard, ResolveSchedule
 from pump.sorter import OpenPrewrite
 from pump.stages import Arrivals
 from pump.storage import Storage, WriteFailed
+from pump.value_pointer import ValuePointer
 
 _TICK_S: Final = 0.05
 _ROUNDS_MAX: Final = 4
-_PROBE_PAUSE_S: Final = 1.0
+_PROBE_PAUSE_MAX_S: Final = 1.0
 ANSWER_DEADLINE_S: Final = 10.0
 
 _logger = log.get("resolver")
@@ -56,7 +57,8 @@ class Resolver:
         self._keys: dict[int, bytes] = {}
         self._rounds = 0
         self._unavailable_since_s: float | None = None
-        self._probe_s = 0.0
+        self._probe_s = 0.0  # while nothing is answered: when to try again
+        self._probe_pause_s = _TICK_S
         self._totals = dict.fromkeys(("asked", "committed", "rolled_back", "undecided", "unanswered"), 0)
 
     async def run(self) -> None:
@@ -138,14 +140,16 @@ class Resolver:
         key = self._keys.get(start_ts)
         if key is None:
             try:
-                (payload,) = await self._storage.read([prewrite.place])
-                key = self._keys[start_ts] = binlog.parse(payload).prewrite_key
+                key = self._keys[start_ts] = await self._storage.in_thread(self._read_key, prewrite.place)
             except (BinlogError, OSError) as error:
                 if self._schedule.heard(start_ts).answer is not Answer.DAMAGED:
                     _logger.error("open prewrite cannot be read", start_ts=start_ts, error=error)
                 metrics.STORAGE_ERRORS.labels("read_value").inc()
                 self._undecided(start_ts, Answer.DAMAGED, str(error))
         return key
+
+    def _read_key(self, place: ValuePointer) -> bytes:
+        return binlog.parse(self._storage.value_log.read(place)).prewrite_key
 
     async def _answers(self, questions: Sequence[tuple[int, bytes]]) -> list[Outcome | BinlogError]:
         """An answer, or why there is none, for each question: a group that fails is asked in halves."""
@@ -179,13 +183,15 @@ class Resolver:
                     oldest_start_ts=questions[0][0],
                     error=error,
                 )
-            self._probe_s = now_s + _PROBE_PAUSE_S
+            self._probe_pause_s = min(self._probe_pause_s * 2, _PROBE_PAUSE_MAX_S)
+            self._probe_s = now_s + self._probe_pause_s
         elif self._unavailable_since_s is not None:
             _logger.info(
                 "upstream answers about open prewrites again",
                 seconds=round(now_s - self._unavailable_since_s, 3),
             )
             self._unavailable_since_s = None
+            self._probe_pause_s = _TICK_S
 
     async def _apply(self, start_ts: int, answer: Outcome | BinlogError) -> None:
         if not self._storage.is_open(start_ts):

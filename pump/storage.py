@@ -357,10 +357,6 @@ class Storage:
         """Pullers beyond this timestamp are served from memory, the others from the log."""
         return self._recent.floor
 
-    async def read(self, places: list[ValuePointer]) -> list[bytes]:
-        """Payloads at places, from the log. Raises `Corruption`."""
-        return await self.in_thread(lambda: [self._log.read(place) for place in places])
-
     async def find(self, ts: int) -> bytes | None:
         """Payload of the record filed under a timestamp."""
 

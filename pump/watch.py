@@ -79,11 +79,11 @@ class Watch:
 
     async def _read(self, prewrite: OpenPrewrite) -> Subject:
         """What it is about; nothing if it cannot be read, which the resolver tells."""
+        stored = self._storage.value_log
         try:
-            (payload,) = await self._storage.read([prewrite.place])
+            return await self._storage.in_thread(lambda: stuck.subject(stored.read(prewrite.place)))
         except (BinlogError, OSError):
             return Subject()
-        return await asyncio.to_thread(stuck.subject, payload)
 
     # -- shown -----------------------------------------------------------------------------------
 
