@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import binlog, tso
+from common.errors import BinlogError
 from common.etcd_server import EtcdServer, free_port
 from common.upstream.standalone import StandaloneUpstream
 from tests.crash import ledger
@@ -34,13 +35,15 @@ _IN_FLIGHT = 64
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one restart. `unsent`: served though never sent; `extra`: served, sent, never acknowledged."""
+    """Of one restart. `unsent`: served though never sent; `extra`: served, sent, never acknowledged;
+    `resumed`: pull streams that broke off and were taken up again."""
 
     served: int
     missing: int
     altered: int
     unsent: int
     extra: int
+    resumed: int
     seconds: float
 
     @property
@@ -54,25 +57,34 @@ async def compare(client: PumpClient, known: Ledger) -> Comparison:
     last = altered = unsent = 0
     served: set[int] = set()
     starts: set[int] = set()
-    upto = max(known.acknowledged, default=0)
-    async with asyncio.timeout(300):
-        async for headers, payloads, watermark in client.pull_batches(0):
-            for (_, start_ts, commit_ts), payload in zip(headers, payloads, strict=True):
-                assert commit_ts > last, f"{commit_ts} came behind {last}"
-                assert start_ts not in starts, f"transaction {start_ts} came twice"
-                last = commit_ts
-                served.add(commit_ts)
-                starts.add(start_ts)
-                if known.sent.get(commit_ts) != start_ts:
-                    unsent += 1
-                elif payload != ledger.joined(start_ts, commit_ts):
-                    altered += 1
-            assert watermark >= last, "a watermark below what was served"
-            if watermark >= upto:
-                break
+    if not known.acknowledged:
+        return Comparison(0, 0, 0, 0, 0, 0, 0.0)
+    upto = max(known.acknowledged)
+    resumed = watermark = 0
+    async with asyncio.timeout(600):
+        while watermark < upto:
+            try:
+                async for headers, payloads, watermark in client.pull_batches(last):
+                    for (_, start_ts, commit_ts), payload in zip(headers, payloads, strict=True):
+                        assert commit_ts > last, f"{commit_ts} came behind {last}"
+                        assert start_ts not in starts, f"transaction {start_ts} came twice"
+                        last = commit_ts
+                        served.add(commit_ts)
+                        starts.add(start_ts)
+                        if known.sent.get(commit_ts) != start_ts:
+                            unsent += 1
+                        elif payload != ledger.joined(start_ts, commit_ts):
+                            altered += 1
+                    assert watermark >= last, "a watermark below what was served"
+                    if watermark >= upto:
+                        break
+            except BinlogError as error:
+                resumed += 1
+                print(f"the pull stream broke off behind {last}: {error}", flush=True)
+                await asyncio.sleep(0.2)
     missing = len(known.acknowledged - served)
     extra = len(served - known.acknowledged) - unsent
-    return Comparison(len(served), missing, altered, unsent, extra, time.monotonic() - began_s)
+    return Comparison(len(served), missing, altered, unsent, extra, resumed, time.monotonic() - began_s)
 
 
 async def settle(path: Path, address: str, cluster_id: int, known: Ledger) -> None:
@@ -141,7 +153,7 @@ async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
                 f"round {number + 1:2} {way:6} acknowledged {acknowledged:7} unanswered {unanswered:3}"
                 f" orphans {orphans:3} | up in {up_s:.2f} s, served {found.served:7}:"
                 f" missing {found.missing}, altered {found.altered}, unsent {found.unsent},"
-                f" {found.seconds:.1f} s",
+                f" resumed {found.resumed}, {found.seconds:.1f} s",
                 flush=True,
             )
     finally:
@@ -163,6 +175,7 @@ def main(arguments: list[str]) -> None:
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="acknowledged-") as made:
         directory = chosen.directory or Path(made)
+        directory.mkdir(exist_ok=True)
         sys.exit(not asyncio.run(campaign(directory, chosen.rounds, chosen.acks, chosen.seed)))
 
 

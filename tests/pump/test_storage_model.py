@@ -296,17 +296,17 @@ class StorageMachine(RuleBasedStateMachine):
     def reopen(self, acknowledged: int) -> None:
         self.gate.set("open")
         self.do(self.open())
-        first = ValuePointer(self.storage.value_log.first_fid, 0)
-        places = [
-            record.place
-            for records, _ in self.storage.value_log.stretches(first, self.storage.value_log.end)
-            for record in records
-        ]
-        self.model.survived(map(self.storage.value_log.read, places), acknowledged)
+        self.model.survived(map(self.storage.value_log.read, self.places()), acknowledged)
         drawn = {one.start_ts: one.commit_ts for one in self.model.log if one.tp == binlog.COMMIT}
         self.drawn = {ts: drawn_ts for ts, drawn_ts in self.drawn.items() if ts not in drawn}
         self.settle_open_twice()
         self.settle_and_compare()
+
+    def places(self) -> list[ValuePointer]:
+        """Of all records that are there."""
+        log = self.storage.value_log
+        stretches = log.stretches(ValuePointer(log.first_fid, 0), log.end)
+        return [record.place for records, _ in stretches for record in records]
 
     def settle_open_twice(self) -> None:
         """What ended before the place where sorting goes on, and was repeated behind it, is asked about."""
@@ -342,7 +342,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.stop()
         if without_index:
             shutil.rmtree(self.path / "kv")
-        before = self.told
+        before = self.storage.watermark
         self.model.marks.clear()
         self.reopen(len(self.model.log))
         if not without_index:
@@ -402,16 +402,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.do(retention.work())
         assert self.storage.gc_ts >= before
         assert self.storage.gc_ts <= self.storage.watermark
-        first = ValuePointer(self.storage.value_log.first_fid, 0)
-        records = next(self.storage.value_log.stretches(first, self.storage.value_log.end), None)
-        gone = len(self.model.log)
-        if records is not None:
-            payload = self.storage.value_log.read(records.records[0].place)
-            gone = next(
-                at
-                for at in range(self.model.purged, len(self.model.log))
-                if self.model.log[at].payload == payload
-            )
+        gone = len(self.model.log) - len(self.places())
         purged = self.model.log[:gone]
         assert all(one.commit_ts <= self.storage.gc_ts for one in purged), "purged, and pullers are not told"
         assert not {one.start_ts for one in purged} & set(self.model.open()), "an open prewrite was purged"
