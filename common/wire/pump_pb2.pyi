@@ -249,7 +249,7 @@ class WriteBinlogsReq(_message.Message):
     """Many binlogs a message. Each is judged as WriteBinlog judges it, in the order of the stream, and stored in
     that order. A client may send on before it has its answers; it gets them in order, several at once where
     that came out so. What is in flight is bounded in bytes: a client that is too quick finds the stream's flow
-    control closed until answers have left. Messages of 32 KiB to 1 MiB work best. A message holds at most 65,536
+    control closed until answers have left. Messages of 32 KiB to 1 MiB work best. A message holds at most 16,384
     payloads, or one binlog of any size that `max-message-size` allows.
 
     The stream ends with OK when the client has ended its side and everything is answered; with UNAVAILABLE when

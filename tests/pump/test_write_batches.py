@@ -651,3 +651,8 @@ async def test_over_both_servers(kind: str, tmp_path: Path) -> None:
         assert one.storage.stored_total == 102
         await client.close()
         await server.stop(1.0)
+
+
+def test_the_protocol_file_tells_the_limit_of_a_message() -> None:
+    text = (Path(__file__).parents[2] / "proto/common/wire/pump.proto").read_text()
+    assert f"at most {write_request.PAYLOADS_MAX:,}" in text
