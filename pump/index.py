@@ -10,6 +10,9 @@ Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go 
 open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail;
 deleting the directory rebuilds it.
 
+LevelDB compares the checksums of what it reads only where it is asked to; everywhere here it is. An entry
+that a flipped bit hides would be a transaction that no drainer ever gets.
+
 All calls block; they come from worker threads.
 """
 
@@ -97,7 +100,7 @@ class Index:
                 put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
                 for tp, start_ts, commit_ts, place in records:
                     is_mark = start_ts == commit_ts and tp != PREWRITE
-                    if is_mark and self._database.get(key_of(commit_ts)) is None:
+                    if is_mark and self._get(key_of(commit_ts)) is None:
                         put(key_of(commit_ts), value_pointer.encode(place))
                 for tp, start_ts, commit_ts, (fid, offset) in records:
                     ts = start_ts if tp == PREWRITE else commit_ts
@@ -127,7 +130,11 @@ class Index:
         """The same in runs of at most `records_max`: timestamps, and (fid, offset) of each."""
         try:
             with self._database.iterator(
-                start=key_of(after), stop=key_of(upto), include_start=False, include_stop=True
+                start=key_of(after),
+                stop=key_of(upto),
+                include_start=False,
+                include_stop=True,
+                verify_checksums=True,
             ) as iterator:
                 while entries := list(islice(iterator, records_max)):
                     keys, values = zip(*entries, strict=True)
@@ -161,7 +168,11 @@ class Index:
         next_ts: int | None = None
         try:
             with self._database.iterator(
-                start=key_of(first_ts), stop=key_of(last_ts), include_stop=True, fill_cache=False
+                start=key_of(first_ts),
+                stop=key_of(last_ts),
+                include_stop=True,
+                fill_cache=False,
+                verify_checksums=True,
             ) as iterator:
                 for seen, (key, value) in enumerate(iterator):
                     if seen == records_max:
@@ -182,7 +193,9 @@ class Index:
     def edge_ts(self, *, largest: bool) -> int:
         """Largest or smallest timestamp in the index; 0 if it is empty."""
         try:
-            with self._database.iterator(prefix=_PREFIX, include_value=False, reverse=largest) as iterator:
+            with self._database.iterator(
+                prefix=_PREFIX, include_value=False, reverse=largest, verify_checksums=True
+            ) as iterator:
                 for key in iterator:
                     return int(_KEY.unpack(key)[1])
         except plyvel.Error as error:
@@ -213,7 +226,7 @@ class Index:
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            found: bytes | None = self._database.get(key)
+            found: bytes | None = self._database.get(key, verify_checksums=True)
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
         return found
