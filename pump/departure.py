@@ -79,6 +79,8 @@ class _Pace:
     @property
     def upstream_s_per_s(self) -> float:
         """Seconds of upstream time a second."""
+        if not self.samples:
+            return 0.0
         (first_s, first), (last_s, last) = self.samples[0], self.samples[-1]
         return _seconds(first, last) / (last_s - first_s) if last_s > first_s else 0.0
 
@@ -95,7 +97,7 @@ class Blocker:
     left_s: float | None
 
     def __str__(self) -> str:
-        why = f"is {self.behind_s:.1f} s behind"
+        why = f"is {self.behind_s:.1f} s behind" if self.checkpoint else "has said no checkpoint yet"
         if self.alive is False:
             why += ", its process is gone"
         elif self.state != node.ONLINE:
@@ -178,7 +180,8 @@ class Departure:
         }
         self._paces = {node_id: self._paces.get(node_id, _Pace()) for node_id in self._readers}
         for node_id, reader in self._readers.items():
-            self._paces[node_id].add(seen.now_s, reader.checkpoint)
+            if reader.checkpoint:  # 0: it has not said yet where it is
+                self._paces[node_id].add(seen.now_s, reader.checkpoint)
 
     # -- shown -----------------------------------------------------------------------------------
 

@@ -205,6 +205,13 @@ def test_a_registry_that_does_not_answer_ends_nothing() -> None:
     assert departure.look(Seen(2.0, at(9), 0, 0, {"d": Reader(node.ONLINE, True, at(9))})) == [Leave()]
 
 
+def test_a_drainer_that_has_just_come_says_nothing_about_pace() -> None:
+    departure = reading(100, {"d": Reader(node.ONLINE, True, 0)})
+    assert departure.waits_for == "drainers: d has said no checkpoint yet and does not move"
+    departure.look(Seen(5.0, at(100), 0, 0, {"d": Reader(node.ONLINE, True, at(90))}))
+    assert departure.facts()["left_s"] is None
+
+
 def test_memory_of_paces_is_bounded() -> None:
     departure = reading(10**6, {"d": BEHIND})
     for second in range(1000):
