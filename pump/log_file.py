@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 _JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
 _BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
+_RENEWED_AT_ONCE: Final = 8 << 20
 _OPEN_MAX: Final = 64  # log files open at once
 
 
@@ -37,6 +38,10 @@ class LogFile(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, durably."""
+        ...
+
+    def renew(self, start: int) -> None:
+        """Bring what is there from `start` on to the medium, whatever an earlier sync said of it."""
         ...
 
     def close(self) -> None: ...
@@ -128,6 +133,16 @@ class OsLogFile:
         held = self._held()
         os.ftruncate(held.number, size)
         os.fsync(held.number)
+
+    def renew(self, start: int) -> None:
+        at, size = start, self.size()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
+        try:
+            while at < size:
+                at += os.pwrite(descriptor, self.read(at, min(_RENEWED_AT_ONCE, size - at)), at)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def adopt(self, descriptor: int) -> None:
         """Use a descriptor that is open already."""

@@ -99,7 +99,7 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
 def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[Logged]) -> Scanned:
     """What the quick loop left: short records at the end of the data, and why it stopped."""
     while base + at < stop:
-        error = _error(data, at, base, stop)
+        error = error_at(data, at, base, stop)
         if error is not None:
             return Scanned(found, base + at, error)
         behind = at + needed(data, at)
@@ -110,7 +110,20 @@ def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[
     return Scanned(found, base + at, None)
 
 
-def _error(data: bytes, at: int, base: int, stop: int) -> RecordError | None:
+def steps(data: bytes) -> tuple[int, int]:
+    """How far `data`, which begins at a record, goes on from header to header: where the last record begins
+    and where it ends, which may be beyond. (0, 0) if there is no header at all."""
+    at, last, sure, unpack = 0, 0, len(data) - VALUE_HEADER_SIZE, _HEADER.unpack_from
+    while at <= sure:
+        magic, length, _ = unpack(data, at)
+        if magic != VALUE_LOG_MAGIC:
+            break
+        last = at
+        at += VALUE_HEADER_SIZE + length
+    return last, at
+
+
+def error_at(data: bytes, at: int, base: int, stop: int) -> RecordError | None:
     """What is wrong with the record at `at`, as far as `data` shows it."""
     body = at + VALUE_HEADER_SIZE
     if body > len(data):

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.errors import Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, check_value, decode_value
 from pump import record_scan
 from pump.log_file import LogFile
+from pump.logged import Logged
 from pump.record_scan import NotABinlog, Scanned
 
 FOOTER_MAGIC: Final = 0x123AB922
@@ -47,6 +49,15 @@ def fid_of(name: str) -> int | None:
             f"value log file name {name!r} is not a six-digit number", hint="move the file elsewhere"
         )
     return int(match[1])
+
+
+class Walked(NamedTuple):
+    """How far whole records go; `error`: why no further. `records` are those from `checked_from` on."""
+
+    end: int
+    checked_from: int
+    records: list[Logged]
+    error: RecordError | None
 
 
 class Segment:
@@ -113,6 +124,37 @@ class Segment:
                 yield Scanned([], at, RecordError(at, "the file ends early", True))
                 return
             at, size = scanned.behind, max(_CHUNK, wanted)
+
+    def walk(self, start: int, stop: int, checked_bytes: int) -> Walked:
+        """Go from header to header in [start, stop). Of the records in the last `checked_bytes`, and at
+        least of the last one, the checksums are verified too. Raises `Corruption` as `scan`."""
+        at, error = start, None
+        places = deque([start])  # of records, one for each stretch that was read
+        while at < stop and error is None:
+            data = self.file.read(at, min(_CHUNK, stop - at))
+            last, steps = record_scan.steps(data)
+            if steps == 0 or at + steps > stop:
+                error = record_scan.error_at(data, last, at, stop)
+                error = error or RecordError(at, "the file ends early", True)
+                at += last
+                break
+            at += steps
+            places.append(at)
+            while len(places) > 2 and places[1] <= at - checked_bytes:
+                places.popleft()
+        records: list[Logged] = []
+        for scanned in self.scan(places[0], at):
+            records += scanned.records
+            if scanned.error is not None:
+                return Walked(scanned.behind, places[0], records, scanned.error)
+        return Walked(at, places[0], records, error)
+
+    def behind(self, offset: int) -> int | None:
+        """Offset behind the record whose header stands at `offset`; None if there is none that fits."""
+        head = self.file.read(offset, VALUE_HEADER_SIZE)
+        end = offset + record_scan.needed(head, 0)
+        whole = len(head) == VALUE_HEADER_SIZE and head.startswith(_MAGIC_BYTES)
+        return end if whole and end <= self.end else None
 
     def footer_at(self, offset: int) -> int | None:
         """`max_ts` of the footer that begins at `offset` and ends the file; None if there is none."""

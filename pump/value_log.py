@@ -103,21 +103,21 @@ class ValueLog:
         return Opened(plan.replay_from, cut, cut_path, size - cut.offset if cut else 0)
 
     def _verify_newest(self, start: int, head: ValuePointer, known_ts: int) -> recovery.Cut | None:
-        newest, size, at = self.active, self.active.end, start
-        # What a killed process wrote may be in the page cache only, and soon the index builds on it.
-        newest.file.sync()
-        newest.max_ts = known_ts
-        for scanned in newest.scan(start, size):
-            newest.max_ts = max(newest.max_ts, largest_ts(scanned.records))
-            at = scanned.behind
-            if scanned.error is not None:
-                if newest.footer_at(at) is None:
-                    return self._cut(newest, scanned.error, size, head)
-                newest.end = at
-                self._create(newest.fid + 1)
-                return None
-        newest.end = at
-        return None
+        newest, size = self.active, self.active.end
+        # What lies further back is verified by the indexer, which reads what the index does not know anyway.
+        walked = newest.walk(start, size, self._group_bytes_max)
+        newest.end = walked.end
+        newest.max_ts = max(known_ts, largest_ts(walked.records))
+        is_closed = walked.error is not None and newest.footer_at(walked.end) is not None
+        cut = None
+        if walked.error is not None and not is_closed:
+            cut = self._cut(newest, walked.error, size, head)
+        # The last group may be in the page cache alone: a killed process had not synced it, or a sync had
+        # failed, after which the kernel takes the pages for clean and the next sync says yes.
+        newest.file.renew(min(walked.checked_from, max(newest.end - self._group_bytes_max, 0)))
+        if is_closed:
+            self._create(newest.fid + 1)
+        return cut
 
     def _cut(self, newest: Segment, error: RecordError, size: int, head: ValuePointer) -> recovery.Cut:
         at = error.offset
@@ -131,16 +131,16 @@ class ValueLog:
             loss_accepted=self._loss_accepted(segment.name_of(newest.fid), at),
         )
         if isinstance(verdict, recovery.Refuse):
-            raise self._refusal(newest, at, verdict.reason)
+            raise self._refusal(newest, at, verdict.reason, given_up="everything behind this place")
         newest.file.truncate(at)
         newest.end = at
         return verdict
 
     @staticmethod
-    def _refusal(damaged: Segment, offset: int, reason: str) -> Corruption:
+    def _refusal(damaged: Segment, offset: int, reason: str, *, given_up: str = "this record") -> Corruption:
         return Corruption(
             f"{damaged.file.path}: offset {offset}: {reason}",
-            hint="restore the file from a backup, or give up what is lost there with "
+            hint=f"restore the file from a backup, or give up {given_up} with "
             f"`--accept-loss {segment.name_of(damaged.fid)}:{offset}`",
         )
 
@@ -209,7 +209,7 @@ class ValueLog:
 
     def stretches(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
         """Records in [cursor, stop) in log order, about a megabyte of log at a time. `Corruption` at a bad
-        one, after those in front of it; where its loss is accepted, the next valid one follows."""
+        one, after those in front of it; where its loss is accepted, the next one follows."""
         fid, offset = cursor
         while fid <= stop.fid:
             found = self.segment(fid)
@@ -221,7 +221,7 @@ class ValueLog:
                 if error is not None and (fid == stop.fid or found.footer_at(behind) is None):
                     if not self._loss_accepted(segment.name_of(fid), behind):
                         raise self._refusal(found, behind, error.reason)
-                    again = found.find_record(behind + 1, limit)
+                    again = found.behind(behind)  # where no header leads on, the rest of the file is lost
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
     def end_of(self, fid: int) -> int:

@@ -38,6 +38,9 @@ class MemoryFile:
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self.data[offset : offset + size])
 
+    def renew(self, start: int) -> None:
+        self.durable = len(self.data)
+
     def truncate(self, size: int) -> None:
         del self.data[size:]
         self.durable = min(self.durable, size)
