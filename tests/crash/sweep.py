@@ -3,8 +3,9 @@
     python -m tests.crash.sweep [--every N] [--processes N]
 
 Truncated: every whole record is there, the rest is cut; what the index knows refuses to be missing.
-Flipped: the record is refused or cut at its very beginning (cut only where one unsynced group can reach),
-and whoever reads it is told. Records that contain records, footers and magics are among them.
+Flipped: the record is refused (at opening, or by the indexer that follows) or cut at its very beginning, cut
+only where one unsynced group can reach; and whoever reads it is told. Records that contain records, footers
+and magics are among them.
 """
 
 from __future__ import annotations
@@ -136,8 +137,20 @@ class Sweep:
         log.close(healthy=False)
 
     def _expect_refusal(self, head: ValuePointer, start: int | None) -> None:
-        error = _refusal(lambda: self.open(head))
+        """By opening, or by the indexer, which reads from the head on at once; and nothing is cut."""
+
+        def open_and_follow() -> None:
+            log = self.open(head)
+            try:
+                for _ in log.stretches(head, log.end):
+                    pass
+            finally:
+                log.close(healthy=False)
+
+        size = len(self._file.data)
+        error = _refusal(open_and_follow)
         assert start is None or _names(error, start), error
+        assert len(self._file.data) == size, "refused, but cut"
         self.refused += 1
 
 
