@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from common.clock import Clock
 from pump import metrics, slow_chaser
@@ -29,6 +29,7 @@ from pump.writer import WrittenGroup
 _BATCH_RECORDS_MAX = 1024
 _RETRY_S = 1.0
 _MARKS_MAX = 64
+_OVERHEAD = 250  # bytes that a queued record costs besides its payload
 
 
 class Indexer:
@@ -85,7 +86,7 @@ class Indexer:
     def accept(self, group: WrittenGroup) -> None:
         """A group became durable."""
         self.durable = group.end
-        size = sum(map(len, group.payloads))
+        size = _size(group.payloads)
         if self._queued_bytes + size > self._queue_bytes_max and self._queue and not self._overflowed:
             self._overflowed = True
             metrics.SLOW_CHASER.labels("turned_on").inc()
@@ -160,7 +161,7 @@ class Indexer:
         await self._write(records, records[-1].place)
         for _ in range(groups):
             end = self._queue.popleft().end
-        self._queued_bytes -= sum(map(len, payloads))
+        self._queued_bytes -= _size(payloads)
         self.cursor = end
         self._recent.record(records, payloads)
         self._settle(records)
@@ -224,3 +225,8 @@ class Indexer:
                 self._on_advance(effect.watermark)
             elif not self._replaying:  # it was told when it came
                 self._on_late(effect)
+
+
+def _size(payloads: Sequence[bytes]) -> int:
+    """What records take in the queue, bytes."""
+    return sum(map(len, payloads)) + len(payloads) * _OVERHEAD
