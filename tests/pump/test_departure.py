@@ -198,6 +198,13 @@ def test_paused_and_dead_drainers_hold_the_pump_and_are_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(("short", "left"), [(1, False), (0, True)])
+def test_a_drainer_has_everything_at_the_target_and_not_below(short: int, left: bool) -> None:
+    departure = reading(4, {"d": BEHIND})
+    readers = {"d": Reader(node.ONLINE, True, at(4) - short)}
+    assert (departure.look(Seen(9.0, at(4), 0, 0, readers)) == [Leave()]) is left
+
+
 def test_a_registry_that_does_not_answer_ends_nothing() -> None:
     departure = reading(4, {"d": Reader(node.ONLINE, True, at(9))})
     assert departure.look(Seen(1.0, at(9), 0, 0, None)) == []
