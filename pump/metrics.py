@@ -123,7 +123,7 @@ DRAINER_LEFT_SECONDS = metrics.gauge(
 
 
 def refused(reason: str, count: int = 1) -> None:
-    """Count writes that were refused or failed. Those of another cluster are not lost: they were never ours."""
+    """Count writes refused or failed. Those of another cluster are not lost: they were never ours."""
     REFUSED.labels(reason).inc(count)
     if reason != "cluster":
         LOST.inc(count)
