@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pump import segment
 from tests.crash import disk, lives, sweep
 from tests.crash.disk import Disk
 from tests.crash.lives import Mount
@@ -35,6 +36,16 @@ def test_damage_is_judged_alike_when_nothing_is_known_of_the_log(mount: Mount) -
     assert count > 250
     assert refused > 250
     assert cut > 60
+
+
+def test_a_wrong_length_misleads_nobody(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leads from header to header past good records, further than one reading of the file reaches."""
+    monkeypatch.setattr(segment, "_CHUNK", 2048)
+    damaged = sweep.Sweep(mount)
+    for number in range(0, len(damaged.payloads), 3):
+        for bit in range(17):
+            start = damaged.place(number).offset
+            damaged.flipped((start + 4) * 8 + bit, from_start=number % 2 == 0)
 
 
 @pytest.mark.parametrize("octet", range(12))
