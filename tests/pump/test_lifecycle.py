@@ -104,7 +104,7 @@ async def put(process: PumpProcess, action: str) -> tuple[int, str]:
 
 async def page_says(process: PumpProcess, path: str, text: str) -> None:
     """Return when the page holds the text."""
-    page: object = None
+    page: tuple[int, str] = (0, "")
     try:
         async with asyncio.timeout(15):
             while True:
