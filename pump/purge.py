@@ -16,7 +16,7 @@ Stops   at once; a piece under way is waited for by whoever closes the storage
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -66,6 +66,14 @@ class _Walk:
         self.survey = Survey(fid)
         self.cursor = ValuePointer(fid, 0)
         self.finished = False
+
+    def go_on(self, stretches: Iterator[Stretch]) -> bool:
+        """Take the next stretch of the file, on a thread; False at its end."""
+        stretch = next(stretches, None)
+        if stretch is not None:
+            self.survey.feed(stretch.records)
+            self.cursor = stretch.behind
+        return stretch is not None
 
 
 class Retention:
@@ -235,11 +243,8 @@ class Retention:
         stretches = self._storage.value_log.stretches(walk.cursor, stop)
         try:
             while not enough(walk.survey):
-                stretch: Stretch | None = await self._piece(next, stretches, None)
-                if stretch is None:
+                if not await self._piece(walk.go_on, stretches):
                     break
-                walk.survey.feed(stretch.records)
-                walk.cursor = stretch.behind
             else:
                 return walk
         except Corruption as error:
