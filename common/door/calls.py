@@ -292,12 +292,12 @@ class UnaryCall(Call):
 class StreamCall(Call):
     """A call with a stream in at least one direction; its handler runs as a task of the runner."""
 
-    __slots__ = ("_inbox", "_opened", "_owed", "requests_ended")
+    __slots__ = ("_inbox", "_opened", "requests_ended")
+    ahead_bytes_max = 1 << 20
 
     def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
         super().__init__(session, stream, plan)
         self._inbox: deque[Message] = deque()
-        self._owed = 0
         self._opened = False
         self.requests_ended = False
 
@@ -311,7 +311,6 @@ class StreamCall(Call):
             self.refuse(status.code, status.message)
             return
         self._inbox.extend(messages)
-        self._owed += stop - start
         self.requests_ended = end
         if self._inbox or end:
             self.session.runner.wake(self)
@@ -331,10 +330,24 @@ class StreamCall(Call):
     def _give_back(self) -> None:
         """Nothing waits for the service: the peer may send as much again."""
         if not self.over and self._reader is not None:
-            self.grow(self._owed)
+            self.grow()
         reader = self._reader
         self.release(self.held - (reader.held if reader else 0))
-        self._owed = 0
+
+    def grow(self, size: int = 0) -> None:
+        """Give the window back, whatever came: up to its usual size, or at once to what is left of a large
+        message whose turn has come. Behind that message the window is the usual one again."""
+        assert self._reader is not None
+        connection, stream, session = self.session.connection, self.stream, self.session
+        window, left = connection.limits.stream_window_bytes, self._reader.left
+        if left > window:
+            if not session.may_grow(self):
+                return
+            if session.grower is self:
+                window = max(window, min(left, self.ahead_bytes_max))
+        size = window - stream.receive_window - stream.owed
+        if size > 0:
+            connection.credit(stream, size)
 
     @property
     def has_room(self) -> bool:

@@ -411,8 +411,12 @@ class Machine(RuleBasedStateMachine):
             assert stream.send_window == theirs._inbound_window_manager.current_window_size
             assert stream.receive_window == theirs.outbound_flow_control_window
             if isinstance(stream.call, StreamCall) and stream.remote_open:  # what is taken in is given back
-                known = stream.receive_window + stream.owed + stream.call._owed
-                assert known == LIMITS.stream_window_bytes
+                known = stream.receive_window + stream.owed
+                reader = stream.call._reader
+                left = min(reader.left if reader else 0, stream.call.ahead_bytes_max)
+                assert known <= max(left, LIMITS.stream_window_bytes)
+                if not stream.call._inbox and left <= LIMITS.stream_window_bytes:
+                    assert known == LIMITS.stream_window_bytes
             if stream.queue:
                 assert (
                     stream.send_window <= 0

@@ -415,6 +415,30 @@ def test_a_large_unary_message_is_let_come_in_large_steps() -> None:
     door.check_empty()
 
 
+def test_large_messages_of_a_stream_are_let_come_at_once_and_the_window_shrinks_behind_them() -> None:
+    door = Door(Limits(stream_window_bytes=1000))
+    door.receive(opened(1, "Hold"), hello=True)
+    call = door.runner.held[0]
+    stream = door.connection.streams[1]
+    for size in (100_000, 50_000, 300):
+        began = min(size, 600)
+        before = stream.receive_window
+        door.receive(data(1, struct.pack(">BL", 0, size) + bytes(began)))
+        left = size - began
+        assert (stream.receive_window > before) == (size > 1000)
+        if left:
+            assert stream.receive_window + stream.owed == left
+        while left:
+            step = min(left, 16_000)
+            left -= step
+            door.receive(data(1, bytes(step)))
+        assert call.take() == (0, bytes(size))
+        assert call.take() is None
+        assert stream.receive_window + stream.owed == 1000
+    door.receive(rst(1, CANCEL))
+    door.check_empty()
+
+
 def test_large_requests_of_a_connection_come_one_after_the_other() -> None:
     """Once it holds much: one goes on, the others get no more window until that one is gone."""
     door = Door()
