@@ -163,7 +163,8 @@ class Survey:
         self.max_ts = 0
         self.open: dict[int, None] = {}  # start_ts of prewrites without an end behind them in this file
         self.ends: dict[int, int] = {}  # start_ts: commit_ts (0: rolled back) of ends without their prewrite
-        self._ended: dict[int, None] = {}
+        self._ended: set[int] = set()  # of the latest, in two generations as in the sorter
+        self._ended_before: set[int] = set()
 
     def feed(self, records: Iterable[Logged]) -> None:
         """The next records of the file, in order."""
@@ -174,18 +175,21 @@ class Survey:
             if 0 < ts < self.min_ts:
                 self.min_ts = ts
             if record.tp == PREWRITE:
-                if start_ts not in self._ended:
+                if not self._has_ended(start_ts):
                     self.open[start_ts] = None
             elif start_ts != record.commit_ts:
-                if self.open.pop(start_ts, 0) == 0 and start_ts not in self._ended:
+                if self.open.pop(start_ts, 0) == 0 and not self._has_ended(start_ts):
                     self.ends[start_ts] = record.commit_ts
+                self._ended.add(start_ts)
                 if len(self._ended) >= _ENDED_MAX:
-                    del self._ended[next(iter(self._ended))]
-                self._ended[start_ts] = None
+                    self._ended, self._ended_before = set(), self._ended
 
     def finish(self) -> None:
         """The file has been walked to its end."""
-        self._ended = {}
+        self._ended, self._ended_before = set(), set()
+
+    def _has_ended(self, start_ts: int) -> bool:
+        return start_ts in self._ended or start_ts in self._ended_before
 
     @property
     def entries(self) -> int:
