@@ -144,7 +144,7 @@ async def test_close_waits_until_every_drainer_has_everything(
     # The end of what is open is taken, and everybody is served as before.
     commit_ts = await upstream.transactions.commit(open_ts)
     await client.write(binlog.commit(open_ts, commit_ts, b"k"))
-    await page_says(process, "/status", "d1 is")
+    await page_says(process, "/status", "drainers: d1")
     leaving = (await process.status())["pump"]["leaving"]
     assert leaving["stage"] == "reading"
     assert leaving["target_ts"] > commit_ts
@@ -197,7 +197,7 @@ async def test_a_waiting_close_ends_by_force_or_by_a_signal(
     process = pump()
     await process.start_and_wait()
     assert (await put(process, "close"))[0] == 200
-    await page_says(process, "/status", "d1 is")
+    await page_says(process, "/status", "drainers: d1")
     # A signal: the data is kept, and so is the pump's place.
     assert await asyncio.to_thread(process.stop) == 0
     assert (await nodes.pump()).state == node.PAUSED
