@@ -150,11 +150,15 @@ class Segment:
         return Walked(at, places[0], records, error)
 
     def behind(self, offset: int) -> int | None:
-        """Offset behind the record whose header stands at `offset`; None if there is none that fits."""
+        """Where records go on behind a damaged one: where its header says if a record, a footer or the end is
+        there, else at the next valid record (a Go pump appends behind a torn one). None: nowhere."""
         head = self.file.read(offset, VALUE_HEADER_SIZE)
         end = offset + record_scan.needed(head, 0)
-        whole = len(head) == VALUE_HEADER_SIZE and head.startswith(_MAGIC_BYTES)
-        return end if whole and end <= self.end else None
+        if len(head) == VALUE_HEADER_SIZE and head.startswith(_MAGIC_BYTES) and end <= self.end:
+            next_magic = self.file.read(end, len(_MAGIC_BYTES))
+            if end == self.end or next_magic == _MAGIC_BYTES or self.footer_at(end) is not None:
+                return end
+        return self.find_record(offset + 1, self.end)
 
     def footer_at(self, offset: int) -> int | None:
         """`max_ts` of the footer that begins at `offset` and ends the file; None if there is none."""

@@ -221,7 +221,7 @@ class ValueLog:
                 if error is not None and (fid == stop.fid or found.footer_at(behind) is None):
                     if not self._loss_accepted(segment.name_of(fid), behind):
                         raise self._refusal(found, behind, error.reason)
-                    again = found.behind(behind)  # where no header leads on, the rest of the file is lost
+                    again = found.behind(behind)
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
     def end_of(self, fid: int) -> int:

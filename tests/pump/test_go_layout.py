@@ -16,12 +16,12 @@ import plyvel
 import pytest
 
 from common import binlog
-from common.errors import ConfigError, DirectoryLocked
+from common.errors import ConfigError, Corruption, DirectoryLocked
 from pump.data_dir import DataDir
 from pump.storage import Limits
 from tests.pump import corpus, go_layout
 from tests.pump.go_layout import Broken, Pointer
-from tests.pump.payloads import opened, put, wait_watermark
+from tests.pump.payloads import opened, pull, put, wait_watermark
 
 RECORDED = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)
@@ -116,6 +116,47 @@ def test_a_large_payload_that_looks_like_a_footer_does_not_mislead_the_reader(tm
     (tmp_path / "value" / "000000.vlog").write_bytes(data)
     plyvel.DB(str(tmp_path / "kv"), create_if_missing=True).close()
     assert go_layout.read(tmp_path).files[0].torn == "wrong checksum"
+
+
+def torn(size: int) -> bytes:
+    """What a power cut or a full disk leaves of a record; its length reaches over what follows."""
+    return go_layout.HEADER.pack(go_layout.RECORD_MAGIC, 1000, 12345) + bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda data, at: data[:at] + torn(300) + data[at:], 0),
+        (lambda data, at: data[:at] + torn(0)[:9] + data[at:], 0),
+        (lambda data, at: data[:at] + bytes(16) + data[at + 16 :], 1),
+        (lambda data, at: data[: at + 12] + bytes(4) + data[at + 16 :], 1),
+    ],
+    ids=["torn payload", "torn header", "no header", "wrong checksum"],
+)
+async def test_only_what_is_torn_is_given_up_where_a_go_pump_appended_behind_it(
+    damage: Callable[[bytes, int], bytes], lost: int, tmp_path: Path
+) -> None:
+    limits = Limits(segment_bytes_max=20_000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for payload in transactions(1000, 60, 400):
+            await put(storage, payload)
+    records = go_layout.read(tmp_path).files[0].records
+    shutil.rmtree(tmp_path / "kv")
+    at = next(record for record in records[20:] if record.tp == binlog.COMMIT).place.offset
+    in_file(tmp_path, 0, lambda data: damage(data, at))
+    with pytest.raises(Corruption, match=rf"000000\.vlog: offset {at}: .*--accept-loss 000000\.vlog:{at}`"):
+        async with opened(tmp_path, limits=limits):
+            pass
+
+    def accepted(name: str, offset: int) -> bool:
+        return (name, offset) == ("000000.vlog", at)
+
+    async with opened(tmp_path, limits=limits, loss_accepted=accepted) as storage:
+        if lost:  # its prewrite waits for the upstream's word
+            (waiting,) = storage.open_prewrites()
+            await put(storage, binlog.commit(waiting.start_ts, waiting.start_ts + 1, b"key"))
+        await wait_watermark(storage, 1591)
+        assert len(await pull(storage)) == 60 - 8
 
 
 # -- every rule can be broken ----------------------------------------------------------------------
