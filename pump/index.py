@@ -47,7 +47,9 @@ def key_of(ts: int) -> bytes:
 
 
 class IndexDamaged(Corruption):
-    """LevelDB cannot read its own files; removing them and starting again rebuilds the index."""
+    """LevelDB cannot read its own files; the next start builds the index anew, so a start is worth it."""
+
+    exit_code = 2
 
 
 class Index:
