@@ -7,8 +7,8 @@ Stop    refuse prewrites, say paused (or, after a close, offline) in the registr
         writes and index, let everything go
 
 Exit codes: 0 graceful stop; 1 wrong configuration; 2 start failed, an internal failure, or a damaged index
-(the next start builds it anew); 3 a peer cannot be reached at start; 5 another process has this node id; 6 the value log is damaged; 8 a port is taken; 9 the
-directory is in use; 10 it belongs to another cluster.
+(the next start builds it anew); 3 a peer cannot be reached at start; 5 another process has this node id; 6
+the value log is damaged; 8 a port is taken; 9 the directory is in use; 10 it belongs to another cluster.
 """
 
 from __future__ import annotations
