@@ -188,7 +188,8 @@ class StorageMachine(RuleBasedStateMachine):
         ends = [one.payload for one in self.model.log[self.model.purged :] if one.tp != binlog.PREWRITE]
         if ends:
             payload = ends[-1 - which % min(len(ends), 5)]
-            if Stored.of(payload).start_ts in self.served_prewrites():
+            end = Stored.of(payload)
+            if end.start_ts == end.commit_ts or end.start_ts in self.served_prewrites():
                 self.do(self.store([payload], many=False))
 
     def served_prewrites(self) -> set[int]:
