@@ -21,7 +21,7 @@ from pump.data_dir import DataDir
 from pump.storage import Limits
 from tests.pump import corpus, go_layout
 from tests.pump.go_layout import Broken, Pointer
-from tests.pump.payloads import opened, pull, put, wait_watermark
+from tests.pump.payloads import header, opened, pull, put, wait_watermark
 
 RECORDED = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)
@@ -80,7 +80,7 @@ async def written_by_us(directory: Path, *, abandon: bool, limits: Limits = SMAL
     async with opened(directory, limits=limits, abandon=abandon) as storage:
         for payload in large:
             await put(storage, payload)
-        await put(storage, *last)
+        await storage.write_many(last, [header(payload) for payload in last])
         await wait_watermark(storage, 20_991)
     return [*first, binlog.fake(9000), *large, *last]
 
