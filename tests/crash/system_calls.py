@@ -32,6 +32,7 @@ from tests.crash.ledger import Ledger
 from tests.pump.process import ROOT, PumpClient, PumpProcess
 
 CALLS = ("fdatasync", "writev", "write", "fsync", "openat", "rename", "unlink", "ftruncate", "pwrite64")
+RARE = ("ftruncate", "pwrite64", "rename", "unlink")
 LOAD_S = 2.5
 _AHEAD = 10  # so many files LevelDB may make in one life; each one looked for costs time at every call
 _NUMBER = re.compile(r"\d{6}")
@@ -92,6 +93,13 @@ async def suffer(pump: TracedPump, path: Path, cluster_id: int, known: Ledger, w
     return "under load" if died else "not reached"
 
 
+def _when(call: str, number: int, points: int, rng: random.Random) -> int:
+    """The first calls one after the other, then far ones; of kinds that a start makes a few times, those."""
+    if call in RARE:
+        return 1 + (number - 1) % 3
+    return number if number <= points // 2 else rng.randrange(number, number * 8)
+
+
 def tear(pump: PumpProcess, rng: random.Random) -> None:
     """Half a record behind the newest file, as a kill inside a write leaves it."""
     newest = max((pump.directory / "value").glob("*.vlog"))
@@ -114,9 +122,10 @@ async def campaign(directory: Path, calls: list[str], points: int, seed: int) ->
         for call in calls:
             seen: Counter[str] = Counter()
             for number in range(1, points + 1):
-                if rng.random() < 0.5 and (pump.directory / "value").is_dir():
+                is_torn = call == "ftruncate" or rng.random() < 0.5
+                if is_torn and (pump.directory / "value").is_dir():
                     tear(pump, rng)
-                pump.at = (call, number if number <= points // 2 else rng.randrange(number, number * 8))
+                pump.at = (call, _when(call, number, points, rng))
                 seen[await suffer(pump, path, upstream.cluster_id, known, WAYS[number % 2])] += 1
                 pump.at = None
                 await pump.start_and_wait()

@@ -50,7 +50,7 @@ async def test_a_flipped_bit_in_any_file_of_the_index(scratch: Path) -> None:
     rng, seen = random.Random(5), Counter[str]()
     for file in sorted((scratch / "whole" / "kv").iterdir()):
         data = file.read_bytes()
-        for _ in range(min(len(data), 40)):
+        for _ in range(min(len(data), 25)):
             copy = scratch / "flipped"
             shutil.copytree(scratch / "whole", copy)
             damaged, at = bytearray(data), rng.randrange(len(data))
