@@ -96,7 +96,7 @@ async def suffer(pump: TracedPump, path: Path, cluster_id: int, known: Ledger, w
 def _when(call: str, number: int, points: int, rng: random.Random) -> int:
     """The first calls one after the other, then far ones; of kinds that a start makes a few times, those."""
     if call in RARE:
-        return 1 + (number - 1) % 3
+        return 1 + (number - 1) % 2
     return number if number <= points // 2 else rng.randrange(number, number * 8)
 
 
