@@ -69,12 +69,14 @@ def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePoin
 @dataclass(frozen=True, slots=True)
 class Tear:
     """The newest file holds no whole record at `offset`; `later`: a valid record behind it, if any,
-    one that lies further away than a group if there is one."""
+    one that lies further away than a group if there is one; `pair_behind`: behind it lie a prewrite and,
+    later, the end of its transaction."""
 
     offset: int
     size: int
     reason: str
     later: int | None
+    pair_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +109,8 @@ def judge_tear(
         return Refuse(tear.offset, f"{tear.reason}; the index knows this record")
     if tear.later is not None and tear.later - tear.offset > group_bytes_max:
         return Refuse(tear.offset, f"{tear.reason}; a valid record follows at offset {tear.later}")
+    if tear.pair_behind:
+        # An end is sent when its prewrite was acknowledged: what lies in front of the prewrite was synced.
+        # Go pumps leave such files: they append behind what a kill tore.
+        return Refuse(tear.offset, f"{tear.reason}; a transaction stands behind it with its end")
     return Cut(tear.offset, tear.later is not None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common import binlog
+from common import binlog, log
 from common.errors import Corruption, Rejected
 from common.record import VALUE_HEADER_SIZE, RecordError, value_header
 from pump import recovery, segment
@@ -24,6 +24,8 @@ from pump.value_pointer import ValuePointer
 
 SEGMENT_BYTES_MAX = 500 << 20
 FINALIZE_BYTES_MIN = 51_200  # a newest file at least this large gets its footer at a clean stop
+
+_logger = log.get("value_log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,13 @@ class ValueLog:
         newest, size = self.active, self.active.end
         # What lies further back is verified by the indexer, which reads what the index does not know anyway.
         walked = newest.walk(start, size, self._group_bytes_max)
-        newest.end = walked.end
         newest.max_ts = max(known_ts, largest_ts(walked.records))
+        if (
+            walked.error is not None
+            and (again := self._given_up(newest, walked.end, walked.error)) is not None
+        ):
+            return self._verify_newest(again, head, newest.max_ts)
+        newest.end = walked.end
         is_closed = walked.error is not None and newest.footer_at(walked.end) is not None
         cut = None
         if walked.error is not None and not is_closed:
@@ -123,7 +130,7 @@ class ValueLog:
         at = error.offset
         # One record beyond the reach of a single group decides; one nearer is only worth telling.
         later = newest.find_record(at + self._group_bytes_max + 1, size) or newest.find_record(at + 1, size)
-        tear = recovery.Tear(at, size, error.reason, later)
+        tear = recovery.Tear(at, size, error.reason, later, later is not None and _has_pair(newest, at, size))
         verdict = recovery.judge_tear(
             tear,
             acknowledged_to=head.offset + 1 if head.fid == newest.fid and head != (0, 0) else 0,
@@ -131,18 +138,26 @@ class ValueLog:
             loss_accepted=self._loss_accepted(segment.name_of(newest.fid), at),
         )
         if isinstance(verdict, recovery.Refuse):
-            raise self._refusal(newest, at, verdict.reason, given_up="everything behind this place")
+            raise self._refusal(newest, at, verdict.reason)
         newest.file.truncate(at)
         newest.end = at
         return verdict
 
     @staticmethod
-    def _refusal(damaged: Segment, offset: int, reason: str, *, given_up: str = "this record") -> Corruption:
+    def _refusal(damaged: Segment, offset: int, reason: str) -> Corruption:
         return Corruption(
             f"{damaged.file.path}: offset {offset}: {reason}",
-            hint=f"restore the file from a backup, or give up {given_up} with "
+            hint="restore the file from a backup, or give up what is lost there with "
             f"`--accept-loss {segment.name_of(damaged.fid)}:{offset}`",
         )
+
+    def _given_up(self, damaged: Segment, offset: int, error: RecordError) -> int | None:
+        """Where records go on behind a damage whose loss is accepted; None if it is not, or they do not."""
+        if not self._loss_accepted(segment.name_of(damaged.fid), offset):
+            return None
+        again = damaged.behind(offset)
+        _logger.error("loss accepted", file=damaged.file.path, error=error, goes_on_at=again)
+        return again
 
     def _create(self, fid: int) -> None:
         self._add(Segment(fid, self._directory.create(segment.name_of(fid)), end=0))
@@ -221,7 +236,7 @@ class ValueLog:
                 if error is not None and (fid == stop.fid or found.footer_at(behind) is None):
                     if not self._loss_accepted(segment.name_of(fid), behind):
                         raise self._refusal(found, behind, error.reason)
-                    again = found.behind(behind)
+                    again = self._given_up(found, behind, error)
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
     def end_of(self, fid: int) -> int:
@@ -259,3 +274,16 @@ class ValueLog:
 def largest_ts(records: Sequence[Logged]) -> int:
     """Largest index timestamp; 0 without records."""
     return max([start if tp == binlog.PREWRITE else commit for tp, start, commit, _ in records], default=0)
+
+
+def _has_pair(newest: Segment, at: int, size: int) -> bool:
+    """Whether behind a tear at `at` lie a prewrite and, later, the end of its transaction."""
+    first = newest.find_record(at + 1, size)
+    prewrites: set[int] = set()
+    for scanned in () if first is None else newest.scan(first, size):
+        for record in scanned.records:
+            if record.tp == binlog.PREWRITE:
+                prewrites.add(record.start_ts)
+            elif record.start_ts in prewrites:
+                return True
+    return False

@@ -184,9 +184,29 @@ def test_damage_far_from_the_end_refuses_and_names_the_place() -> None:
     with pytest.raises(Corruption, match=rf"000000\.vlog: offset {SIZE}: checksum mismatch") as caught:
         new_log(directory)
     assert f"--accept-loss 000000.vlog:{SIZE}" in caught.value.hint
-    # The operator gives it up: everything from there on goes.
+    # The operator gives it up: that record goes, and no other.
     log = new_log(directory, loss_accepted=lambda name, offset: (name, offset) == ("000000.vlog", SIZE))
-    assert read_all(log) == [(1, 0)]
+    assert read_all(log) == [(number, 0) for number in range(1, 11) if number != 2]
+
+
+def test_a_tear_that_a_go_pump_wrote_behind_is_not_cut() -> None:
+    """A Go pump leaves what a kill tore, and appends. Without the index nothing else tells such a tear,
+    though it is near the end, from an unsynced group that a power cut tore."""
+    torn = encode_value(PAYLOADS[0])[:-7]
+    pair = [binlog.prewrite(50, b"k", b"v"), binlog.commit(50, 51, b"k")]
+    directory = build(PAYLOADS[:2])
+    directory.files["000000.vlog"].data += torn + b"".join(map(encode_value, pair))
+    with pytest.raises(Corruption, match="a transaction stands behind it with its end") as caught:
+        new_log(directory)
+    place = ("000000.vlog", 2 * SIZE)
+    assert f"--accept-loss {place[0]}:{place[1]}" in caught.value.hint
+    log = new_log(directory, loss_accepted=lambda *at: at == place)
+    assert read_all(log) == [(1, 0), (2, 0), (50, 0), (50, 51)]
+    # What only looks like unsynced is cut: no end behind, or no prewrite.
+    for behind in (pair[:1], pair[1:], [pair[1], pair[0]]):
+        directory = build(PAYLOADS[:2])
+        directory.files["000000.vlog"].data += torn + b"".join(map(encode_value, behind))
+        assert read_all(new_log(directory)) == [(1, 0), (2, 0)]
 
 
 def test_damage_that_the_index_knows_refuses_even_near_the_end() -> None:

@@ -124,15 +124,15 @@ class TestRecoveryPlan:
             recovery.plan((FoundSegment(3, 9), FoundSegment(5, 9)), START, START)
 
     def test_tear_table(self) -> None:
-        for offset, later, acknowledged, accepted in itertools.product(
-            (0, 100), (None, 150, 5000), (0, 50, 200), (False, True)
+        for offset, later, acknowledged, accepted, pair in itertools.product(
+            (0, 100), (None, 150, 5000), (0, 50, 200), (False, True), (False, True)
         ):
-            tear = Tear(offset, 9000, "checksum mismatch", later)
+            tear = Tear(offset, 9000, "checksum mismatch", later, pair)
             verdict = recovery.judge_tear(
                 tear, acknowledged_to=acknowledged, group_bytes_max=1000, loss_accepted=accepted
             )
             is_far = later is not None and later - offset > 1000
-            if not accepted and (offset < acknowledged or is_far):
+            if not accepted and (offset < acknowledged or is_far or pair):
                 assert isinstance(verdict, RefuseStart)
                 assert verdict.offset == offset
             else:
