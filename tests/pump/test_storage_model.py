@@ -245,10 +245,13 @@ class StorageMachine(RuleBasedStateMachine):
             # Without a drawn timestamp its commit comes above everything drawn so far.
             assert self.storage.watermark < self.drawn.get(start_ts, self.ts + 1)
 
-    @rule(position=some, page_bytes=st.sampled_from([1, 100, 2000, 1 << 20]), from_disk=st.booleans())
-    def pull(self, position: int, page_bytes: int, from_disk: bool) -> None:
-        """From somewhere in the order of timestamps; 1000 is behind the newest."""
-        self.compare(position * self.ts // 1000, page_bytes, from_disk=from_disk)
+    @rule(which=some, off=st.sampled_from([-1, 0, 0]), page_bytes=st.sampled_from([1, 100, 2000, 1 << 20]))
+    def pull(self, which: int, off: int, page_bytes: int) -> None:
+        """From a timestamp that means something, or from just below it; from memory and from disk."""
+        known = [1, self.storage.gc_ts, self.storage.watermark, *(one.commit_ts for one in self.model.log)]
+        position = max(known[which % len(known)] + off, 0)
+        for from_disk in (False, True):
+            self.compare(position, page_bytes, from_disk=from_disk)
 
     def compare(self, position: int, page_bytes: int, *, from_disk: bool) -> None:
         storage, at = self.storage, position
@@ -265,6 +268,10 @@ class StorageMachine(RuleBasedStateMachine):
                 at = page.covered
         except PositionPurged:
             assert position < storage.gc_ts, "refused, though nothing above this position was purged"
+        else:
+            assert not from_disk or position >= min(storage.gc_ts, storage.watermark), (
+                "a purged range was passed"
+            )
         assert found == self.model.between(position, at)
 
     # -- ends ------------------------------------------------------------------------------------
@@ -408,6 +415,7 @@ class StorageMachine(RuleBasedStateMachine):
         assert all(one.commit_ts <= self.storage.gc_ts for one in purged), "purged, and pullers are not told"
         assert not {one.start_ts for one in purged} & set(self.model.open()), "an open prewrite was purged"
         self.model.purged = gone
+        self.compare(0, 1 << 20, from_disk=True)
 
     async def now(self) -> int:
         return self.draw_ts()
