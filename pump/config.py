@@ -196,9 +196,7 @@ class PumpConfig(ListenConfig):
                 raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
         self._validate_retention()
         if self.metrics_interval_s < 0:
-            raise ConfigError(
-                f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none"
-            )
+            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
                 f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"
