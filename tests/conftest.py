@@ -9,6 +9,7 @@ import pytest
 from common import etcd_server
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
+from common.port import free_ports
 from deploy.playground.mariadb import MariaDbServer
 
 
@@ -34,7 +35,7 @@ async def etcd_clean(etcd: str) -> str:
 @pytest.fixture
 def free_port() -> Callable[[], int]:
     """Gives loopback ports that were free a moment ago."""
-    return etcd_server.free_port
+    return lambda: free_ports(1)[0]
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,9 @@ from typing import Any
 from common.clock import Clock
 from common.errors import Unavailable
 from common.etcd_server import EtcdServer
+from common.port import LOOPBACK, free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.mariadb import MariaDbServer
-from deploy.playground.ports import LOOPBACK, free_ports
 from deploy.playground.supervisor import Process, Supervisor
 
 READY_DEADLINE_S = 30.0

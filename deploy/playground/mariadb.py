@@ -17,7 +17,7 @@ from typing import Any
 import pymysql
 
 from common.errors import BinlogError, ConfigError, Unavailable
-from deploy.playground.ports import LOOPBACK, free_ports
+from common.port import LOOPBACK, free_ports
 from deploy.playground.supervisor import POLL_S, Process, ProcessDied
 
 INSTALL_HINT = "apt-get install mariadb-server"
@@ -109,7 +109,10 @@ class MariaDbServer:
 
     def ping(self) -> None:
         """Log in and out; `Unavailable` if that is not possible now."""
-        self.open(timeout_s=2.0).close()
+        try:
+            self.connect(2.0, read_timeout=2.0).close()  # what listens there may be silent, and no MariaDB
+        except pymysql.MySQLError as error:
+            raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 
     def open(self, timeout_s: float = 10.0) -> pymysql.connections.Connection[Any]:
         """`connect`, or `Unavailable`."""

@@ -19,9 +19,9 @@ from typing import Final
 
 from common.errors import Unavailable
 from common.etcd_server import EtcdServer
+from common.port import LOOPBACK, free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster import PACKAGE_ROOT, Node
-from deploy.playground.ports import LOOPBACK, free_ports
 from deploy.playground.supervisor import Supervisor
 from tests.benchmarks.prepared import CLUSTER_ID, FIRST_TS
 

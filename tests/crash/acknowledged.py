@@ -22,7 +22,8 @@ from pathlib import Path
 
 from common import binlog, tso
 from common.errors import BinlogError
-from common.etcd_server import EtcdServer, free_port
+from common.etcd_server import EtcdServer
+from common.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
@@ -129,7 +130,7 @@ async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
     rng = random.Random(seed)
     (directory / "etcd").mkdir()
     server = EtcdServer.start(directory / "etcd")
-    pump = PumpProcess(directory / "pump", server.endpoint, free_port, "-node-id=p1")
+    pump = PumpProcess(directory / "pump", server.endpoint, lambda: free_ports(1)[0], "-node-id=p1")
     upstream = await StandaloneUpstream.connect(server.endpoint)
     path, clean = directory / "ledger", True
     path.touch()

@@ -23,7 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from common import tso
-from common.etcd_server import EtcdServer, free_port
+from common.etcd_server import EtcdServer
+from common.port import free_ports
 from common.record import encode_value
 from common.upstream.standalone import StandaloneUpstream
 from tests.crash import ledger
@@ -112,7 +113,7 @@ async def campaign(directory: Path, calls: list[str], points: int, seed: int) ->
     rng = random.Random(seed)
     (directory / "etcd").mkdir()
     server = EtcdServer.start(directory / "etcd")
-    pump = TracedPump(directory / "pump", server.endpoint, free_port, "-node-id=p1")
+    pump = TracedPump(directory / "pump", server.endpoint, lambda: free_ports(1)[0], "-node-id=p1")
     upstream = await StandaloneUpstream.connect(server.endpoint)
     path, clean = directory / "ledger", True
     path.touch()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigError
+from common.port import free_ports
 from deploy.playground.mariadb import find_program
-from deploy.playground.ports import free_ports
 from deploy.playground.supervisor import Process, ProcessDied, Supervisor
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

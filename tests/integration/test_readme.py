@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from common.etcd_server import EtcdServer, free_port
+from common.etcd_server import EtcdServer
+from common.port import free_ports
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 
@@ -107,7 +108,7 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
     data = tmp_path_factory.mktemp("nodes")
     etcd_server = EtcdServer.start(data / "etcd")  # of its own: the README's job ids begin at 1
     etcd = etcd_server.endpoint
-    statuses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    statuses = [f"127.0.0.1:{free_ports(1)[0]}" for _ in range(2)]
     environment = {
         **os.environ,
         "MYSQL_HOST": "127.0.0.1",
