@@ -147,7 +147,7 @@ async def test_a_gateway_that_hangs_does_not_hold_the_loop_up(monkeypatch: pytes
         turns = 0
         async with asyncio.timeout(10):
             while failures() == before:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
                 turns += 1
         assert turns > 30  # the loop went on all the time
         assert len(server.got) <= 2  # and nothing piled up

@@ -77,7 +77,7 @@ def run(scratch: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize("name", ["basic", "types", "keys", "txn", "orphans", "multi-pump"])
 def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str, kill: bool) -> None:
     status, out, err = run(scratch, "--replay", str(CORPUS / name), *(["--kill"] if kill else []))
-    assert status == 0, (out, err)
+    assert status == 0, f"{out}\n{err}"
     *_, verified, summary = out.splitlines()
     expected = json.loads(gzip.decompress((CORPUS / name / "expected.json.gz").read_bytes()))["tidb"]
     tables = [table for database in expected.values() for table in database["tables"].values()]
@@ -90,7 +90,7 @@ def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str, k
 
 def test_the_demo_verifies(scratch: Path) -> None:
     status, out, err = run(scratch, "--seconds", "5", "--seed", "7", "--rate", "50")
-    assert status == 0, (out, err)
+    assert status == 0, f"{out}\n{err}"
     lines = out.splitlines()
     assert re.fullmatch(r"verified: \d+ tables, \d+ rows identical", lines[-2])
     assert re.match(
@@ -107,7 +107,7 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
     status, out, err = run(
         scratch, "--seconds", "20", "--seed", "2", "--rate", "50", "--chaos", "--json", "--sessions", "4"
     )
-    assert status == 0, (out, err)
+    assert status == 0, f"{out}\n{err}"
     result = json.loads(out)
     assert result["equal"] is True
     assert result["kills"] >= 2
