@@ -1,9 +1,9 @@
 """Storage: value log, index, sorter and memory put together; everything behind the services.
 
-Drives  `recovery` (through the value log), `group_commit`, `sorter`, `recent_commits`
+Drives  `group_commit`, `sorter`, `recent_commits`
 Owns    the writer, the indexer, the worker threads for history
-Opens   index, then log (verified from the index's head, torn tail cut). What the index or the sorter has
-        not seen is read by the indexer while writes go on already; the watermark stays back until then
+Opens   through `opening`. What the index or the sorter has not seen is read by the indexer while writes go on
+        already; the watermark stays back until then
 Stops   writes what is queued, files it, stores the positions, closes the newest file
 """
 
@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from common import binlog, log
 from common.clock import Clock
 from common.errors import Corruption
-from pump import metrics
+from pump import metrics, opening
 from pump.data_dir import DataDir
 from pump.delivery import Page
 from pump.group_commit import GroupCommit
@@ -28,11 +27,12 @@ from pump.history import History, PositionPurged
 from pump.index import Index, IndexDamaged
 from pump.indexer import Indexer
 from pump.log_file import LogDirectory, OsLogDirectory
+from pump.opening import Limits
 from pump.recent_commits import RecentCommits
 from pump.sorter import Late, OpenPrewrite, Sorter
 from pump.stages import Places
-from pump.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
-from pump.value_pointer import START, ValuePointer
+from pump.value_log import Opened, ValueLog
+from pump.value_pointer import ValuePointer
 from pump.writer import WriteFailed, Writer, WrittenGroup
 
 _HISTORY_THREADS = 2
@@ -44,23 +44,6 @@ _GROUP_RECORDS = metrics.GROUP_RECORDS.labels()
 _SIZE_BATCH = metrics.WRITE_SIZE.labels("batch")
 _logger = log.get("storage")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one storage, in bytes where not said otherwise."""
-
-    write_queue_bytes_max: int = 64 << 20  # reached: writers wait
-    group_bytes_max: int = 1 << 20  # of several records together; one may be larger, alone
-    group_records_max: int = 4096
-    index_queue_bytes_max: int = 32 << 20  # reached: the slow chaser reads the log instead
-    recent_bytes_max: int = 32 << 20  # reached: older commits are served from the log
-    segment_bytes_max: int = SEGMENT_BYTES_MAX
-
-    @property
-    def torn_bytes_max(self) -> int:
-        """Most bytes of file that a group of several records takes."""
-        return self.group_bytes_max + self.group_records_max * 16
 
 
 class Storage:
@@ -105,33 +88,23 @@ class Storage:
     ) -> Self:
         """Open and recover. Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
-        data_dir.take_rebuild()
 
-        def open_blocking() -> tuple[Index, ValueLog, Opened]:
-            index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
-            rebuilt = index.head == START and index.max_commit_ts == 0
-            value_log = ValueLog(
+        def open_blocking() -> opening.Found:
+            return opening.open_all(
+                data_dir,
                 directory or OsLogDirectory(data_dir.value_path),
-                group_bytes_max=limits.torn_bytes_max,
-                segment_bytes_max=limits.segment_bytes_max,
-                loss_accepted=loss_accepted,
+                limits,
+                loss_accepted,
+                write_buffer_bytes=write_buffer_bytes,
+                cache_bytes=cache_bytes,
             )
-            try:
-                opened = value_log.open(index.head, index.handle, index.edge_ts(largest=True))
-                _know_purged(data_dir, index, value_log, rebuilt)
-            except BaseException:
-                value_log.close(healthy=False)
-                index.close()
-                raise
-            return index, value_log, opened
 
-        index, value_log, opened = await asyncio.to_thread(open_blocking)
-        storage = cls(data_dir, index, value_log, limits, clock)
+        found = await asyncio.to_thread(open_blocking)
+        storage = cls(data_dir, found.index, found.value_log, limits, clock)
         try:
-            await storage._recover(opened, sync)
+            await storage._recover(found.opened, sync)
         except BaseException:
-            value_log.close(healthy=False)
-            index.close()
+            found.close()
             raise
         return storage
 
@@ -395,50 +368,6 @@ class Storage:
             self._data_dir.keep_purged_ts(ts)
             self._index.set_gc_ts(ts)
             self._gc_ts = ts
-
-
-def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, rebuilt: bool) -> None:
-    """Let the index know what is gone, whichever of the two was lost."""
-    purged = data_dir.purged_ts
-    if rebuilt and not purged and value_log.first_fid > 0:
-        # An older pump purged files, and only its index knew how far.
-        purged = max(oldest_whole_commit(value_log) - 1, 0)
-        data_dir.keep_purged_ts(purged)
-    if purged > index.gc_ts:
-        index.set_gc_ts(purged)
-
-
-def oldest_whole_commit(value_log: ValueLog) -> int:
-    """A timestamp such that every transaction committed at or above it is stored whole, though the oldest
-    files are gone: that of the first commit whose prewrite is stored too.
-
-    Its commit_ts was drawn after its prewrite was acknowledged, and so after everything in the files that
-    are gone was written, whose timestamps had been drawn by then. Without one: behind everything stored.
-    """
-    prewrites: set[int] = set()
-    largest = 0
-    for records, _ in value_log.stretches(ValuePointer(value_log.first_fid, 0), value_log.end):
-        for record in records:
-            if record.tp == binlog.PREWRITE:
-                prewrites.add(record.start_ts)
-            elif record.start_ts in prewrites and record.commit_ts and not record.is_mark:
-                return record.commit_ts
-            largest = max(largest, record.index_ts)
-    return largest + 1
-
-
-def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:
-    """The index; one that cannot be read is set aside and built anew from the log."""
-
-    def attempt() -> Index:
-        return Index.open(data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes)
-
-    try:
-        return attempt()
-    except IndexDamaged as error:
-        aside = data_dir.set_aside("kv", "damaged")
-        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
-        return attempt()
 
 
 __all__ = ["Corruption", "Limits", "PositionPurged", "Storage", "WriteFailed"]

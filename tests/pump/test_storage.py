@@ -21,7 +21,8 @@ from pump.data_dir import DataDir
 from pump.delivery import Delivery
 from pump.history import PositionPurged
 from pump.index import IndexDamaged
-from pump.storage import Limits, Storage, WriteFailed, oldest_whole_commit
+from pump.opening import oldest_whole_commit
+from pump.storage import Limits, Storage, WriteFailed
 from pump.value_log import ValueLog
 from pump.value_pointer import START
 from tests.pump import corpus
