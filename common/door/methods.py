@@ -36,6 +36,10 @@ class Method:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.seconds = 0.0
 
+    def become(self, other: Method) -> None:
+        """Serve what `other` serves, in calls of connections that know this one already."""
+        self.kind, self.handler = other.kind, other.handler
+
     def succeed(self, seconds: float) -> None:
         """Count a call that took so long and ended well."""
         self.succeeded += 1

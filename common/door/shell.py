@@ -133,11 +133,12 @@ class Server:
         self._timer = loop.call_later(TICK_S, self._tick)
 
     def offer(self, services: Sequence[Service]) -> None:
-        """Serve these from now on in place of what was served, on open connections too."""
-        # In place: the sessions look into this very table.
-        self.methods.clear()
-        self.methods.update(methods_of(services))
-        STATS.count(self.methods.values())
+        """Serve these from now on in place of what was served, on open connections too. The same methods: an
+        open connection remembers which there are, and each of them."""
+        offered = methods_of(services)
+        assert offered.keys() == self.methods.keys(), "other methods than were served so far"
+        for path, method in offered.items():
+            self.methods[path].become(method)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_A_TURN if self._tls is None else _HANDSHAKES_A_TURN):

@@ -317,3 +317,26 @@ async def test_a_service_that_ignores_its_cancellation_for_a_while() -> None:
         await asyncio.wait_for(server.stop(0), PATIENCE_S)
     assert ended
     assert not server.tasks
+
+
+async def test_services_offered_later_are_served_on_connections_that_are_open_already() -> None:
+    async def not_yet(_: bytes) -> bytes:
+        raise Unavailable("not yet")
+
+    async def echo(data: bytes) -> bytes:
+        return data
+
+    server = await door.serve([rpc.Service("t.S", {"Say": not_yet})], door.Routes(), "127.0.0.1", 0)
+    client = rpc.Client(f"127.0.0.1:{server.port}")
+    try:
+        for _ in range(3):  # the head of a call is remembered from the second on
+            with pytest.raises(Unavailable, match="not yet"):
+                await client.unary("/t.S/Say", b"x", PATIENCE_S)
+        server.offer([rpc.Service("t.S", inline={"Say": echo})])
+        for _ in range(3):
+            assert await client.unary("/t.S/Say", b"x", PATIENCE_S) == b"x"
+        with pytest.raises(AssertionError, match="other methods"):
+            server.offer([rpc.Service("t.S", inline={"Shout": echo})])
+    finally:
+        await client.close()
+        await server.stop(0.0)
