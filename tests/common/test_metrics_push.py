@@ -88,9 +88,8 @@ async def until(server: Gateway, count: int) -> None:
 
 
 def failures() -> float:
-    name = "binlog_common_metrics_push_failures_total "
-    (line,) = (line for line in metrics.exposition().decode().splitlines() if line.startswith(name))
-    return float(line.split()[1])
+    (family,) = metrics_push.FAILURES.collect()
+    return float(next(sample.value for sample in family.samples if sample.name.endswith("_total")))
 
 
 async def test_what_a_scrape_shows_is_added_under_job_and_instance() -> None:

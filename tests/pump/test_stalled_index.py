@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from common import binlog
-from pump import storage as storage_room
+from pump import opening
 from pump.index import Index
 from pump.logged import Logged
 from pump.storage import Limits, Storage
@@ -47,7 +47,7 @@ class StallingIndex(Index):
 
 @pytest.fixture(autouse=True)
 def stalling_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_room, "Index", StallingIndex)
+    monkeypatch.setattr(opening, "Index", StallingIndex)
     StallingIndex.open_gate.set()
     StallingIndex.stalled.clear()
 

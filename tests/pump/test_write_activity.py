@@ -42,5 +42,7 @@ async def test_refused_writes_and_probes_do_not_keep_time_marks_away(tmp_path: P
             await asyncio.sleep(0)
         await marked
         assert answered == 4 * rounds
-        assert one.storage.stored_total == oracle.draws  # the marks, nothing else
         marks.cancel()
+        await asyncio.wait({marks})
+        # The marks, nothing else; the last one may have been drawn and not stored yet.
+        assert oracle.draws - 1 <= one.storage.stored_total <= oracle.draws
