@@ -62,7 +62,7 @@ class History:
         total = seen = 0
         at = max(position, 0)
         for timestamps, places in self._index.runs(at, watermark):
-            if seen >= records_max:
+            if seen >= records_max or total >= bytes_max:
                 return Page(found, at)
             seen += len(timestamps)
             total, ended = self._read_run(timestamps, places, found, total, bytes_max)
@@ -83,7 +83,7 @@ class History:
         checksum_of, pair, upper, halves = crc32c, PAIR, UPPER, binlog.halves
         block, base, fid = reader.block, reader.base, reader.fid
         sure = len(block) - HEAD.size
-        before = 0
+        before: int | None = None
         for ts, (place_fid, offset) in zip(timestamps, places, strict=True):
             if total >= bytes_max:
                 return total, before

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -188,7 +189,8 @@ def campaign(directory: Path, kind: str, cuts: int, seed: int) -> Counter[str]:
                 found = asyncio.run(compare(system.mounted / "pump", known))
             except (AssertionError, BinlogError) as error:
                 seen["lost"] += 1
-                print(f"{kind}, cut {number + 1}: {error}", flush=True)
+                print(f"{kind}, cut {number + 1}: {error!r}", flush=True)
+                traceback.print_exc()
                 break
             seen["cuts"] += 1
             seen["acknowledged"] = len(known.acknowledged)

@@ -27,7 +27,7 @@ from pump.value_log import ValueLog
 from pump.value_pointer import START
 from tests.pump import corpus
 from tests.pump.memory_log import MemoryDirectory
-from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
+from tests.pump.payloads import header, opened, pull, put, put_pair, wait_watermark
 
 CLEAN = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)
@@ -614,3 +614,28 @@ async def test_a_commit_turned_into_a_prewrite_by_a_flipped_bit_is_not_passed_ov
     async with opened(tmp_path) as storage:
         with pytest.raises(Corruption, match="checksum mismatch"):
             await pull(storage, from_disk=True)
+
+
+async def test_pages_of_every_size_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    """Also where a page is full with the last entry of a run of the index."""
+    base = 470_607_648_165_462_018  # large, so that all payloads have one size
+    commits = [base + 10 * number + 1 for number in range(700)]
+    async with opened(tmp_path) as storage:
+        payloads = [
+            payload
+            for ts in commits
+            for payload in (binlog.prewrite(ts - 1, b"k", b"value"), binlog.commit(ts - 1, ts, b"k"))
+        ]
+        await storage.write_many(payloads, [header(payload) for payload in payloads])
+        await wait_watermark(storage, commits[-1])
+        history = storage.history()
+        size = history.page(0, commits[-1], bytes_max=1).deliveries[0].size
+        for count in (1, 2, 255, 256, 257, 511, 512, 513, 700):
+            position, found = 0, []
+            while position < commits[-1]:
+                page = history.page(position, commits[-1], bytes_max=count * size)
+                assert page.covered > position
+                assert len(page.deliveries) <= count
+                found += [delivery.commit_ts for delivery in page.deliveries]
+                position = page.covered
+            assert found == commits
