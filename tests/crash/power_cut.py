@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
