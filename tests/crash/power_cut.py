@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 import traceback
-import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
