@@ -26,11 +26,12 @@ import google_crc32c
 VALUE_LOG_MAGIC: Final = 0x823A56E8
 BINLOG_FILE_MAGIC: Final = 0x1C1B0504
 
-_VALUE_HEADER = struct.Struct("<IQI")
+VALUE_HEADER: Final = struct.Struct("<IQI")
+"""Magic, length and checksum in front of a value-log payload."""
 _FILE_HEADER = struct.Struct("<IQ")
 _CRC = struct.Struct("<I")
 
-VALUE_HEADER_SIZE: Final = _VALUE_HEADER.size
+VALUE_HEADER_SIZE: Final = VALUE_HEADER.size
 FILE_HEADER_SIZE: Final = _FILE_HEADER.size
 FILE_OVERHEAD: Final = _FILE_HEADER.size + _CRC.size
 
@@ -53,12 +54,12 @@ crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 
 def encode_value(payload: bytes) -> bytes:
     """One value-log record."""
-    return _VALUE_HEADER.pack(VALUE_LOG_MAGIC, len(payload), crc32c(payload)) + payload
+    return VALUE_HEADER.pack(VALUE_LOG_MAGIC, len(payload), crc32c(payload)) + payload
 
 
 def value_header(payload: bytes) -> bytes:
     """The header alone, for writers that gather header and payload without joining them."""
-    return _VALUE_HEADER.pack(VALUE_LOG_MAGIC, len(payload), crc32c(payload))
+    return VALUE_HEADER.pack(VALUE_LOG_MAGIC, len(payload), crc32c(payload))
 
 
 def decode_value(data: bytes | memoryview, offset: int = 0, *, base: int = 0) -> tuple[bytes, int]:
@@ -66,7 +67,7 @@ def decode_value(data: bytes | memoryview, offset: int = 0, *, base: int = 0) ->
     body = offset + VALUE_HEADER_SIZE
     if body > len(data):
         raise RecordError(base + offset, "record header ends early", True)
-    magic, length, checksum = _VALUE_HEADER.unpack_from(data, offset)
+    magic, length, checksum = VALUE_HEADER.unpack_from(data, offset)
     if magic != VALUE_LOG_MAGIC:
         raise RecordError(base + offset, f"wrong magic {magic:#010x}", False)
     end = body + length
@@ -80,7 +81,7 @@ def decode_value(data: bytes | memoryview, offset: int = 0, *, base: int = 0) ->
 
 def check_value(header: bytes, payload: bytes, *, base: int = 0) -> None:
     """Raise `RecordError` unless `payload` is what `header` announces: for readers who want it uncopied."""
-    magic, length, checksum = _VALUE_HEADER.unpack(header)
+    magic, length, checksum = VALUE_HEADER.unpack(header)
     if magic != VALUE_LOG_MAGIC:
         raise RecordError(base, f"wrong magic {magic:#010x}", False)
     if len(payload) != length:

@@ -40,14 +40,6 @@ class BlockReader:
                 raise self._log.segment(fid).corruption(error) from None
         return self._log.read(ValuePointer(fid, offset))
 
-    def start(self, fid: int, offset: int, size: int) -> bytes:
-        """The first bytes (at most `size`) of the payload, not verified."""
-        self.turn_to(fid, offset)
-        at = offset - self.base + VALUE_HEADER_SIZE
-        if at + size <= len(self.block):
-            return self.block[at : at + size]
-        return self._log.segment(fid).read_start(offset, size)
-
     def turn_to(self, fid: int, offset: int) -> None:
         """Make the block with this place the one used; shorter than a block where the file still grows."""
         base = offset - offset % BLOCK_SIZE

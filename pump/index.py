@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -96,21 +97,26 @@ class Index:
         A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
         mark the timestamp that a transaction has.
         """
+        with self._writing(), self._database.write_batch() as batch:
+            # `is_mark` and `index_ts` written out: every record comes through here.
+            put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
+            for tp, start_ts, commit_ts, place in records:
+                is_mark = start_ts == commit_ts and tp != PREWRITE
+                if is_mark and self._get(key_of(commit_ts)) is None:
+                    put(key_of(commit_ts), value_pointer.encode(place))
+            for tp, start_ts, commit_ts, (fid, offset) in records:
+                ts = start_ts if tp == PREWRITE else commit_ts
+                if ts and (tp == PREWRITE or start_ts != commit_ts):
+                    put(key(_PREFIX, ts), pointer(fid, offset))
+            batch.put(_HEAD, value_pointer.encode(head))
+            batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
+            batch.put(_HANDLE, value_pointer.encode(decided))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """LevelDB's errors while something is written, as `IndexDamaged` or `OSError`."""
         try:
-            with self._database.write_batch() as batch:
-                # `is_mark` and `index_ts` written out: every record comes through here.
-                put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
-                for tp, start_ts, commit_ts, place in records:
-                    is_mark = start_ts == commit_ts and tp != PREWRITE
-                    if is_mark and self._get(key_of(commit_ts)) is None:
-                        put(key_of(commit_ts), value_pointer.encode(place))
-                for tp, start_ts, commit_ts, (fid, offset) in records:
-                    ts = start_ts if tp == PREWRITE else commit_ts
-                    if ts and (tp == PREWRITE or start_ts != commit_ts):
-                        put(key(_PREFIX, ts), pointer(fid, offset))
-                batch.put(_HEAD, value_pointer.encode(head))
-                batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
-                batch.put(_HANDLE, value_pointer.encode(decided))
+            yield
         except plyvel.CorruptionError as error:
             raise self._damaged(self._path, error) from None
         except plyvel.Error as error:
@@ -121,15 +127,11 @@ class Index:
         data = self._get(key_of(ts))
         return None if data is None else value_pointer.decode(data)
 
-    def between(self, after: int, upto: int) -> Iterator[tuple[int, ValuePointer]]:
-        """(timestamp, place) of every record with a timestamp in (after, upto], ascending."""
-        for timestamps, places in self.runs(after, upto):
-            yield from zip(timestamps, map(ValuePointer._make, places), strict=True)
-
     def runs(
         self, after: int, upto: int, records_max: int = 512
     ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-        """The same in runs of at most `records_max`: timestamps, and (fid, offset) of each."""
+        """Every record with a timestamp in (after, upto], ascending, in runs of at most `records_max`:
+        timestamps, and (fid, offset) of each."""
         try:
             with self._database.iterator(
                 start=key_of(after),
@@ -168,7 +170,7 @@ class Index:
         """
         gone: list[bytes] = []
         next_ts: int | None = None
-        try:
+        with self._writing():
             with self._database.iterator(
                 start=key_of(first_ts),
                 stop=key_of(last_ts),
@@ -186,10 +188,6 @@ class Index:
                 with self._database.write_batch(sync=next_ts is None) as batch:
                     for key in gone:
                         batch.delete(key)
-        except plyvel.CorruptionError as error:
-            raise self._damaged(self._path, error) from None
-        except plyvel.Error as error:
-            raise OSError(f"index {self._path} cannot be written: {error}") from None
         return len(gone), next_ts
 
     def edge_ts(self, *, largest: bool) -> int:

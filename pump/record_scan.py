@@ -19,12 +19,11 @@ from typing import Final, NamedTuple
 
 from common import binlog
 from common.errors import Rejected
-from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32c
+from common.record import VALUE_HEADER, VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32c
 from pump.logged import Logged
 from pump.value_pointer import ValuePointer
 
 HEAD: Final = struct.Struct("<IQI3BHHIBBHHIB")
-_HEADER: Final = struct.Struct("<IQI")
 _NOT_A_VARINT: Final = -1 << 70
 _UPPER_MAX: Final = 4096
 new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function
@@ -113,7 +112,7 @@ def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[
 def steps(data: bytes) -> tuple[int, int]:
     """How far `data`, which begins at a record, goes on from header to header: where the last record begins
     and where it ends, which may be beyond. (0, 0) if there is no header at all."""
-    at, last, sure, unpack = 0, 0, len(data) - VALUE_HEADER_SIZE, _HEADER.unpack_from
+    at, last, sure, unpack = 0, 0, len(data) - VALUE_HEADER_SIZE, VALUE_HEADER.unpack_from
     while at <= sure:
         magic, length, _ = unpack(data, at)
         if magic != VALUE_LOG_MAGIC:
@@ -128,7 +127,7 @@ def error_at(data: bytes, at: int, base: int, stop: int) -> RecordError | None:
     body = at + VALUE_HEADER_SIZE
     if body > len(data):
         return RecordError(base + at, "record header ends early", True) if base + body > stop else None
-    magic, length, checksum = _HEADER.unpack_from(data, at)
+    magic, length, checksum = VALUE_HEADER.unpack_from(data, at)
     if magic != VALUE_LOG_MAGIC:
         return RecordError(base + at, f"wrong magic {magic:#010x}", False)
     if base + body + length > stop:
@@ -142,7 +141,7 @@ def needed(data: bytes, at: int) -> int:
     """Bytes that the record at `at` takes, as far as its header is there."""
     if at + VALUE_HEADER_SIZE > len(data):
         return VALUE_HEADER_SIZE
-    return VALUE_HEADER_SIZE + int(_HEADER.unpack_from(data, at)[1])
+    return VALUE_HEADER_SIZE + int(VALUE_HEADER.unpack_from(data, at)[1])
 
 
 class NotABinlog(Exception):

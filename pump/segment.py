@@ -20,7 +20,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from common.errors import Corruption
-from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, check_value, decode_value
+from common.record import (
+    VALUE_HEADER,
+    VALUE_HEADER_SIZE,
+    VALUE_LOG_MAGIC,
+    RecordError,
+    check_value,
+    decode_value,
+)
 from pump import record_scan
 from pump.log_file import LogFile
 from pump.logged import Logged
@@ -31,7 +38,6 @@ _FOOTER: Final = struct.Struct("<qI")
 FOOTER_SIZE: Final = _FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")
 _CHUNK: Final = 1 << 20
-_HEADER: Final = struct.Struct("<IQI")
 _MAGIC_BYTES: Final = struct.pack("<I", VALUE_LOG_MAGIC)
 
 
@@ -80,16 +86,10 @@ class Segment:
             raise self.corruption(error) from None
         return payload
 
-    def read_start(self, offset: int, size: int) -> bytes:
-        """The first bytes (at most `size`) of the payload at `offset`, without verifying the rest."""
-        data = self.file.read(offset, VALUE_HEADER_SIZE + size)
-        length = self._length(offset, data)
-        return data[VALUE_HEADER_SIZE : VALUE_HEADER_SIZE + length]
-
     def _length(self, offset: int, head: bytes) -> int:
         if len(head) < VALUE_HEADER_SIZE:
             raise self.corruption(RecordError(offset, "no record here, the file ends early", True))
-        magic, length, _ = _HEADER.unpack_from(head)
+        magic, length, _ = VALUE_HEADER.unpack_from(head)
         if magic != VALUE_LOG_MAGIC:
             raise self.corruption(RecordError(offset, f"wrong magic {magic:#010x}", False))
         if offset + VALUE_HEADER_SIZE + length > self.end:
@@ -201,7 +201,7 @@ class Segment:
         head = self.file.read(offset, VALUE_HEADER_SIZE)
         if len(head) < VALUE_HEADER_SIZE:
             return False
-        length = int(_HEADER.unpack(head)[1])
+        length = int(VALUE_HEADER.unpack(head)[1])
         if length == 0 or offset + VALUE_HEADER_SIZE + length > stop:  # magic and zeros are no evidence
             return False
         try:

@@ -109,15 +109,12 @@ class MariaDbServer:
 
     def ping(self) -> None:
         """Log in and out; `Unavailable` if that is not possible now."""
-        try:
-            self.connect(2.0, read_timeout=2.0).close()  # what listens there may be silent, and no MariaDB
-        except pymysql.MySQLError as error:
-            raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
+        self.open(2.0, read_timeout=2.0).close()  # what listens there may be silent, and no MariaDB
 
-    def open(self, timeout_s: float = 10.0) -> pymysql.connections.Connection[Any]:
+    def open(self, timeout_s: float = 10.0, **options: Any) -> pymysql.connections.Connection[Any]:
         """`connect`, or `Unavailable`."""
         try:
-            return self.connect(timeout_s)
+            return self.connect(timeout_s, **options)
         except pymysql.MySQLError as error:
             raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 

@@ -17,8 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from common import binlog, tso
 from common.errors import BinlogError
@@ -32,6 +35,8 @@ from tests.pump.process import ROOT, PumpClient, PumpProcess
 AHEAD_MS = 10 * 24 * 3600 * 1000  # no timestamp that the pump itself draws stands between ours
 WAYS = ("batch", "single")
 _IN_FLIGHT = 64
+
+AnyPump = TypeVar("AnyPump", bound=PumpProcess)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,44 @@ async def settle(path: Path, address: str, cluster_id: int, known: Ledger) -> No
     known.read(path)
 
 
+async def judge(pump: PumpProcess, path: Path, cluster_id: int, known: Ledger) -> Comparison:
+    """`settle`, then `compare` with what the pump serves."""
+    await settle(path, pump.address, cluster_id, known)
+    client = PumpClient(pump.address, cluster_id)
+    try:
+        return await compare(client, known)
+    finally:
+        await client.close()
+
+
+@dataclass(frozen=True)
+class Stage(Generic[AnyPump]):
+    """A pump that is not started yet, and the ledger of what it is going to be told."""
+
+    pump: AnyPump
+    cluster_id: int
+    path: Path
+    known: Ledger
+
+
+@asynccontextmanager
+async def stage(directory: Path, kind: type[AnyPump]) -> AsyncIterator[Stage[AnyPump]]:
+    """One pump with an etcd and a ledger of its own."""
+    (directory / "etcd").mkdir()
+    server = EtcdServer.start(directory / "etcd")
+    pump = kind(directory / "pump", server.endpoint, lambda: free_ports(1)[0], "-node-id=p1")
+    upstream = await StandaloneUpstream.connect(server.endpoint)
+    path = directory / "ledger"
+    path.touch()
+    known = Ledger(last_ts=tso.compose(int(time.time() * 1000) + AHEAD_MS))
+    try:
+        yield Stage(pump, upstream.cluster_id, path, known)
+    finally:
+        pump.end()
+        await upstream.close()
+        server.stop()
+
+
 async def run_round(
     pump: PumpProcess, path: Path, cluster_id: int, known: Ledger, way: str, wanted: int, rng: random.Random
 ) -> None:
@@ -127,28 +170,19 @@ async def run_round(
 
 
 async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
-    rng = random.Random(seed)
-    (directory / "etcd").mkdir()
-    server = EtcdServer.start(directory / "etcd")
-    pump = PumpProcess(directory / "pump", server.endpoint, lambda: free_ports(1)[0], "-node-id=p1")
-    upstream = await StandaloneUpstream.connect(server.endpoint)
-    path, clean = directory / "ledger", True
-    path.touch()
-    known = Ledger(last_ts=tso.compose(int(time.time() * 1000) + AHEAD_MS))
-    try:
+    rng, clean = random.Random(seed), True
+    async with stage(directory, PumpProcess) as at:
+        pump, known = at.pump, at.known
         await pump.start_and_wait()
         for number in range(rounds):
             way = WAYS[number % 2]
-            await run_round(pump, path, upstream.cluster_id, known, way, -(-acks // rounds), rng)
+            await run_round(pump, at.path, at.cluster_id, known, way, -(-acks // rounds), rng)
             began_s = time.monotonic()
             await pump.start_and_wait()
             up_s = time.monotonic() - began_s
             unanswered, orphans = len(known.unanswered), len(known.open)
             acknowledged = len(known.acknowledged)
-            await settle(path, pump.address, upstream.cluster_id, known)
-            client = PumpClient(pump.address, upstream.cluster_id)
-            found = await compare(client, known)
-            await client.close()
+            found = await judge(pump, at.path, at.cluster_id, known)
             clean = clean and found.is_clean
             print(
                 f"round {number + 1:2} {way:6} acknowledged {acknowledged:7} unanswered {unanswered:3}"
@@ -157,10 +191,6 @@ async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
                 f" resumed {found.resumed}, {found.seconds:.1f} s",
                 flush=True,
             )
-    finally:
-        pump.end()
-        await upstream.close()
-        server.stop()
     lost = "none" if clean else "SOME"
     print(f"{len(known.acknowledged)} acknowledged commits over {rounds} kills: {lost} lost")
     return clean

@@ -22,15 +22,11 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from common import tso
-from common.etcd_server import EtcdServer
-from common.port import free_ports
 from common.record import encode_value
-from common.upstream.standalone import StandaloneUpstream
 from tests.crash import ledger
-from tests.crash.acknowledged import AHEAD_MS, WAYS, compare, settle
+from tests.crash.acknowledged import WAYS, judge, stage
 from tests.crash.ledger import Ledger
-from tests.pump.process import ROOT, PumpClient, PumpProcess
+from tests.pump.process import ROOT, PumpProcess
 
 CALLS = ("fdatasync", "writev", "write", "fsync", "openat", "rename", "unlink", "ftruncate", "pwrite64")
 RARE = ("ftruncate", "pwrite64", "rename", "unlink")
@@ -110,16 +106,10 @@ def tear(pump: PumpProcess, rng: random.Random) -> None:
 
 
 async def campaign(directory: Path, calls: list[str], points: int, seed: int) -> bool:
-    rng = random.Random(seed)
-    (directory / "etcd").mkdir()
-    server = EtcdServer.start(directory / "etcd")
-    pump = TracedPump(directory / "pump", server.endpoint, lambda: free_ports(1)[0], "-node-id=p1")
-    upstream = await StandaloneUpstream.connect(server.endpoint)
-    path, clean = directory / "ledger", True
-    path.touch()
-    known = Ledger(last_ts=tso.compose(int(time.time() * 1000) + AHEAD_MS))
+    rng, clean = random.Random(seed), True
     total: Counter[str] = Counter()
-    try:
+    async with stage(directory, TracedPump) as at:
+        pump, known = at.pump, at.known
         for call in calls:
             seen: Counter[str] = Counter()
             for number in range(1, points + 1):
@@ -127,23 +117,16 @@ async def campaign(directory: Path, calls: list[str], points: int, seed: int) ->
                 if is_torn and (pump.directory / "value").is_dir():
                     tear(pump, rng)
                 pump.at = (call, _when(call, number, points, rng))
-                seen[await suffer(pump, path, upstream.cluster_id, known, WAYS[number % 2])] += 1
+                seen[await suffer(pump, at.path, at.cluster_id, known, WAYS[number % 2])] += 1
                 pump.at = None
                 await pump.start_and_wait()
-                await settle(path, pump.address, upstream.cluster_id, known)
-                client = PumpClient(pump.address, upstream.cluster_id)
-                found = await compare(client, known)
-                await client.close()
+                found = await judge(pump, at.path, at.cluster_id, known)
                 pump.kill()
                 clean = clean and found.is_clean
                 if not found.is_clean:
                     print(f"{call} {number}: {found}", flush=True)
             print(f"{call}: {dict(seen)}, {len(known.acknowledged)} acknowledged so far", flush=True)
             total += seen
-    finally:
-        pump.end()
-        await upstream.close()
-        server.stop()
     lost = "nothing" if clean else "SOMETHING"
     print(f"{total.total()} points {dict(total)}: {lost} lost")
     return clean

@@ -12,7 +12,9 @@ from common import binlog
 from common.clock import SystemClock
 from pump.data_dir import DataDir
 from pump.delivery import Delivery
+from pump.index import Index
 from pump.storage import Storage
+from pump.value_pointer import ValuePointer
 
 
 def header(payload: bytes) -> binlog.Header:
@@ -88,3 +90,9 @@ async def pull(storage: Storage, after: int = 0, *, from_disk: bool = False) -> 
         position = page.covered
     assert [delivery.commit_ts for delivery in found] == sorted({delivery.commit_ts for delivery in found})
     return found
+
+
+def filed(index: Index, after: int, upto: int) -> list[tuple[int, ValuePointer]]:
+    """(timestamp, place) of every entry of the index with a timestamp in (after, upto], ascending."""
+    runs = index.runs(after, upto)
+    return [(ts, ValuePointer(*place)) for run in runs for ts, place in zip(*run, strict=True)]

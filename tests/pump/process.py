@@ -94,6 +94,10 @@ class PumpProcess:
             self.kill()
 
 
+Start = Callable[..., PumpProcess]
+"""Of the fixture `pump`: flags, and by name the `directory` under the test's own and the etcd `endpoint`."""
+
+
 class PumpClient:
     """Raw calls of both protocols."""
 

@@ -11,6 +11,7 @@ from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from pump.index import Index
 from pump.logged import Logged
 from pump.value_pointer import START, ValuePointer
+from tests.pump.payloads import filed
 
 P = Logged(PREWRITE, 10, 0, ValuePointer(0, 0))
 C = Logged(COMMIT, 10, 20, ValuePointer(0, 100))
@@ -26,7 +27,7 @@ def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[
     index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
     for batch in [*batches, [LATER_MARK]]:
         index.write(batch, START, 0, START)
-    assert list(index.between(0, 100)) == [(10, P.place), (20, C.place), (30, LATER_MARK.place)]
+    assert filed(index, 0, 100) == [(10, P.place), (20, C.place), (30, LATER_MARK.place)]
     index.close()
 
 
@@ -57,7 +58,7 @@ def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path:
         deleted += count
         steps += 1
     kept = [ts for ts in range(2, 100) if ts < 10 or ts > 89 or ts % 3 == 2]
-    assert [ts for ts, _ in index.between(0, 1000)] == kept
+    assert [ts for ts, _ in filed(index, 0, 1000)] == kept
     assert deleted == len(records) - len(kept)
     assert steps == 4
     assert watched.synced == [False, False, False, True]

@@ -7,8 +7,9 @@ import contextlib
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,33 +21,15 @@ from common.etcd_server import EtcdServer
 from common.node import NodeStatus
 from common.registry import DRAINERS, PUMPS, NodeEntry, alive_key
 from common.upstream.standalone import StandaloneUpstream
-from tests.pump.process import PumpClient, PumpProcess
+from tests.pump.process import PumpClient, PumpProcess, Start
 
 pytestmark = pytest.mark.integration
 
-Start = Callable[..., PumpProcess]
-
 
 @pytest.fixture
-def pump(etcd_clean: str, free_port: Callable[[], int], tmp_path: Path) -> Iterator[Start]:
-    """Makes pump processes; all are gone after the test."""
-    made: list[PumpProcess] = []
-
-    def make(*flags: str, directory: str = "pump", endpoint: str = etcd_clean) -> PumpProcess:
-        flags = ("-node-id=p1", "-heartbeat-interval=200ms", *flags)
-        made.append(PumpProcess(tmp_path / directory, endpoint, free_port, *flags))
-        return made[-1]
-
-    yield make
-    for process in made:
-        process.end()
-
-
-@pytest.fixture
-async def upstream(etcd_clean: str) -> AsyncIterator[StandaloneUpstream]:
-    found = await StandaloneUpstream.connect(etcd_clean)
-    yield found
-    await found.close()
+def pump(pump: Start) -> Start:
+    """Makes pumps of one name, which beat quickly."""
+    return partial(pump, "-node-id=p1", "-heartbeat-interval=200ms")
 
 
 class Nodes:

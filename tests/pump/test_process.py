@@ -7,7 +7,7 @@ import json
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,32 +20,9 @@ from common.node import NodeStatus
 from common.registry import DRAINERS, PUMPS
 from common.upstream.standalone import StandaloneUpstream
 from tests.pump import corpus
-from tests.pump.process import PumpClient, PumpProcess
+from tests.pump.process import PumpClient, PumpProcess, Start
 
 pytestmark = pytest.mark.integration
-
-Start = Callable[..., PumpProcess]
-
-
-@pytest.fixture
-def pump(etcd_clean: str, free_port: Callable[[], int], tmp_path: Path) -> Iterator[Start]:
-    """Makes pump processes; all are gone after the test."""
-    made: list[PumpProcess] = []
-
-    def make(*flags: str, directory: str = "pump", endpoint: str = etcd_clean) -> PumpProcess:
-        made.append(PumpProcess(tmp_path / directory, endpoint, free_port, *flags))
-        return made[-1]
-
-    yield make
-    for process in made:
-        process.end()
-
-
-@pytest.fixture
-async def upstream(etcd_clean: str) -> AsyncIterator[StandaloneUpstream]:
-    found = await StandaloneUpstream.connect(etcd_clean)
-    yield found
-    await found.close()
 
 
 async def entry_of(endpoint: str, node_id: str) -> NodeStatus:

@@ -6,7 +6,8 @@ import asyncio
 import http.client
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,31 +18,20 @@ from common.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import pump_pb2
 from tests import certificates
-from tests.pump.process import PumpProcess
+from tests.pump.process import PumpProcess, Start
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def pump(
-    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
-) -> Iterator[Callable[..., PumpProcess]]:
-    made: list[PumpProcess] = []
-
-    def make(*flags: str) -> PumpProcess:
-        made.append(PumpProcess(tmp_path / "pump", etcd_clean, free_port, "-node-id=p1", *flags))
-        return made[-1]
-
-    yield make
-    for process in made:
-        process.end()
+def pump(pump: Start) -> Start:
+    """Makes pumps of one name."""
+    return partial(pump, "-node-id=p1")
 
 
 @pytest.fixture
-async def cluster_id(etcd_clean: str) -> AsyncIterator[int]:
-    upstream = await StandaloneUpstream.connect(etcd_clean)
-    yield upstream.cluster_id
-    await upstream.close()
+def cluster_id(upstream: StandaloneUpstream) -> int:
+    return upstream.cluster_id
 
 
 async def write(client: rpc.Client, cluster_id: int, payload: bytes) -> None:

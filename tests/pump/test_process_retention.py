@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from common import binlog, rpc, tso
 from common.upstream.standalone import StandaloneUpstream
 from pump.puller import OUT_OF_RANGE
-from tests.pump.process import PumpClient, PumpProcess
+from tests.pump.process import PumpClient, Start
 
 pytestmark = pytest.mark.integration
 
@@ -19,12 +18,11 @@ HOUR_TS = tso.compose(3_600_000)
 
 
 async def test_old_files_go_when_asked_for_and_a_late_drainer_is_told(
-    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+    pump: Start, upstream: StandaloneUpstream, tmp_path: Path
 ) -> None:
     settings = tmp_path / "pump.toml"
     settings.write_text('gc = "30m"\n[storage]\nsegment-size = "16 KiB"\n')
-    upstream = await StandaloneUpstream.connect(etcd_clean)
-    process = PumpProcess(tmp_path / "pump", etcd_clean, free_port, f"-config={settings}")
+    process = pump(f"-config={settings}")
     client = PumpClient(process.address, upstream.cluster_id)
     try:
         now = await upstream.oracle.timestamp()
@@ -61,5 +59,3 @@ async def test_old_files_go_when_asked_for_and_a_late_drainer_is_told(
         assert [ts for ts in found if ts >= now] == recent
     finally:
         await client.close()
-        await upstream.close()
-        process.end()

@@ -26,7 +26,7 @@ from pump.purge import Pace, Retention
 from pump.retention import DISK, DRAINERS, Policy
 from pump.storage import Limits, Storage
 from tests.pump import corpus
-from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
+from tests.pump.payloads import filed, opened, pull, put, put_pair, wait_watermark
 
 MINUTE = 60_000 << 18
 HOUR = 60 * MINUTE
@@ -135,13 +135,13 @@ async def check_served(storage: Storage, written: list[Delivery]) -> None:
         assert await pull(storage, position, from_disk=True) == [
             one for one in left if one.commit_ts > position
         ]
-    files = {place.fid for _, place in storage.index.between(gc_ts, TS_MAX)}
+    files = {place.fid for _, place in filed(storage.index, gc_ts, TS_MAX)}
     assert min(files) >= storage.value_log.first_fid
 
 
 def entries_into_nothing(storage: Storage) -> list[int]:
     first_fid = storage.value_log.first_fid
-    return [ts for ts, place in storage.index.between(0, TS_MAX) if place.fid < first_fid]
+    return [ts for ts, place in filed(storage.index, 0, TS_MAX) if place.fid < first_fid]
 
 
 def files_of(path: Path) -> list[str]:
@@ -639,11 +639,11 @@ async def test_what_is_done_is_counted(tmp_path: Path, world: World) -> None:
     keys, size = "binlog_pump_storage_deleted_kv_total", "binlog_pump_retention_purged_bytes_total"
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 60))
-        entries = len(list(storage.index.between(0, TS_MAX)))
+        entries = len(filed(storage.index, 0, TS_MAX))
         before = value(keys), value(size)
         taken = sum(file.stat().st_size for file in (tmp_path / "value").iterdir())
         await world.retention(storage, Policy(1e6, 8000)).work()
-        assert value(keys) - before[0] == entries - len(list(storage.index.between(0, TS_MAX))) > 20
+        assert value(keys) - before[0] == entries - len(filed(storage.index, 0, TS_MAX)) > 20
         assert value("binlog_pump_storage_done_gc_ts") == storage.gc_ts >> 18
         left = sum(file.stat().st_size for file in (tmp_path / "value").iterdir())
         assert left <= 8000 + 100

@@ -20,7 +20,7 @@ from pump.index import Index
 from pump.logged import Logged
 from pump.storage import Limits, Storage
 from pump.value_pointer import ValuePointer
-from tests.pump.payloads import opened, pull, put, wait_watermark
+from tests.pump.payloads import filed, opened, pull, put, wait_watermark
 
 QUEUE_BYTES = 256 << 10
 LIMITS = Limits(index_queue_bytes_max=QUEUE_BYTES, recent_bytes_max=QUEUE_BYTES, segment_bytes_max=2 << 20)
@@ -118,8 +118,8 @@ async def test_writers_do_not_wait_and_afterwards_everything_is_there(tmp_path: 
         assert not storage.is_chasing
         assert storage.index_lag_bytes == 0
         await check_pull(storage, AFTER.stop)
-        filed = [ts for ts, _ in storage.index.between(0, commit_ts(AFTER[-1]))]
-        assert filed == sorted([f(number) for number in range(AFTER.stop) for f in (start_ts, commit_ts)])
+        found = [ts for ts, _ in filed(storage.index, 0, commit_ts(AFTER[-1]))]
+        assert found == sorted([f(number) for number in range(AFTER.stop) for f in (start_ts, commit_ts)])
 
 
 async def test_memory_stays_bounded_while_the_index_stalls(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""Pump processes for tests, and the upstream that they share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from common.upstream.standalone import StandaloneUpstream
+from tests.pump.process import PumpProcess, Start
+
+
+@pytest.fixture
+def pump(etcd_clean: str, free_port: Callable[[], int], tmp_path: Path) -> Iterator[Start]:
+    """Makes pump processes; all are gone after the test."""
+    made: list[PumpProcess] = []
+
+    def make(*flags: str, directory: str = "pump", endpoint: str = etcd_clean) -> PumpProcess:
+        made.append(PumpProcess(tmp_path / directory, endpoint, free_port, *flags))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.end()
+
+
+@pytest.fixture
+async def upstream(etcd_clean: str) -> AsyncIterator[StandaloneUpstream]:
+    found = await StandaloneUpstream.connect(etcd_clean)
+    yield found
+    await found.close()
