@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
-from pump.index import Index
+from pump.index import Index, IndexDamaged
 from pump.logged import Logged
 from pump.value_pointer import START, ValuePointer
 from tests.pump.payloads import filed
@@ -62,4 +62,15 @@ def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path:
     assert deleted == len(records) - len(kept)
     assert steps == 4
     assert watched.synced == [False, False, False, True]
+    index.close()
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"ts:123456789", bytes(12)), (b"ts:12345678", bytes(11))])
+def test_an_entry_of_a_wrong_size_is_damage_and_no_timestamp(
+    tmp_path: Path, key: bytes, value: bytes
+) -> None:
+    index = Index.open(str(tmp_path / "kv"))
+    index._database.put(key, value)
+    with pytest.raises(IndexDamaged, match=f"entry {key.hex()} has a wrong size"):
+        filed(index, 0, (1 << 63) - 1)
     index.close()

@@ -15,6 +15,7 @@ import pytest
 
 from common import binlog
 from common.clock import SystemClock
+from common.daemon import exit_code
 from common.errors import ConfigError, Corruption
 from pump import segment
 from pump.data_dir import DataDir
@@ -526,8 +527,9 @@ async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_st
         storage.index.runs = damaged  # type: ignore[method-assign]
         history = storage.history()
         storage._recent._forget_to(storage.watermark)
-        with pytest.raises(IndexDamaged):
+        with pytest.raises(IndexDamaged) as caught:
             await storage.page(history, 0, 1000)
+        assert exit_code(caught.value) == 2  # not the code of a damaged log, after which no restart helps
     async with opened(tmp_path) as storage:
         assert (tmp_path / "kv.damaged-1").is_dir()
         assert await pull(storage) == expected
@@ -639,3 +641,12 @@ async def test_pages_of_every_size_go_on_where_the_last_one_ended(tmp_path: Path
                 found += [delivery.commit_ts for delivery in page.deliveries]
                 position = page.covered
             assert found == commits
+
+
+async def test_what_was_purged_is_not_guessed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        storage.purged_to(100)
+    (tmp_path / ".purged").write_text("1oo")
+    with pytest.raises(ConfigError, match=r"\.purged is not a timestamp: '1oo'"):
+        async with opened(tmp_path):
+            pass
