@@ -1,7 +1,7 @@
 """Applier: ordered binlogs in, downstream contents out.
 
-Drives  translator, dispatcher, progress (cores), lanes (threads), DDL runner and checkpoint store
-Owns    the lane threads and the one thread on which the checkpoint store works
+Drives  the translator (core), the lane set, the DDL barrier, the checkpoint keeper
+Owns    where in the stream it is
 Holds   rows before a DDL are committed before it runs, rows behind it go out after it is recorded;
         the stored checkpoint never passes uncommitted work
 Stops   `stop` takes no further item, commits what lanes have, stores `consistent = true`; if that takes
@@ -11,31 +11,25 @@ Stops   `stop` takes no further item, commits what lanes have, stores `consisten
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
-import pymysql
-
-from common import log, tso
-from common.backoff import Backoff
+from common import log
 from common.clock import Clock
-from common.errors import DownstreamError, Unavailable
 from drainer import metrics
-from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
+from drainer.checkpoint import CheckpointStore, Start
+from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_apply import DdlRunner
-from drainer.dispatcher import Dispatcher
-from drainer.lane import Lane, LaneSettings
+from drainer.ddl_barrier import DdlBarrier
+from drainer.lane import LaneSettings
+from drainer.lane_set import LaneSet
 from drainer.merger import Merged, MergedBatch
-from drainer.progress import Progress
 from drainer.sink import mysql
 from drainer.table_target import target_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, Transaction
 
 logger = log.get(__name__)
-T = TypeVar("T")
 
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more
 # are being cut.
@@ -55,9 +49,12 @@ class ItemSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApplierSettings:
+    """`whole_transactions`: one lane, and an upstream transaction is never cut."""
+
     lane: LaneSettings
     checkpoint_interval_s: float = 0.5
     safe_mode: bool = False
+    whole_transactions: bool = False
 
 
 class Applier:
@@ -71,75 +68,62 @@ class Applier:
         settings: ApplierSettings,
         clock: Clock,
     ) -> None:
-        self._store = store
+        self._target = target
         self._translator = translator
         self._ddl_runner = ddl_runner
         self._settings = settings
         self._clock = clock
-        self._pending_intent = start.intent
-        lanes = len(start.positions)
-        self._dispatcher = Dispatcher(start.positions, lambda version: target_of(version, lanes))
-        self._progress = Progress(lanes, min(position.complete_ts for position in start.positions))
-        self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
-        self._safe_until = tso.TS_MAX if settings.safe_mode else start.safe_until
-        self._stored = start.checkpoint
-        self.stored_ts = self._progress.resolved_ts
-        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = CheckpointKeeper(store, start, self._failure, clock, always_safe=settings.safe_mode)
+        self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock)
         self._changed = asyncio.Event()
-        self._failure: asyncio.Future[None] = self._loop.create_future()
-        self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._lanes = self._lane_set(start)
         self._stopping = False
         self._broken = False
         self._next: asyncio.Future[MergedBatch] | None = None
         self._finished = asyncio.Event()
-        self._last_ts = 0
-        self.doing = "starting"
+        self._last_ts = self._lanes.resolved_ts
+        self._doing = "starting"
         self._counts = [0, 0, 0]
         self.transactions = 0
         self.rows = 0
-        table = store.lane_table()
-        self._lanes = [
-            Lane(number, target, table, settings.lane, clock, self._on_committed, self._on_failed)
-            for number in range(lanes)
-        ]
-        for lane in self._lanes:
-            lane.replaying_up_to = self._safe_until
-            metrics.QUEUE_BYTES.labels(str(lane.number)).set_function(lane.queue_size)
+
+    def _lane_set(self, start: Start) -> LaneSet:
+        return LaneSet(
+            start.positions,
+            self._target,
+            self._keeper.store.lane_table(),
+            self._settings.lane,
+            self._clock,
+            safe_until=self._keeper.safe_until,
+            whole=self._settings.whole_transactions,
+            on_progress=self._changed.set,
+            on_failed=self._fail,
+        )
 
     # -- what others may ask ---------------------------------------------------------------------
 
     @property
+    def doing(self) -> str:
+        return self._barrier.doing or self._doing
+
+    @property
+    def stored_ts(self) -> int:
+        """The stored checkpoint."""
+        return self._keeper.stored_ts
+
+    @property
     def resolved_ts(self) -> int:
         """Everything at or below it is applied, in memory; the stored checkpoint follows."""
-        return self._progress.resolved_ts
+        return self._lanes.resolved_ts
 
     @property
     def start_ts(self) -> int:
         """From where to pull: everything at or below it is applied."""
-        return self._progress.resolved_ts
+        return self._lanes.resolved_ts
 
     def lane_states(self) -> list[dict[str, Any]]:
-        return [
-            {"lane": lane.number, "queued_bytes": lane.queued_bytes, "waiting_for": lane.waiting_for}
-            for lane in self._lanes
-        ]
-
-    # -- lane threads report ---------------------------------------------------------------------
-
-    def _on_committed(self, lane: int, sequence: int, rows: int) -> None:
-        metrics.LANE_BATCH_ROWS.observe(rows)
-        self._report(self._committed, lane, sequence)
-
-    def _committed(self, lane: int, sequence: int) -> None:
-        self._progress.committed(lane, sequence)
-        self._changed.set()
-
-    def _on_failed(self, lane: int, error: BaseException) -> None:
-        self._report(self._fail, error)
-
-    def _report(self, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
-            self._loop.call_soon_threadsafe(function, *arguments)
+        return self._lanes.states()
 
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
@@ -150,8 +134,7 @@ class Applier:
 
     async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
         """Apply until stopped. Raises what made it impossible to go on."""
-        for lane in self._lanes:
-            lane.start()
+        self._lanes.start()
         try:
             while (batch := await self._batch(batches)) is not None:
                 await self._apply(batch)
@@ -166,7 +149,7 @@ class Applier:
         """The next batch; None when there is none or the applier is to stop."""
         if self._is_stopping():
             return None
-        self.doing = "waiting for binlogs"
+        self._doing = "waiting for binlogs"
         self._next = asyncio.ensure_future(anext(batches))
         try:
             return await self._next
@@ -191,10 +174,7 @@ class Applier:
             await self.save_checkpoint()
 
     async def save_checkpoint(self) -> None:
-        resolved_ts = self._progress.resolved_ts
-        if resolved_ts > self.stored_ts:
-            await self._on_store(self._store.save, self._checkpoint(resolved_ts))
-            self._note_stored(resolved_ts)
+        await self._keeper.save(self._lanes.resolved_ts)
 
     async def stop(self, deadline_s: float) -> bool:
         """Finish what was begun. True if the downstream now equals the stored checkpoint exactly.
@@ -216,21 +196,10 @@ class Applier:
             logger.warning("lanes did not finish in time, their positions are kept", deadline_s=deadline_s)
         except Exception as error:
             logger.failure("lanes could not finish", error)
-        for lane in self._lanes:
-            if drained:
-                lane.finish()
-            else:
-                lane.abandon()
-        for lane in self._lanes:
-            if lane.is_alive():
-                await asyncio.to_thread(lane.join, 5.0)
+        await self._lanes.end(drained=drained)
         if drained:
-            resolved_ts = self._progress.resolved_ts
-            await self._on_store(self._store.settle, self._checkpoint(resolved_ts, consistent=True))
-            self._note_stored(resolved_ts)
-        await self._loop.run_in_executor(self._store_thread, self._store.close)
-        await self._loop.run_in_executor(self._store_thread, self._ddl_runner.close)
-        self._store_thread.shutdown(wait=False)
+            await self._keeper.settle(self._lanes.resolved_ts)
+        await self._keeper.close(self._ddl_runner.close)
         if not drained and self._failure.done():
             await self._failure
         return drained
@@ -238,7 +207,7 @@ class Applier:
     # -- applying --------------------------------------------------------------------------------
 
     async def _apply(self, batch: MergedBatch) -> None:
-        self.doing = "applying"
+        self._doing = "applying"
         waiting_rows = 0
         for merged in batch.entries:
             item = self._translator.translate(merged)
@@ -257,16 +226,21 @@ class Applier:
             if self._stopping:
                 break
         else:
+            self._last_ts = max(self._last_ts, batch.watermark)
             self._hand_over()
-            self._progress.dispatched(batch.watermark)
             await self._room()
             return
         self._hand_over()
 
     def _dispatch(self, transaction: Transaction) -> int:
-        rows = self._dispatcher.dispatch(transaction)
-        self._last_ts = transaction.commit_ts
-        self.transactions += 1
+        lanes = self._lanes
+        unknown = lanes.unknown(transaction)
+        if unknown:
+            lanes.learn(target_of(version, len(lanes)) for version in unknown)
+        rows = lanes.dispatch(transaction)
+        if transaction.last:
+            self._last_ts = transaction.commit_ts
+            self.transactions += 1
         self.rows += rows
         counts = self._counts
         for events in transaction.tables:
@@ -280,18 +254,15 @@ class Applier:
             if self._counts[kind]:
                 metric.inc(self._counts[kind])
                 self._counts[kind] = 0
-        for lane, chunk in self._dispatcher.take():
-            self._progress.sent(lane, chunk.sequence, chunk.first_ts)
-            self._lanes[lane].offer(chunk)
-        self._progress.dispatched(self._last_ts)
+        self._lanes.hand_over(self._last_ts)
 
     async def _room(self) -> None:
         """Wait until every lane can take more; always lets other tasks run."""
         await asyncio.sleep(0)
-        await self._until(lambda: all(lane.has_room for lane in self._lanes))
+        await self._until(lambda: self._lanes.has_room)
 
     async def _drained(self) -> None:
-        await self._until(lambda: self._progress.idle)
+        await self._until(lambda: self._lanes.drained)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -303,75 +274,6 @@ class Applier:
 
     async def _apply_ddl(self, ddl: Ddl) -> None:
         await self._drained()
-        if ddl.skip:
-            logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ddl.skip)
-        else:
-            self.doing = f"running DDL job {ddl.job_id}"
-            started_s = self._clock.monotonic_s()
-            await self._execute_ddl(ddl)
-            metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
-            metrics.EVENTS.labels("DDL").inc()
-        self._schema_version = max(self._schema_version, ddl.schema_version)
-        if not ddl.skip:
-            await self._on_store(self._store.end_ddl, self._checkpoint(ddl.commit_ts))
-            self._note_stored(ddl.commit_ts)
-            logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+        await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts
-        self._progress.dispatched(ddl.commit_ts)
-
-    async def _execute_ddl(self, ddl: Ddl) -> None:
-        runner = self._ddl_runner
-        intent, self._pending_intent = self._pending_intent, None
-        if intent is not None and intent.commit_ts == ddl.commit_ts:
-            if await self._on_store(runner.had_run, intent, ddl):
-                logger.info("DDL had run before the last stop", job_id=ddl.job_id)
-                return
-        else:
-            before = await self._on_store(runner.before, ddl)
-            intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
-            await self._on_store(self._store.begin_ddl, intent)
-        try:
-            await self._on_store(runner.run, ddl)
-        except DownstreamError:
-            # The statement of a crashed run may have ended while this one waited for its locks.
-            if await self._on_store(runner.had_run, intent, ddl):
-                return
-            if ddl.commit_ts <= self._safe_until and await self._on_store(runner.already_done, ddl):
-                logger.warning("DDL was downstream already", job_id=ddl.job_id)
-                return
-            raise
-
-    # -- checkpoint ------------------------------------------------------------------------------
-
-    def _checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
-        safe_until = 0 if self._settings.safe_mode else self._safe_until
-        return Checkpoint(
-            commit_ts=commit_ts,
-            consistent=consistent,
-            schema_version=self._schema_version,
-            epoch=self._store.epoch,
-            safe_until=safe_until,
-            ts_map=self._stored.ts_map if self._stored else None,
-        )
-
-    def _note_stored(self, commit_ts: int) -> None:
-        self.stored_ts = commit_ts
-        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
-        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
-        metrics.EVENTS.labels("savepoint").inc()
-
-    async def _on_store(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run on the checkpoint thread; a downstream that is away is waited for."""
-        backoff = Backoff(0.1, 2.0)
-        while True:
-            try:
-                return await self._loop.run_in_executor(self._store_thread, function, *arguments)
-            except (pymysql.err.MySQLError, OSError, Unavailable) as error:
-                if not isinstance(error, Unavailable) and not mysql.is_transient(error):
-                    raise mysql.refuse(error, "storing the checkpoint") from None
-                if not backoff.attempts:
-                    reason = str(error) if isinstance(error, Unavailable) else mysql.safe_text(error)
-                    logger.warning("checkpoint waits for the downstream", reason=reason)
-                if self._failure.done():
-                    await self._failure
-                await asyncio.sleep(backoff.next_s())
+        self._lanes.hand_over(ddl.commit_ts)

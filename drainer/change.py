@@ -77,3 +77,4 @@ class Chunk:
     first_ts: int  # commit_ts of the first change
     position: Position  # after the last change
     size_bytes: int
+    cut: bool = False  # holds a part of a transaction whose other parts are in other chunks of the lane

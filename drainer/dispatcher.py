@@ -6,12 +6,17 @@ Holds  every row event goes to the lane that `causality` names, in order; what a
        a crash (its position) is skipped, so each event reaches the downstream exactly once
 Never  waits: whoever drives it decides when lanes have room and when a DDL needs them drained
 
+A transaction may come in pieces, and one that is too large is cut inside a lane. What is cut leaves the
+downstream between two states for a moment, so that a unique value may be held by two rows: chunks with a
+part of such a transaction are marked, and their rows go out in a form that may meet others.
+
 An UPDATE that moves a row to another key is two changes, the removal of the old key and the write of the
 new one; each goes to the lane of its own key, and both count as the same row event.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
@@ -19,6 +24,7 @@ from zlib import crc32
 from drainer.causality import Spread, lane_of_key
 from drainer.change import (
     APPEND,
+    COMPLETE,
     DROP_ONE,
     PUT_INSERT,
     PUT_MOVED,
@@ -35,34 +41,30 @@ from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
 # A transaction is cut inside a lane when the lane's part of it is larger than this.
 CUT_ROWS: Final = 6400
-# With further unique keys only the end of a transaction is certain to be free of collisions.
-CUT_ROWS_UNIQUE: Final = 200_000
-
-# Compiled tables that are kept. Old versions of a table are few and stay until there are this many.
-TARGETS_MAX: Final = 10_000
-
 # Bytes that decide the lane of a row: equal whenever the server could take two keys for one.
 LaneKey = Callable[[bytes], bytes]
 
 
 class Dispatcher:
-    """`chunk_rows`: a chunk is closed at the first transaction end at or above it."""
+    """`chunk_rows`: a chunk is closed at the first transaction end at or above it. `whole`: never anywhere
+    else, whatever a transaction takes."""
 
     def __init__(
         self,
         positions: Sequence[Position],
-        target_of: Callable[[TableVersion], TableTarget],
         *,
         chunk_rows: int = 400,
         cut_rows: int = CUT_ROWS,
+        whole: bool = False,
     ) -> None:
         self.lanes = len(positions)
         self._positions = tuple(positions)
         self._skip_up_to = max(position.commit_ts for position in positions)
-        self._target_of = target_of
         self._targets: dict[TableVersion, TableTarget] = {}
         self._chunk_rows = chunk_rows
-        self._cut_rows = cut_rows
+        self._cut_rows = sys.maxsize if whole else cut_rows
+        self._whole = whole
+        self._cut_ts = 0  # the transaction that was cut last
         self._open: list[list[Change]] = [[] for _ in positions]
         self._first_ts = [0] * self.lanes
         self._sequence = [0] * self.lanes
@@ -70,27 +72,55 @@ class Dispatcher:
         self._last = Position(0)
         self.skipped = 0
 
+    def unknown(self, transaction: Transaction) -> list[TableVersion]:
+        """Tables that need a target before the transaction can be dispatched."""
+        targets = self._targets
+        return [events.table for events in transaction.tables if events.table not in targets]
+
+    def learn(self, target: TableTarget) -> None:
+        """What to do with rows of a table version."""
+        self._targets[target.version] = target
+
+    def forget(self) -> None:
+        """The downstream's tables may have changed: targets are asked for again."""
+        self._targets.clear()
+
     def dispatch(self, transaction: Transaction) -> int:
-        """Cut one transaction; the number of row events it had."""
+        """Cut one transaction, or the next piece of one; the number of row events it had.
+
+        All its tables are known.
+        """
         commit_ts = transaction.commit_ts
         events = 0
+        if not transaction.last and not self._whole:
+            self._cut_ts = commit_ts
         for table_events in transaction.tables:
             events += len(table_events.rows)
             self._cut(commit_ts, table_events)
         position = Position(commit_ts)
+        if not transaction.last:
+            position = Position(commit_ts, self._end_of(transaction))
         for lane, changes in enumerate(self._open):
             if changes and not self._first_ts[lane]:
                 self._first_ts[lane] = commit_ts
-            if len(changes) >= self._chunk_rows:
+            if len(changes) >= self._chunk_rows and (transaction.last or not self._whole):
                 self._close(lane, position)
         self._last = position
         return events
 
+    def _end_of(self, piece: Transaction) -> int:
+        """Ordinal behind the piece's last row that was not filtered."""
+        if piece.tables:
+            last = piece.tables[-1]
+            return last.first_ordinal + len(last.rows)
+        return self._last.rows if self._last.commit_ts == piece.commit_ts else 0
+
     def take(self) -> list[tuple[int, Chunk]]:
         """Close all open chunks and return everything that is ready, as (lane, chunk)."""
-        for lane, changes in enumerate(self._open):
-            if changes:
-                self._close(lane, self._last)
+        if not self._whole or self._last.rows == COMPLETE:
+            for lane, changes in enumerate(self._open):
+                if changes:
+                    self._close(lane, self._last)
         ready, self._ready = self._ready, []
         return ready
 
@@ -101,18 +131,11 @@ class Dispatcher:
         size = sum([len(change[3]) for change in changes])
         first_ts = self._first_ts[lane] or position.commit_ts
         self._first_ts[lane] = 0
-        self._ready.append((lane, Chunk(self._sequence[lane], changes, first_ts, position, size)))
-
-    def _target(self, version: TableVersion) -> TableTarget:
-        target = self._targets.get(version)
-        if target is None:
-            if len(self._targets) >= TARGETS_MAX:
-                self._targets.clear()
-            target = self._targets[version] = self._target_of(version)
-        return target
+        cut = first_ts <= self._cut_ts <= position.commit_ts
+        self._ready.append((lane, Chunk(self._sequence[lane], changes, first_ts, position, size, cut)))
 
     def _cut(self, commit_ts: int, events: TableEvents) -> None:
-        target = self._target(events.table)
+        target = self._targets[events.table]
         large = len(events.rows) >= self._cut_rows
         if commit_ts <= self._skip_up_to or large:
             self._cut_carefully(commit_ts, events, target)
@@ -178,21 +201,24 @@ class Dispatcher:
 
     def _cut_carefully(self, commit_ts: int, events: TableEvents, target: TableTarget) -> None:
         """Skip what lanes have applied before; cut a large transaction inside a lane."""
-        cut_rows = CUT_ROWS_UNIQUE if target.has_other_unique_keys else self._cut_rows
         ordinal = events.first_ordinal
         for kind, row in zip(events.kinds, events.rows, strict=True):
             touched = set()
             for lane, change in self._changes(target, kind, row):
-                if self._positions[lane].covers(commit_ts, ordinal):
+                applied = self._positions[lane]
+                if applied.covers(commit_ts, ordinal):
                     self.skipped += 1
                     continue
+                if applied.commit_ts == commit_ts:  # its beginning went out before the last stop
+                    self._cut_ts = commit_ts
                 if not self._open[lane] and not self._first_ts[lane]:
                     self._first_ts[lane] = commit_ts
                 self._open[lane].append(change)
                 touched.add(lane)
             ordinal += 1
             for lane in sorted(touched):
-                if len(self._open[lane]) >= cut_rows:
+                if len(self._open[lane]) >= self._cut_rows:
+                    self._cut_ts = commit_ts
                     self._close(lane, Position(commit_ts, ordinal))
 
     def check(self) -> None:

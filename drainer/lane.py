@@ -140,7 +140,7 @@ class Lane(threading.Thread):
 
     def _apply(self, batch: list[Chunk]) -> None:
         position = batch[-1].position
-        replaying = batch[0].first_ts <= self.replaying_up_to
+        replaying = batch[0].first_ts <= self.replaying_up_to or any(chunk.cut for chunk in batch)
         changes = [change for chunk in batch for change in chunk.changes]
         prepared: list[Statement] | None = None
         backoff = Backoff(0.05, 2.0)

@@ -51,12 +51,16 @@ class TableEvents:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Rows of one upstream transaction. `tables` may be empty when everything was filtered."""
+    """Rows of one upstream transaction. `tables` may be empty when everything was filtered.
+
+    A large transaction comes in pieces, in order: `last` is False on all but the last one.
+    """
 
     start_ts: int
     commit_ts: int
     tables: tuple[TableEvents, ...]
     size_bytes: int
+    last: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def prepare(scenario: Scenario) -> Plan:
     translator = Translator(
         SchemaTracker.from_history([raw for _, raw in scenario.jobs]), TableFilter(ignore_schemas=["mysql"])
     )
-    dispatcher = Dispatcher([Position(0)] * LANES, lambda version: target_of(version, LANES))
+    dispatcher = Dispatcher([Position(0)] * LANES)
     stretches = [Stretch()]
     for entry in merged(scenario):
         item = translator.translate(entry)
@@ -107,6 +107,8 @@ def prepare(scenario: Scenario) -> Plan:
 
 
 def _dispatch(stretch: Stretch, dispatcher: Dispatcher, transaction: Transaction) -> None:
+    for version in dispatcher.unknown(transaction):
+        dispatcher.learn(target_of(version, LANES))
     rows = dispatcher.dispatch(transaction)
     if rows and not stretch.rows:
         stretch.first_ts = transaction.commit_ts

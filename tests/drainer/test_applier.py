@@ -160,12 +160,12 @@ class Life:
 
     def die(self) -> None:
         """What kill -9 leaves: lanes end with whatever they had in hand uncommitted."""
-        for lane in self.applier._lanes:
+        for lane in self.applier._lanes._lanes:
             lane.abandon()
             connection = lane._connection
             if connection is not None:
                 connection._force_close()
-        for lane in self.applier._lanes:
+        for lane in self.applier._lanes._lanes:
             lane.join(10)
         self.store.close()
 

@@ -87,7 +87,8 @@ def test_keys_equal_but_for_padding_meet_in_one_lane(one: str, other: str) -> No
     table = target(text("utf8mb4_bin"), indexes=(primary(text("utf8mb4_bin")),))
     encoder = RowEncoder(table.version.info)
     rows = [encoder.insert({"k": value}, rowid=1) for value in (one, other)]
-    lanes = Dispatcher([Position(0)] * 4, lambda _version: table)
+    lanes = Dispatcher([Position(0)] * 4)
+    lanes.learn(table)
     lanes.dispatch(Transaction(1, 2, (TableEvents(table.version, [INSERT, INSERT], rows, 0),), 1))
     assert len(lanes.take()) == 1
 

@@ -87,6 +87,30 @@ class Upstream:
         return UPDATE, old + b">" + new
 
 
+def dispatcher_of(
+    positions: list[Position], targets: dict[TableVersion, TableTarget], **settings: int
+) -> Dispatcher:
+    dispatcher = Dispatcher(positions, **settings)
+    for target in targets.values():
+        dispatcher.learn(target)
+    return dispatcher
+
+
+def in_pieces(transaction: Transaction, rng: random.Random) -> list[Transaction]:
+    """The transaction as a large one comes: rows in order, cut anywhere."""
+    pieces = []
+    for events in transaction.tables:
+        start = 0
+        while start < len(events.rows):
+            end = min(len(events.rows), start + rng.randint(1, 4))
+            part = TableEvents(
+                events.table, events.kinds[start:end], events.rows[start:end], events.first_ordinal + start
+            )
+            pieces.append(Transaction(transaction.start_ts, transaction.commit_ts, (part,), 100, last=False))
+            start = end
+    return [*pieces, Transaction(transaction.start_ts, transaction.commit_ts, (), 0)]
+
+
 def run(seed: int, crashes: int) -> None:
     rng = random.Random(seed)
     targets = tables()
@@ -95,13 +119,18 @@ def run(seed: int, crashes: int) -> None:
     downstream = Downstream()
     positions = [Position(0)] * LANES
     while True:
-        dispatcher = Dispatcher(positions, targets.__getitem__, chunk_rows=rng.choice((1, 3, 9)), cut_rows=5)
+        dispatcher = dispatcher_of(positions, targets, chunk_rows=rng.choice((1, 3, 9)), cut_rows=5)
         start_ts = min(position.complete_ts for position in positions)
         queues: list[list[Chunk]] = [[] for _ in range(LANES)]
         crash_at = rng.randrange(60) if crashes else -1
         steps = 0
         crashed = False
-        pending = [txn for txn in transactions if txn.commit_ts > start_ts]
+        pending = [
+            piece
+            for txn in transactions
+            if txn.commit_ts > start_ts
+            for piece in (in_pieces(txn, rng) if rng.random() < 0.3 else [txn])
+        ]
         while pending or any(queues):
             if pending and (rng.random() < 0.5 or not any(queues)):
                 dispatcher.dispatch(pending.pop(0))
@@ -134,7 +163,7 @@ def test_a_large_transaction_is_cut_inside_a_lane() -> None:
     targets = tables()
     version = next(iter(targets))
     rows = [b"k%d=1" % number for number in range(100)]
-    dispatcher = Dispatcher([Position(0)], targets.__getitem__, cut_rows=30)
+    dispatcher = dispatcher_of([Position(0)], targets, cut_rows=30)
     assert dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT] * 100, rows, 0),), 1)) == 100
     chunks = [chunk for _, chunk in dispatcher.take()]
     assert [chunk.position for chunk in chunks] == [
@@ -145,13 +174,47 @@ def test_a_large_transaction_is_cut_inside_a_lane() -> None:
     ]
     assert [chunk.first_ts for chunk in chunks] == [6] * 4
     assert [chunk.sequence for chunk in chunks] == [1, 2, 3, 4]
+    assert all(chunk.cut for chunk in chunks)
+
+
+def test_whole_transactions_are_never_cut() -> None:
+    targets = tables()
+    version = next(iter(targets))
+    dispatcher = Dispatcher([Position(0)], chunk_rows=1, cut_rows=1, whole=True)
+    dispatcher.learn(targets[version])
+    transaction = Transaction(
+        5, 6, (TableEvents(version, [INSERT] * 9, [b"k%d=1" % n for n in range(9)], 0),), 1
+    )
+    *pieces, last = in_pieces(transaction, random.Random(1))
+    for piece in pieces:
+        dispatcher.dispatch(piece)
+        assert dispatcher.take() == []
+    dispatcher.dispatch(last)
+    ((_, chunk),) = dispatcher.take()
+    assert (len(chunk.changes), chunk.position, chunk.cut) == (9, Position(6), False)
+
+
+def test_only_chunks_with_a_part_of_a_cut_transaction_are_marked() -> None:
+    targets = tables()
+    version = next(iter(targets))
+    dispatcher = dispatcher_of([Position(0)], targets)
+
+    def send(commit_ts: int, *, last: bool = True) -> bool:
+        rows = [b"k%d=1" % commit_ts]
+        dispatcher.dispatch(
+            Transaction(commit_ts - 1, commit_ts, (TableEvents(version, [INSERT], rows, 0),), 1, last=last)
+        )
+        ((_, chunk),) = dispatcher.take()
+        return chunk.cut
+
+    assert [send(6), send(8, last=False), send(8), send(10)] == [False, True, True, False]
 
 
 def test_a_restart_inside_a_transaction_skips_what_was_done() -> None:
     targets = tables()
     version = next(iter(targets))
     rows = [b"k%d=1" % number for number in range(10)]
-    dispatcher = Dispatcher([Position(6, 4)], targets.__getitem__)
+    dispatcher = dispatcher_of([Position(6, 4)], targets)
     dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT] * 10, rows, 0),), 1))
     ((_, chunk),) = dispatcher.take()
     assert [change[3] for change in chunk.changes] == rows[4:]
@@ -162,7 +225,7 @@ def test_a_move_counts_as_one_row_event_on_both_lanes() -> None:
     targets = tables()
     version = next(iter(targets))
     row = b"k1=a>k7=b"
-    dispatcher = Dispatcher([Position(6, 1)] * LANES, targets.__getitem__)
+    dispatcher = dispatcher_of([Position(6, 1)] * LANES, targets)
     dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT, UPDATE], [b"k1=a", row], 0),), 1))
     changes = [change for _, chunk in dispatcher.take() for change in chunk.changes]
     assert sorted(change[2] for change in changes) == [b"k1", b"k7"]

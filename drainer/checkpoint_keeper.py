@@ -1,0 +1,106 @@
+"""Checkpoint keeper: when the checkpoint is stored, and what is in it.
+
+Drives  the checkpoint store, on the one thread that is allowed to use it
+Owns    that thread; the version of the schema and the end of safe mode that go into the row
+Holds   what is stored never falls and never passes uncommitted work. A downstream that is away is waited
+        for, without a limit of tries; whoever waits here learns of a failed lane
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from pymysql.err import MySQLError
+
+from common import log, tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import Unavailable
+from drainer import metrics
+from drainer.checkpoint import Checkpoint, CheckpointStore, Start
+from drainer.sink import mysql
+
+logger = log.get(__name__)
+T = TypeVar("T")
+
+
+class CheckpointKeeper:
+    """`failure` is the future that a failed lane breaks. `always_safe`: safe mode was asked for."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        start: Start,
+        failure: asyncio.Future[None],
+        clock: Clock,
+        *,
+        always_safe: bool,
+    ) -> None:
+        self.store = store
+        self._failure = failure
+        self._clock = clock
+        self._always_safe = always_safe
+        self._safe_until = start.safe_until
+        self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
+        self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
+        self.stored_ts = min(position.complete_ts for position in start.positions)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+
+    @property
+    def safe_until(self) -> int:
+        """Rows at or below it may be downstream already."""
+        return tso.TS_MAX if self._always_safe else self._safe_until
+
+    def checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
+        return Checkpoint(
+            commit_ts=commit_ts,
+            consistent=consistent,
+            schema_version=self.schema_version,
+            epoch=self.store.epoch,
+            safe_until=0 if self._always_safe else self._safe_until,
+            ts_map=self._ts_map,
+        )
+
+    async def save(self, resolved_ts: int) -> None:
+        """Store that everything at or below `resolved_ts` is applied, if that is news."""
+        if resolved_ts > self.stored_ts:
+            await self.call(self.store.save, self.checkpoint(resolved_ts))
+            self.note_stored(resolved_ts)
+
+    async def settle(self, resolved_ts: int) -> None:
+        """All lanes are drained and end here: downstream equals upstream at `resolved_ts`."""
+        await self.call(self.store.settle, self.checkpoint(resolved_ts, consistent=True))
+        self.note_stored(resolved_ts)
+
+    def note_stored(self, commit_ts: int) -> None:
+        self.stored_ts = commit_ts
+        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
+        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
+        metrics.EVENTS.labels("savepoint").inc()
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run on the store's thread until the downstream has taken it. Raises what is not a passing error."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                return await loop.run_in_executor(self._thread, function, *arguments)
+            except (MySQLError, OSError, Unavailable) as error:
+                if not isinstance(error, Unavailable) and not mysql.is_transient(error):
+                    raise mysql.refuse(error, "storing the checkpoint") from None
+                if not backoff.attempts:
+                    reason = str(error) if isinstance(error, Unavailable) else mysql.safe_text(error)
+                    logger.warning("checkpoint waits for the downstream", reason=reason)
+                if self._failure.done():
+                    await self._failure
+                await asyncio.sleep(backoff.next_s())
+
+    async def close(self, *others: Callable[[], None]) -> None:
+        """Close the store, and what else was used on its thread."""
+        loop = asyncio.get_running_loop()
+        for close in (self.store.close, *others):
+            await loop.run_in_executor(self._thread, close)
+        self._thread.shutdown(wait=False)

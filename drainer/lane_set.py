@@ -1,0 +1,141 @@
+"""Lane set: the lanes of a number that stays as it is, and what decides which change goes to which.
+
+Drives  the dispatcher and the progress (cores), one thread a lane
+Owns    the lanes; another number of lanes is another lane set, made at a drained point
+Holds   `resolved_ts` never passes a change that is not committed downstream
+Stops   `finish` after what is queued is committed, `abandon` at once; then `join`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from common.clock import Clock
+from drainer import metrics
+from drainer.change import Position, TableTarget
+from drainer.checkpoint import LaneTable
+from drainer.dispatcher import Dispatcher
+from drainer.lane import Lane, LaneSettings
+from drainer.progress import Progress
+from drainer.sink import mysql
+from drainer.txn import TableVersion, Transaction
+
+
+class LaneSet:
+    """`safe_until`: rows at or below it may be downstream already. `whole`: transactions are never cut.
+
+    `on_progress` and `on_failed` are called on the event loop.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[Position],
+        target: mysql.Target,
+        table: LaneTable,
+        settings: LaneSettings,
+        clock: Clock,
+        *,
+        safe_until: int,
+        whole: bool,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_progress = on_progress
+        self._failed = on_failed
+        self._dispatcher = Dispatcher(positions, whole=whole)
+        self._progress = Progress(len(positions), min(position.complete_ts for position in positions))
+        self._lanes = [
+            Lane(number, target, table, settings, clock, self._on_committed, self._on_failed)
+            for number in range(len(positions))
+        ]
+        for lane in self._lanes:
+            lane.replaying_up_to = safe_until
+            metrics.QUEUE_BYTES.labels(str(lane.number)).set_function(lane.queue_size)
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def start(self) -> None:
+        for lane in self._lanes:
+            lane.start()
+
+    # -- the event loop's side -------------------------------------------------------------------
+
+    def unknown(self, transaction: Transaction) -> list[TableVersion]:
+        """Tables for which `learn` must be called before `dispatch`."""
+        return self._dispatcher.unknown(transaction)
+
+    def learn(self, targets: Iterable[TableTarget]) -> None:
+        for target in targets:
+            self._dispatcher.learn(target)
+
+    def forget(self) -> None:
+        """Downstream tables may have changed."""
+        self._dispatcher.forget()
+
+    def dispatch(self, transaction: Transaction) -> int:
+        """Cut a transaction (or a piece of one); the number of its row events."""
+        return self._dispatcher.dispatch(transaction)
+
+    def hand_over(self, upto_ts: int) -> None:
+        """Give the lanes everything cut so far: every change at or below `upto_ts`, and maybe more."""
+        for lane, chunk in self._dispatcher.take():
+            self._progress.sent(lane, chunk.sequence, chunk.first_ts)
+            self._lanes[lane].offer(chunk)
+        self._progress.dispatched(upto_ts)
+
+    @property
+    def has_room(self) -> bool:
+        return all(lane.has_room for lane in self._lanes)
+
+    @property
+    def drained(self) -> bool:
+        return self._progress.idle
+
+    @property
+    def resolved_ts(self) -> int:
+        """Everything at or below it is applied."""
+        return self._progress.resolved_ts
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(lane.queued_bytes for lane in self._lanes)
+
+    def states(self) -> list[dict[str, Any]]:
+        return [
+            {"lane": lane.number, "queued_bytes": lane.queued_bytes, "waiting_for": lane.waiting_for}
+            for lane in self._lanes
+        ]
+
+    async def end(self, *, drained: bool) -> None:
+        """End the threads; what is queued is lost unless everything is drained."""
+        for lane in self._lanes:
+            if drained:
+                lane.finish()
+            else:
+                lane.abandon()
+        for lane in self._lanes:
+            if lane.is_alive():
+                await asyncio.to_thread(lane.join, 5.0)
+            metrics.QUEUE_BYTES.remove(str(lane.number))
+
+    # -- the lanes' side -------------------------------------------------------------------------
+
+    def _on_committed(self, lane: int, sequence: int, rows: int) -> None:
+        metrics.LANE_BATCH_ROWS.observe(rows)
+        self._report(self._committed, lane, sequence)
+
+    def _committed(self, lane: int, sequence: int) -> None:
+        self._progress.committed(lane, sequence)
+        self._on_progress()
+
+    def _on_failed(self, lane: int, error: BaseException) -> None:
+        self._report(self._failed, error)
+
+    def _report(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+            self._loop.call_soon_threadsafe(function, *arguments)
