@@ -12,149 +12,26 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
-from pymysql.err import MySQLError
-
-from common import config, daemon, etcd, health, listener, log, metrics_push, node, registry, rpc, tso
-from common.backoff import Backoff
+from common import config, daemon, etcd, health, listener, log, metrics_push, node, registry, tso
 from common.clock import SystemClock
 from common.door import Routes
 from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
-from common.registry import Registry
-from common.tls import TlsConfig
-from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
-from drainer.applier import Applier, ApplierSettings
-from drainer.checkpoint import CheckpointStore, Start
+from drainer.applier import Applier
+from drainer.assembly import build
 from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
-from drainer.ddl_apply import DdlRunner
-from drainer.lane import LaneSettings
-from drainer.schema import SchemaTracker
 from drainer.server import NodeState, add_routes, notify_service
-from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.status import Status
-from drainer.table_filter import TableFilter
-from drainer.translator import Translator
 
 logger = log.get("drainer")
 
 STOP_DEADLINE_S = 10.0
-START_DEADLINE_S = 60.0
-T = TypeVar("T")
-
-
-def target_of(settings: DrainerConfig) -> Target:
-    host, port, user, password = settings.downstream
-    tls = TlsConfig.from_paths(settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key)
-    context = tls.client_context() if tls else None
-    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, context)
-
-
-async def open_checkpoint(
-    settings: DrainerConfig, upstream: Upstream, target: Target
-) -> tuple[CheckpointStore, Start]:
-    """Fence off older drainers and find out where to go on."""
-    now_ts = await upstream.oracle.timestamp()
-    initial_ts = now_ts if settings.initial_commit_ts == -1 else settings.initial_commit_ts
-    store = CheckpointStore(target, upstream.cluster_id, schema=settings.checkpoint_schema)
-    start = await patiently(lambda: store.start(settings.worker_count, initial_ts, now_ts), store.close)
-    logger.info(
-        "checkpoint",
-        cluster_id=upstream.cluster_id,
-        positions=[f"{place.commit_ts}:{place.rows}" for place in start.positions],
-        epoch=start.epoch,
-        safe_until=start.safe_until,
-        lanes=len(start.positions),
-    )
-    if len(start.positions) != settings.worker_count:
-        logger.warning(
-            "worker-count takes effect after the next graceful stop",
-            lanes=len(start.positions),
-            configured=settings.worker_count,
-        )
-    return store, start
-
-
-async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
-    """Run on a thread; a downstream that is away is waited for, not for ever: it may be a wrong port."""
-    backoff = Backoff(0.1, 1.0)
-    clock = SystemClock()
-    end_s = clock.monotonic_s() + START_DEADLINE_S
-    while True:
-        try:
-            return await asyncio.to_thread(function)
-        except (Unavailable, MySQLError, OSError) as error:
-            reset()
-            if not isinstance(error, Unavailable) and not is_transient(error):
-                raise refuse(error, "opening the checkpoint") from None
-            if clock.monotonic_s() > end_s:
-                raise
-            if not backoff.attempts:
-                logger.warning("waiting for the downstream", reason=str(error))
-            await asyncio.sleep(backoff.next_s())
-
-
-async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
-    """The schema as it was at the checkpoint."""
-    jobs = await upstream.history.jobs()
-    if start.checkpoint is not None and start.checkpoint.schema_version:
-        return SchemaTracker.from_history(jobs, schema_version=start.checkpoint.schema_version)
-    return SchemaTracker.from_history(jobs, finished_ts=min(place.complete_ts for place in start.positions))
-
-
-def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(db-name, tbl-name) of each rule; `ConfigError` if one is missing or empty."""
-    for rule in rules:
-        for name in ("db-name", "tbl-name"):
-            if not isinstance(rule.get(name), str) or not rule[name]:
-                what = "schema" if name == "db-name" else "table"
-                raise ConfigError(f"empty {what} name in `{key}` config", hint=f"each rule needs {name}")
-    return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
-
-
-async def build(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, tls: TlsConfig | None
-) -> tuple[Applier, Collector]:
-    """Take over the checkpoint and build the pipeline from there."""
-    clock = SystemClock()
-    target = target_of(settings)
-    table_filter = TableFilter(
-        do_db=settings.replicate_do_db,
-        do_table=table_rules("replicate-do-table", settings.replicate_do_table),
-        ignore_table=table_rules("ignore-table", settings.ignore_table),
-        ignore_schemas=settings.ignore_schemas.split(","),
-    )
-    store, start = await open_checkpoint(settings, upstream, target)
-    tracker = await schema_at(upstream, start)
-    applier = Applier(
-        start,
-        store,
-        target,
-        Translator(tracker, table_filter),
-        DdlRunner(target, tracker),
-        ApplierSettings(
-            LaneSettings(batch_rows=settings.txn_batch, queue_bytes_max=settings.lane_queue_bytes),
-            checkpoint_interval_s=settings.checkpoint_interval_s,
-            safe_mode=settings.safe_mode,
-        ),
-        clock,
-    )
-    collector = Collector(
-        nodes,
-        upstream.history,
-        cluster_id=upstream.cluster_id,
-        after_ts=applier.start_ts,
-        clock=clock,
-        queue_bytes_max=settings.pull_bytes,
-        connect=functools.partial(rpc.Client, tls=tls),
-    )
-    return applier, collector
 
 
 class Process:
