@@ -199,6 +199,14 @@ def _field_boundary(payload: bytes, first: int) -> int:
     return at
 
 
+def contents_offset(begin: bytes) -> int:
+    """Where what two copies of one transaction have in common begins: field 5 and everything behind it.
+
+    `begin`: a payload, or as much of it as holds fields 1 to 4. Raises `Corruption` if that is not a Binlog.
+    """
+    return _field_boundary(begin, 5)
+
+
 def join(prewrite_payload: bytes, commit_payload: bytes) -> bytes:
     """The Binlog that a Drainer gets: the commit's fields 1 to 4, the prewrite's from 5 on."""
     return b"".join(halves(prewrite_payload, commit_payload))

@@ -20,24 +20,50 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from common import binlog
 from common.errors import Corruption
+from common.record import crc32c
 from common.tso import TS_MAX
 
 _ENDED_FLOOR: Final = TS_MAX
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Spilled:
+    """A joined payload that is too large to wait in memory and lies on disk; rows only, never a DDL.
+
+    `read(offset, size)` blocks and returns fewer bytes only at the end. `checksum` is of everything from
+    field 5 on, which begins at `contents_offset`. The disk space is free again when the last reference goes.
+    """
+
+    commit_ts: int
+    start_ts: int
+    size: int
+    contents_offset: int
+    checksum: int
+    read: Callable[[int, int], bytes]
+
+    @property
+    def contents(self) -> tuple[int, int, int]:
+        """What two copies of one transaction have in common: start_ts, and size and checksum of the rest."""
+        return self.start_ts, self.size - self.contents_offset, self.checksum
+
+
 class Merged(NamedTuple):
-    """One binlog of the merged stream: a joined payload, and the DDL job document if it is a finished DDL."""
+    """One binlog of the merged stream: a joined payload, and the DDL job document if it is a finished DDL.
+
+    The payload of a large transaction is b"" here, and `spilled` says where it is.
+    """
 
     commit_ts: int
     payload: bytes
     job: dict[str, Any] | None = None
+    spilled: Spilled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,21 +288,23 @@ def _merge_pieces(pieces: list[tuple[str, list[Merged]]]) -> list[Merged]:
     unique: list[Merged] = []
     for entry in merged:
         if unique and unique[-1].commit_ts == entry.commit_ts:
-            if not same_transaction(unique[-1].payload, entry.payload):
+            if not same_transaction(unique[-1], entry):
                 raise _conflict(pieces, entry.commit_ts)
         else:
             unique.append(entry)
     return unique
 
 
-def same_transaction(left: bytes, right: bytes) -> bool:
-    """Whether two payloads of one commit_ts are one transaction: start_ts and all from field 5 on.
+def same_transaction(left: Merged, right: Merged) -> bool:
+    """Whether two binlogs of one commit_ts are one transaction: start_ts and all from field 5 on.
 
     Fields 1 and 4 may differ: a commit that a pump wrote itself after asking the store has no key.
     """
-    if left == right:
+    if left.spilled is not None or right.spilled is not None:
+        return _contents(left) == _contents(right)
+    if left.payload == right.payload:
         return True
-    a, b = binlog.parse(left), binlog.parse(right)
+    a, b = binlog.parse(left.payload), binlog.parse(right.payload)
     return (a.start_ts, a.prewrite_value, a.ddl_query, a.ddl_job_id, a.ddl_schema_state) == (
         b.start_ts,
         b.prewrite_value,
@@ -286,14 +314,21 @@ def same_transaction(left: bytes, right: bytes) -> bool:
     )
 
 
+def _contents(entry: Merged) -> tuple[int, int, int]:
+    if entry.spilled is not None:
+        return entry.spilled.contents
+    rest = entry.payload[binlog.contents_offset(entry.payload) :]
+    return binlog.parse(entry.payload).start_ts, len(rest), crc32c(rest)
+
+
 def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: int) -> Corruption:
     holders = []
     for name, piece in pieces:
         found = next((entry for entry in piece if entry.commit_ts == commit_ts), None)
         if found is not None:
-            holders.append(
-                f"{name} (start_ts {binlog.parse(found.payload).start_ts}, {len(found.payload)} bytes)"
-            )
+            kept = found.spilled
+            start_ts = kept.start_ts if kept else binlog.parse(found.payload).start_ts
+            holders.append(f"{name} (start_ts {start_ts}, {kept.size if kept else len(found.payload)} bytes)")
     return Corruption(
         f"pumps {' and '.join(holders)} differ about the transaction with commit_ts {commit_ts}",
         hint="commit timestamps are unique within a cluster: check that the pumps serve the same cluster",

@@ -77,7 +77,7 @@ class Translator:
 
     def translate(self, merged: Merged) -> Item:
         """Raises `Corruption` (unknown table, broken payload) or `UnsupportedDdl`; stop then."""
-        commit_ts, payload, _ = merged
+        commit_ts, payload = merged.commit_ts, merged.payload
         try:
             message = binlog_pb2.Binlog.FromString(payload)
         except DecodeError as error:

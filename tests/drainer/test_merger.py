@@ -227,8 +227,8 @@ def test_two_transactions_under_one_commit_ts_stop_and_name_both_pumps(other: Me
 
 
 def test_same_transaction_looks_at_start_and_contents() -> None:
-    assert same_transaction(transaction(1, 2).payload, transaction(1, 2, key=b"").payload)
-    assert not same_transaction(transaction(1, 3).payload, transaction(2, 3).payload)
+    assert same_transaction(transaction(1, 2), transaction(1, 2, key=b""))
+    assert not same_transaction(transaction(1, 3), transaction(2, 3))
 
 
 # -- exhaustive ----------------------------------------------------------------------------------------
