@@ -211,11 +211,23 @@ class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
         )
 
 
-def setup(level: str = "info", file: str = "", format: str = "tidb", *, clock: Clock | None = None) -> None:
-    """Send all logging of this process to `file` (empty: standard output). Raises `ConfigError`."""
+def level_number(level: str) -> int:
+    """The number of a level's name. Raises `ConfigError`."""
     number = LEVELS.get(level.lower())
     if number is None:
         raise ConfigError(f"log level {level!r} is unknown", hint="use debug, info, warn, error or fatal")
+    return number
+
+
+def change_level(number: int) -> None:
+    """Log from this level on; libraries never below warnings."""
+    logging.getLogger().setLevel(max(number, logging.WARNING))
+    logging.getLogger(_ROOT).setLevel(number)
+
+
+def setup(level: str = "info", file: str = "", format: str = "tidb", *, clock: Clock | None = None) -> None:
+    """Send all logging of this process to `file` (empty: standard output). Raises `ConfigError`."""
+    number = level_number(level)
     if format not in ("tidb", "json"):
         raise ConfigError(f"log format {format!r} is unknown", hint="use tidb or json")
     handler: logging.Handler
@@ -240,5 +252,4 @@ def setup(level: str = "info", file: str = "", format: str = "tidb", *, clock: C
         old.close()
     _installed.append(handler)
     root.addHandler(handler)
-    root.setLevel(max(number, logging.WARNING))
-    logging.getLogger(_ROOT).setLevel(number)
+    change_level(number)

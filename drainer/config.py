@@ -41,6 +41,13 @@ class DrainerConfig(ListenConfig):
         kind="int",
         help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
     )
+    standby: bool = option(
+        False,
+        key="standby",
+        flag="standby",
+        kind="bool",
+        help="wait while another drainer has this node id, and take over when it ends",
+    )
     heartbeat_interval_s: float = option(
         1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
     )
@@ -110,6 +117,15 @@ class DrainerConfig(ListenConfig):
     checkpoint_interval_s: float = option(
         0.5, key="syncer.checkpoint-interval", kind="duration", help="pace of the checkpoint row"
     )
+    rate_rows: int = option(
+        0, key="syncer.rate-rows", kind="int", help="row changes a second that may go downstream; 0: no limit"
+    )
+    rate_bytes: int = option(
+        0,
+        key="syncer.rate-size",
+        kind="size",
+        help="encoded bytes a second that may go downstream; 0: no limit",
+    )
     to_host: str = option("", key="syncer.to.host", help="downstream host (default: MYSQL_HOST or localhost)")
     to_port: int = option(
         0, key="syncer.to.port", kind="int", help="downstream port (default: MYSQL_PORT or 3306)"
@@ -144,6 +160,8 @@ class DrainerConfig(ListenConfig):
         for key, value in (("worker-count", self.worker_count), ("txn-batch", self.txn_batch)):
             if value < 1:
                 raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
+        if self.rate_rows < 0:
+            raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
         if self.initial_commit_ts < -1:
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
         if any(not name.strip() for name in self.ignore_schemas.split(",")):

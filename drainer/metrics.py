@@ -28,3 +28,14 @@ DRIFT_ROWS: Final = counter(
     "Rows that a statement should have touched and did not, or the reverse.",
 )
 DDL_SECONDS: Final = histogram("binlog_drainer_ddl_execute_seconds", "Run time of DDL downstream.")
+
+CONTROL_PAUSED: Final = gauge("binlog_drainer_control_paused_count", "1 while an operator holds rows back.")
+CONTROL_RATE_ROWS: Final = gauge(
+    "binlog_drainer_control_rate_rows", "Row changes a second that may go downstream; 0: unlimited."
+)
+CONTROL_RATE_BYTES: Final = gauge(
+    "binlog_drainer_control_rate_bytes", "Encoded bytes a second that may go downstream; 0: unlimited."
+)
+CONTROL_WAITED_SECONDS: Final = gauge(
+    "binlog_drainer_control_waited_seconds", "How long rows have waited for the rate limit in all."
+)
