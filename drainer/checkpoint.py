@@ -1,122 +1,59 @@
 """Checkpoint: how far the downstream has come, stored in the downstream itself.
 
-Three tables in the schema `tidb_binlog` (or as configured):
+Tables in the schema `tidb_binlog` (or as configured):
 
-    checkpoint      clusterID, checkPoint   one row a cluster, the format of the Go drainer:
-                    {"consistent":false,"commitTS":N,"ts-map":{},"schema-version":N,"epoch":N}
-    lanes           cluster_id, lane, epoch, applied_ts, applied_rows
-    drainer_state   cluster_id, epoch, lane_count, intent
+    checkpoint       clusterID, checkPoint   one row a cluster in the Go drainer's format (`checkpoint_row`)
+    lanes            cluster_id, lane, epoch, applied_ts, applied_rows
+    drainer_state    cluster_id, epoch, lane_count, owner, checkpoint, intent
+    schema_snapshot  see `schema_store`
 
 `lanes` is the truth while lanes run: a lane moves its row in the transaction that carries its rows. The
-checkpoint row is never ahead of any lane; it makes a restart cheap, lets idle lanes move, and is what a Go
-drainer takes over from. `epoch` in it marks it as ours: a Go drainer drops the key when it saves. Then the
-lane rows are outdated and rows above `commitTS` may be downstream already: safe mode up to `safe-until`,
-the timestamp at which this drainer began.
+checkpoint is never ahead of any lane; it makes a restart cheap, lets idle lanes move, and is what a Go
+drainer takes over from. `drainer_state` has what only we need, stored in one transaction with the lanes.
+
+The `checkpoint` table may live on another server (`syncer.to.checkpoint.type`). It is then written after the
+downstream's part is committed: behind the lanes, never ahead of them.
 
 Fencing: a starting drainer raises the epoch in `drainer_state` and in every lane row. Whoever still runs
-with an older epoch matches no row with its next UPDATE and stops.
+with an older epoch matches no row with its next UPDATE and stops. The `checkpoint` row is only replaced where
+it still is what we wrote last: a Go drainer that works on the same row is noticed by the next save.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pymysql
 
-from common.errors import Conflict, Corruption
-from drainer.change import COMPLETE, Position
+from common import log
+from common.errors import BinlogError, Conflict
+from drainer import takeover
+from drainer.change import Position
+from drainer.checkpoint_row import Checkpoint, Intent
+from drainer.row_table import RowTable
+from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
 from drainer.sink import mysql
+from drainer.takeover import Beginner, Found, Start, State
+
+__all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
+
+logger = log.get(__name__)
 
 DEFAULT_SCHEMA: Final = "tidb_binlog"
 DEFAULT_TABLE: Final = "checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Value of the checkpoint row. `epoch` is None when another program wrote it."""
-
-    commit_ts: int
-    consistent: bool
-    schema_version: int
-    epoch: int | None = None
-    safe_until: int = 0
-    ts_map: dict[str, int] | None = None
-
-    def to_json(self) -> str:
-        document: dict[str, Any] = {
-            "consistent": self.consistent,
-            "commitTS": self.commit_ts,
-            "ts-map": self.ts_map or {},
-            "schema-version": self.schema_version,
-        }
-        if self.epoch is not None:
-            document["epoch"] = self.epoch
-        if self.safe_until > self.commit_ts:
-            document["safe-until"] = self.safe_until
-        return json.dumps(document, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Checkpoint:
-        """Missing keys read as zero, unknown ones are ignored."""
-        try:
-            document = json.loads(text)
-            epoch = document.get("epoch")
-            return cls(
-                commit_ts=int(document.get("commitTS", 0)),
-                consistent=bool(document.get("consistent", False)),
-                schema_version=int(document.get("schema-version", 0)),
-                epoch=None if epoch is None else int(epoch),
-                safe_until=int(document.get("safe-until", 0)),
-                ts_map=document.get("ts-map") or None,
-            )
-        except (ValueError, TypeError, AttributeError) as error:
-            raise Corruption(
-                f"checkpoint row cannot be read: {error}",
-                hint="look at the checkpoint table and correct or delete the row",
-            ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """A DDL under way: what it is, and what the downstream looked like before it."""
-
-    commit_ts: int
-    job_id: int
-    query: str
-    before: dict[str, str | None]
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {"commit_ts": self.commit_ts, "job_id": self.job_id, "query": self.query, "before": self.before}
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Intent:
-        document = json.loads(text)
-        return cls(document["commit_ts"], document["job_id"], document["query"], document["before"])
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a starting drainer finds, after it has fenced off its predecessors.
-
-    `checkpoint` is what was stored, None when the cluster had no row. `positions` has one entry a lane,
-    never below the checkpoint. `safe_until`: rows up to this commit_ts may already be downstream.
-    """
-
-    epoch: int
-    checkpoint: Checkpoint | None
-    positions: tuple[Position, ...]
-    intent: Intent | None
-    safe_until: int
-
-    @property
-    def drained(self) -> bool:
-        """All lanes stand at the same place, between two transactions."""
-        return len(set(self.positions)) == 1 and self.positions[0].rows == COMPLETE
+SIDE_LANES: Final = 1 << 16
+"""Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
+_STATEMENTS: Final = (
+    b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT NOT NULL,"
+    b" lane_count INT NOT NULL, owner VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, checkpoint MEDIUMTEXT,"
+    b" intent MEDIUMTEXT CHARACTER SET utf8mb4) ENGINE=InnoDB",
+    b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED NOT NULL, lane INT NOT NULL,"
+    b" epoch BIGINT NOT NULL, applied_ts BIGINT NOT NULL, applied_rows BIGINT NOT NULL,"
+    b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +76,7 @@ class LaneTable:
             % (self._name, position.commit_ts, position.rows, self.cluster_id, lane, self.epoch),
         )
         if matched != 1:
-            raise self._fenced()
+            raise self.fenced()
 
     def position(self, connection: pymysql.Connection[Any], lane: int) -> Position:
         found = mysql.rows(
@@ -148,14 +85,14 @@ class LaneTable:
             % (self._name, self.cluster_id, lane, self.epoch),
         )
         if len(found) != 1:
-            raise self._fenced()
+            raise self.fenced()
         return Position(int(found[0][0]), int(found[0][1]))
 
     def assert_epoch(self, connection: pymysql.Connection[Any], lane: int) -> None:
         self.position(connection, lane)
         connection.rollback()
 
-    def _fenced(self) -> Conflict:
+    def fenced(self) -> Conflict:
         return Conflict(
             f"another drainer took over cluster {self.cluster_id} (this one has epoch {self.epoch})",
             hint="stop the other drainer first, or leave this one stopped",
@@ -163,9 +100,10 @@ class LaneTable:
 
 
 class CheckpointStore:
-    """The three tables on one connection of its own. Not thread-safe: one thread at a time.
+    """The tables on connections of its own. Not thread-safe but for `save_schema`: one thread at a time.
 
-    All methods raise PyMySQL errors as they come; the caller retries transient ones.
+    `row_target`: the server of the `checkpoint` table, if it is not the downstream. All methods raise
+    PyMySQL errors as they come; the caller tries passing ones again with the same arguments.
     """
 
     def __init__(
@@ -175,24 +113,35 @@ class CheckpointStore:
         *,
         schema: str = DEFAULT_SCHEMA,
         table: str = DEFAULT_TABLE,
+        row_target: mysql.Target | None = None,
+        owner: str = "",
     ) -> None:
         self._target = target
         self._cluster_id = cluster_id
         self._schema = schema
-        self._table = mysql.qualified(schema, table)
+        self._row = RowTable(schema, table, cluster_id)
+        self._row_target = row_target
+        self._owner = owner
         self._state = mysql.qualified(schema, "drainer_state")
         self._lanes = mysql.qualified(schema, "lanes")
+        self._snapshot = SchemaStore(schema, cluster_id)
+        self._waiting: list[SchemaChanges] = []
+        self._waiting_lock = threading.Lock()
         self._connection: pymysql.Connection[Any] | None = None
+        self._row_connection: pymysql.Connection[Any] | None = None
+        self._stored_ts = 0
         self.epoch = 0
         self.lane_count = 0
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except (pymysql.err.MySQLError, OSError):
-                pass
+        connections = self._connection, self._row_connection
+        self._connection = self._row_connection = None
+        for connection in connections:
+            if connection is not None:
+                try:
+                    connection.close()
+                except (pymysql.err.MySQLError, OSError):
+                    pass
 
     def lane_table(self) -> LaneTable:
         return LaneTable(self._schema, self._cluster_id, self.epoch)
@@ -202,171 +151,250 @@ class CheckpointStore:
             self._connection = mysql.connect(self._target)
         return self._connection
 
-    def _create_tables(self, connection: pymysql.Connection[Any]) -> None:
-        for statement in (
-            b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema),
-            b"CREATE TABLE IF NOT EXISTS "
-            + self._table
-            + b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
-            b"CREATE TABLE IF NOT EXISTS "
-            + self._state
-            + b" (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT NOT NULL, lane_count INT NOT NULL,"
-            b" intent MEDIUMTEXT CHARACTER SET utf8mb4) ENGINE=InnoDB",
-            b"CREATE TABLE IF NOT EXISTS "
-            + self._lanes
-            + b" (cluster_id BIGINT UNSIGNED NOT NULL, lane INT NOT NULL, epoch BIGINT NOT NULL,"
-            b" applied_ts BIGINT NOT NULL, applied_rows BIGINT NOT NULL,"
-            b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB",
-        ):
-            mysql.run(connection, statement)
+    def _row_connected(self) -> pymysql.Connection[Any]:
+        """Where the `checkpoint` table is: the downstream's connection and transaction, or its own."""
+        if self._row_target is None:
+            return self._connected()
+        if self._row_connection is None:
+            self._row_connection = mysql.connect(self._row_target)
+        return self._row_connection
 
     # -- start -----------------------------------------------------------------------------------
 
-    def start(self, lane_count: int, initial_ts: int, now_ts: int) -> Start:
-        """Create what is missing, fence off older drainers, read where to go on.
+    def start(
+        self,
+        lane_count: int,
+        initial_ts: int,
+        now_ts: int,
+        *,
+        initial_is_given: bool = True,
+        living: Collection[str] = (),
+    ) -> Start:
+        """Create what is missing, fence off older drainers, find out where to go on (`takeover`).
 
         `lane_count` is taken only at a drained point; else the stored count stays until the next one.
-        `initial_ts` is where a cluster without a checkpoint begins, `now_ts` a timestamp drawn now.
+        `living` are the node ids of running drainers. `consistent` is false, durably, when this returns.
+        Raises `Conflict`, `Corruption`; then nothing was changed.
         """
+        beginner = Beginner(
+            self._cluster_id, lane_count, initial_ts, now_ts, initial_is_given, self._owner, living
+        )
         connection = self._connected()
-        self._create_tables(connection)
-        connection.rollback()
-        cluster = b"%d" % self._cluster_id
-        mysql.run(
-            connection, b"INSERT IGNORE INTO " + self._state + b" VALUES (" + cluster + b", 0, 0, NULL)"
+        try:
+            self._row.ensure(self._row_connected())
+            state = self._lock_state(connection)
+            found = self._find(connection, state)
+            start = takeover.take_over(found, beginner)
+            self._begin(connection, found, start)
+        except BaseException:
+            self.close()
+            raise
+        return start
+
+    def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
+        """Our state, locked until the end of the transaction, and made if there is none."""
+        statement = (
+            b"INSERT IGNORE INTO " + self._state + b" VALUES (%d, 0, 0, '', NULL, NULL)" % self._cluster_id
         )
-        ((epoch, _stored_lanes, intent),) = mysql.rows(
+        try:
+            mysql.run(connection, statement)
+        except pymysql.err.MySQLError as error:
+            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+                raise
+            mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
+            for create, name in zip(_STATEMENTS, (self._state, self._lanes), strict=True):
+                mysql.run(connection, create % name)
+            mysql.run(connection, self._snapshot.create_statement)
+            mysql.run(connection, statement)
+        ((epoch, owner, checkpoint, intent),) = mysql.rows(
             connection,
-            b"SELECT epoch, lane_count, intent FROM "
-            + self._state
-            + b" WHERE cluster_id="
-            + cluster
-            + b" FOR UPDATE",
+            b"SELECT epoch, owner, checkpoint, intent FROM %s WHERE cluster_id=%d FOR UPDATE"
+            % (self._state, self._cluster_id),
         )
-        self.epoch = int(epoch) + 1
-        checkpoint = self._load(connection)
-        floor = Position(checkpoint.commit_ts if checkpoint and checkpoint.commit_ts else initial_ts)
+        if not epoch:
+            return None
+        return State(
+            int(epoch),
+            str(owner),
+            Checkpoint.from_json(checkpoint) if checkpoint else None,
+            Intent.from_json(intent) if intent else None,
+        )
+
+    def _find(self, connection: pymysql.Connection[Any], state: State | None) -> Found:
+        row, others = self._row.load(self._row_connected())
         # Waits for a transaction that an older drainer has under way; its commit then counts.
-        mysql.run(
-            connection, b"UPDATE %s SET epoch=%d WHERE cluster_id=%s" % (self._lanes, self.epoch, cluster)
-        )
-        stored = mysql.rows(
-            connection,
-            b"SELECT lane, applied_ts, applied_rows FROM %s WHERE cluster_id=%s ORDER BY lane"
-            % (self._lanes, cluster),
-        )
-        foreign = checkpoint is not None and checkpoint.epoch is None and checkpoint.commit_ts > 0
-        if foreign:
-            stored = [(lane, 0, COMPLETE) for lane, _ts, _rows in stored]
-        positions = tuple(max(Position(int(ts), int(done)), floor, key=_place) for _lane, ts, done in stored)
-        found = Start(
-            epoch=self.epoch,
-            checkpoint=checkpoint,
-            positions=positions or (floor,),
-            intent=Intent.from_json(intent) if intent else None,
-            safe_until=now_ts if foreign else checkpoint.safe_until if checkpoint else 0,
-        )
-        if found.drained:
-            positions = (found.positions[0],) * lane_count
-        self.lane_count = len(positions)
-        self._write_lanes(connection, positions)
+        self.epoch = (state.epoch if state else 0) + 1
         mysql.run(
             connection,
-            b"UPDATE %s SET epoch=%d, lane_count=%d WHERE cluster_id=%s"
-            % (self._state, self.epoch, self.lane_count, cluster),
+            b"UPDATE %s SET epoch=%d WHERE cluster_id=%d" % (self._lanes, self.epoch, self._cluster_id),
         )
+        lanes = mysql.rows(
+            connection,
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d ORDER BY lane"
+            % (self._lanes, self._cluster_id, SIDE_LANES),
+        )
+        positions = tuple(Position(int(ts), int(done)) for ts, done in lanes)
+        return Found(row, state, positions, others, self._row_target is not None)
+
+    def _begin(self, connection: pymysql.Connection[Any], found: Found, start: Start) -> None:
+        """Write what `start` says; the downstream first, the row behind it."""
+        if found.row is None and found.state is not None:
+            logger.warning("checkpoint row is gone, going on from the lanes", cluster_id=self._cluster_id)
+        self.lane_count = len(start.positions)
         begin = replace(
-            checkpoint or Checkpoint(initial_ts, False, 0),
+            start.checkpoint or Checkpoint(start.floor_ts, False, 0),
             consistent=False,
-            commit_ts=floor.commit_ts,
+            commit_ts=start.floor_ts,
             epoch=self.epoch,
-            safe_until=found.safe_until,
+            safe_until=start.safe_until,
         )
-        self._store(connection, begin)
-        connection.commit()
-        return replace(found, positions=positions)
+        self._write_lanes(connection, start.positions)
+        if start.foreign:
+            self._snapshot.clear(connection)
+        mysql.run(
+            connection,
+            b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
+            % (
+                self._state,
+                self.epoch,
+                self.lane_count,
+                mysql.literal(self._owner),
+                mysql.literal(begin.to_json()),
+                self._cluster_id,
+            ),
+        )
+        if self._row_target is not None:
+            connection.commit()
+        self._row.take(self._row_connected(), begin)
+        self._row_connected().commit()
+        self._stored_ts = begin.commit_ts
 
     def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
-        mysql.run(connection, b"DELETE FROM %s WHERE cluster_id=%d" % (self._lanes, self._cluster_id))
+        mysql.run(
+            connection,
+            b"DELETE FROM %s WHERE cluster_id=%d AND lane<%d" % (self._lanes, self._cluster_id, SIDE_LANES),
+        )
         values = mysql.joined(
             b"(%d,%d,%d,%d,%d)" % (self._cluster_id, lane, self.epoch, position.commit_ts, position.rows)
             for lane, position in enumerate(positions)
         )
         mysql.run(connection, b"INSERT INTO " + self._lanes + b" VALUES " + values)
 
-    def _load(self, connection: pymysql.Connection[Any]) -> Checkpoint | None:
-        found = mysql.rows(
-            connection,
-            b"SELECT checkPoint FROM " + self._table + b" WHERE clusterID=%d" % self._cluster_id,
-        )
-        return Checkpoint.from_json(str(found[0][0])) if found else None
+    def load_schema(self, start: Start) -> StoredSchema | None:
+        """The schema snapshot that belongs to the start; None if there is none that can be used."""
+        connection = self._connected()
+        found = self._snapshot.load(connection, start.floor_ts)
+        connection.rollback()
+        return found
 
     # -- running ---------------------------------------------------------------------------------
 
-    def _store(self, connection: pymysql.Connection[Any], checkpoint: Checkpoint) -> None:
-        mysql.run(
-            connection,
-            b"REPLACE INTO "
-            + self._table
-            + b" VALUES (%d, " % self._cluster_id
-            + mysql.literal(checkpoint.to_json())
-            + b")",
-        )
+    def save_schema(self, changes: SchemaChanges) -> None:
+        """Remember what a DDL changed. From any thread; costs nothing now.
 
-    def _fence(self, connection: pymysql.Connection[Any]) -> None:
-        matched = mysql.run(
-            connection,
-            b"UPDATE %s SET epoch=epoch WHERE cluster_id=%d AND epoch=%d"
-            % (self._state, self._cluster_id, self.epoch),
-        )
-        if matched != 1:
-            raise self.lane_table()._fenced()
+        Stored together with the first checkpoint that is not before `changes.commit_ts`: while a checkpoint
+        is held back, so is the snapshot.
+        """
+        with self._waiting_lock:
+            self._waiting.append(changes)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Store the checkpoint row, provided that this drainer still owns the cluster."""
-        connection = self._connected()
-        try:
-            self._fence(connection)
-            self._store(connection, checkpoint)
-            connection.commit()
-        except BaseException:
-            self.close()
-            raise
+        """Store the checkpoint, provided that this drainer still owns the cluster."""
+        self._update(checkpoint=checkpoint)
 
     def begin_ddl(self, intent: Intent) -> None:
         """Store the intent durably before the statement runs. All lanes are drained."""
-        self._update_state(mysql.literal(intent.to_json()), None, None)
+        self._update(intent=mysql.literal(intent.to_json()))
 
-    def end_ddl(self, checkpoint: Checkpoint) -> None:
-        """The DDL is done: clear the intent, move every lane behind it, store the checkpoint."""
-        self._update_state(b"NULL", Position(checkpoint.commit_ts), checkpoint)
+    def end_ddl(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
+        """The DDL is done: clear the intent, move every lane behind it, store the checkpoint.
 
-    def settle(self, checkpoint: Checkpoint) -> None:
+        `lanes_at`: the DDL's commit_ts, where the checkpoint is held back before it.
+        """
+        position = Position(checkpoint.commit_ts if lanes_at is None else lanes_at)
+        self._update(intent=b"NULL", position=position, checkpoint=checkpoint)
+
+    def settle(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
         """All lanes are drained up to the checkpoint: say so in every lane row (graceful stop)."""
-        self._update_state(b"intent", Position(checkpoint.commit_ts), checkpoint)
+        position = Position(checkpoint.commit_ts if lanes_at is None else lanes_at)
+        self._update(position=position, checkpoint=checkpoint)
 
-    def _update_state(self, intent: bytes, position: Position | None, checkpoint: Checkpoint | None) -> None:
+    def resize(self, lane_count: int, position: Position) -> None:
+        """Another number of lanes, which all stand at `position`. All lanes are drained."""
+        self._update(position=position, lane_count=lane_count)
+        self.lane_count = lane_count
+
+    def downstream_position(self) -> int:
+        """Where the downstream is by its own clock, for `ts-map`: TiDB's present timestamp.
+
+        0 where the server does not say, as a MySQL without a binary log.
+        """
         connection = self._connected()
         try:
-            self._fence(connection)
-            mysql.run(
+            found = mysql.rows(connection, b"SHOW MASTER STATUS")
+            return int(found[0][1]) if found else 0
+        except pymysql.err.MySQLError as error:
+            self.close()
+            if mysql.is_transient(error):
+                raise
+            logger.warning("downstream does not tell its position", reason=mysql.safe_text(error))
+            return 0
+
+    def _update(
+        self,
+        *,
+        intent: bytes | None = None,
+        position: Position | None = None,
+        checkpoint: Checkpoint | None = None,
+        lane_count: int | None = None,
+    ) -> None:
+        """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
+        lane_count = lane_count or self.lane_count
+        connection = self._connected()
+        try:
+            settings = [b"lane_count=%d" % lane_count]
+            if intent is not None:
+                settings.append(b"intent=" + intent)
+            if checkpoint is not None:
+                self._check_order(checkpoint)
+                settings.append(b"checkpoint=" + mysql.literal(checkpoint.to_json()))
+            matched = mysql.run(
                 connection,
                 b"UPDATE "
                 + self._state
-                + b" SET intent="
-                + intent
-                + b" WHERE cluster_id=%d" % self._cluster_id,
+                + b" SET "
+                + mysql.joined(settings)
+                + b" WHERE cluster_id=%d AND epoch=%d" % (self._cluster_id, self.epoch),
             )
+            if matched != 1:
+                raise self.lane_table().fenced()
             if position is not None:
-                self._write_lanes(connection, (position,) * self.lane_count)
+                self._write_lanes(connection, (position,) * lane_count)
             if checkpoint is not None:
                 self._store(connection, checkpoint)
-            connection.commit()
+            else:
+                connection.commit()
         except BaseException:
             self.close()
             raise
 
+    def _check_order(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.commit_ts < self._stored_ts:
+            raise BinlogError(
+                f"checkpoint {checkpoint.commit_ts} is below the stored one, {self._stored_ts}",
+                hint="start the drainer again: it goes on from the stored one",
+            )
 
-def _place(position: Position) -> tuple[int, int]:
-    """Order of positions: a complete transaction is behind any part of it."""
-    return (position.commit_ts, position.rows if position.rows != COMPLETE else 1 << 62)
+    def _store(self, connection: pymysql.Connection[Any], checkpoint: Checkpoint) -> None:
+        with self._waiting_lock:
+            ripe = [changes for changes in self._waiting if changes.commit_ts <= checkpoint.commit_ts]
+        stored = self._snapshot.write(connection, ripe)
+        if self._row_target is not None:
+            connection.commit()
+        self._row.store(self._row_connected(), checkpoint)
+        self._row_connected().commit()
+        self._row.stored()
+        self._snapshot.stored(stored)
+        with self._waiting_lock:
+            del self._waiting[: len(ripe)]
+        self._stored_ts = checkpoint.commit_ts

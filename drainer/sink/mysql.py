@@ -74,6 +74,8 @@ TRANSIENT: Final = frozenset(
 )
 LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 DUPLICATE: Final = 1062
+NO_SUCH_DATABASE: Final = 1049
+NO_SUCH_TABLE: Final = 1146
 _CARRIES_VALUES: Final = frozenset({1062, 1264, 1265, 1292, 1366, 1411, 1586, 4025})
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'")
 

@@ -1,0 +1,157 @@
+"""Takeover: where a starting drainer goes on, decided from everything that is stored.
+
+In     `Found`: the Go-format row, our state beside the lanes, the lanes' rows, other clusters' rows
+Out    `Start`, or the reason for which it must not start
+Holds  nothing applied is applied again where the lanes can tell; nothing is left out in any case
+Why    three programs may have written last. *We*: lanes are the truth, the row is what we stored. *Another
+       program* (no `epoch` in the row, or a newer one than our state's, or not the value that we stored): the
+       row is the truth, the lanes are outdated, and rows up to now may be downstream already (safe mode).
+       *Nobody*: `initial_ts`. `consistent` of another program's row is not believed: a Go drainer clears it
+       with its first save, not at its start.
+Never  begins quietly elsewhere than where somebody stopped: clashes are refused, see `_check_*`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from common.errors import Conflict, Corruption
+from drainer.change import COMPLETE, Position
+from drainer.checkpoint_row import Checkpoint, Intent
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a drainer of ours keeps beside the lanes. `owner` is the node id of the last one."""
+
+    epoch: int
+    owner: str
+    checkpoint: Checkpoint | None
+    intent: Intent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything stored for a cluster. `lanes` may be empty, parts of it may be missing.
+
+    `elsewhere`: the row lives on a server of its own and may be behind the state by the last save.
+    """
+
+    row: Checkpoint | None
+    state: State | None = None
+    lanes: tuple[Position, ...] = ()
+    other_clusters: tuple[int, ...] = ()
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beginner:
+    """The starting drainer. `now_ts` is a timestamp drawn now; `living` are node ids whose lease is held.
+
+    `initial_ts` is where a cluster without a checkpoint begins; `initial_is_given`: somebody chose it.
+    """
+
+    cluster_id: int
+    lane_count: int
+    initial_ts: int
+    now_ts: int
+    initial_is_given: bool = True
+    owner: str = ""
+    living: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a starting drainer finds, after it has fenced off its predecessors.
+
+    `checkpoint` is what was stored, None when the cluster had nothing. `positions` has one entry a lane,
+    never below `floor_ts`, the checkpoint's place. `safe_until`: rows up to this commit_ts may already be
+    downstream. `foreign`: another program wrote the checkpoint last.
+    """
+
+    epoch: int
+    checkpoint: Checkpoint | None
+    positions: tuple[Position, ...]
+    intent: Intent | None
+    safe_until: int
+    floor_ts: int = 0
+    foreign: bool = False
+
+    @property
+    def drained(self) -> bool:
+        """All lanes stand at the same place, between two transactions."""
+        return len(set(self.positions)) == 1 and self.positions[0].rows == COMPLETE
+
+
+def take_over(found: Found, beginner: Beginner) -> Start:
+    """Raises `Conflict` when the place belongs to somebody else, `Corruption` when it cannot be right."""
+    _check_owner(found, beginner)
+    _check_clusters(found, beginner)
+    foreign = is_foreign(found)
+    checkpoint = found.row if foreign or found.state is None else found.state.checkpoint
+    floor_ts = checkpoint.commit_ts if checkpoint and checkpoint.commit_ts else beginner.initial_ts
+    floor = Position(floor_ts)
+    positions = () if foreign else tuple(max(lane, floor, key=place) for lane in found.lanes)
+    if checkpoint is not None:
+        _check_future(max((floor, *positions), key=place), beginner)
+    positions = positions or (floor,)
+    if len(set(positions)) == 1 and positions[0].rows == COMPLETE:
+        positions = (positions[0],) * beginner.lane_count
+    return Start(
+        epoch=(found.state.epoch if found.state else 0) + 1,
+        checkpoint=checkpoint,
+        positions=positions,
+        intent=found.state.intent if found.state else None,
+        safe_until=beginner.now_ts if foreign else checkpoint.safe_until if checkpoint else 0,
+        floor_ts=floor_ts,
+        foreign=foreign,
+    )
+
+
+def is_foreign(found: Found) -> bool:
+    """Whether another program, or a person, wrote the row since our last save."""
+    row, state = found.row, found.state
+    if row is None:
+        return False
+    if row.epoch is None or state is None or state.checkpoint is None or row.epoch > state.epoch:
+        return True
+    if found.elsewhere:
+        return row.commit_ts > state.checkpoint.commit_ts
+    return row.commit_ts != state.checkpoint.commit_ts
+
+
+def place(position: Position) -> tuple[int, int]:
+    """Order of positions: a complete transaction is behind any part of it."""
+    return (position.commit_ts, position.rows if position.rows != COMPLETE else 1 << 62)
+
+
+def _check_owner(found: Found, beginner: Beginner) -> None:
+    owner = found.state.owner if found.state else ""
+    if owner and beginner.owner and owner != beginner.owner and owner in beginner.living:
+        raise Conflict(
+            f"drainer {owner} is running and works on the checkpoint of cluster {beginner.cluster_id}, which"
+            f" drainer {beginner.owner} is to use",
+            hint=f"stop {owner} first, or give this one its own syncer.to.checkpoint.schema",
+        )
+
+
+def _check_clusters(found: Found, beginner: Beginner) -> None:
+    """A new cluster id beside known ones is more often a wrong upstream than a second one."""
+    if found.row is None and found.state is None and found.other_clusters and not beginner.initial_is_given:
+        known = ", ".join(str(cluster_id) for cluster_id in found.other_clusters[:4])
+        raise Conflict(
+            f"the checkpoint table has nothing of cluster {beginner.cluster_id}, but of cluster {known}",
+            hint="check pd-urls; for a second upstream set initial-commit-ts, or another"
+            " syncer.to.checkpoint.schema",
+        )
+
+
+def _check_future(highest: Position, beginner: Beginner) -> None:
+    if highest.commit_ts > beginner.now_ts:
+        raise Corruption(
+            f"the checkpoint of cluster {beginner.cluster_id} is at {highest.commit_ts}, but the upstream is"
+            f" at {beginner.now_ts}: it went back in time, or is another one with the same id",
+            hint="check pd-urls; after restoring the upstream, restore the downstream to the same moment and"
+            " delete the rows of this cluster from the checkpoint's tables",
+        )
