@@ -60,6 +60,8 @@ CORES = (
     "drainer.translator",
     "drainer.txn",
     "drainer.ddl_job",
+    "drainer.ddl_policy",
+    "drainer.ddl_rules",
     "pump.admission",
     "pump.delivery",
     "pump.departure",
