@@ -22,7 +22,7 @@ it still is what we wrote last: a Go drainer that works on the same row is notic
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -324,6 +324,23 @@ class CheckpointStore:
         self._update(position=position, lane_count=lane_count)
         self.lane_count = lane_count
 
+    def together(
+        self,
+        work: Callable[[pymysql.Connection[Any]], None],
+        *,
+        lanes_at: int | None = None,
+        clear_intent: bool = False,
+    ) -> None:
+        """`work` in one transaction with the lanes and the intent, if the epoch is still ours.
+
+        `lanes_at`: every lane moves there; all are drained. Tried again, `work` is called again.
+        """
+        self._update(
+            intent=b"NULL" if clear_intent else None,
+            position=None if lanes_at is None else Position(lanes_at),
+            also=work,
+        )
+
     def downstream_position(self) -> int:
         """Where the downstream is by its own clock, for `ts-map`: TiDB's present timestamp.
 
@@ -347,6 +364,7 @@ class CheckpointStore:
         position: Position | None = None,
         checkpoint: Checkpoint | None = None,
         lane_count: int | None = None,
+        also: Callable[[pymysql.Connection[Any]], None] | None = None,
     ) -> None:
         """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
         lane_count = lane_count or self.lane_count
@@ -370,6 +388,8 @@ class CheckpointStore:
                 raise self.lane_table().fenced()
             if position is not None:
                 self._write_lanes(connection, (position,) * lane_count)
+            if also is not None:
+                also(connection)
             if checkpoint is not None:
                 self._store(connection, checkpoint)
             else:
