@@ -1,23 +1,31 @@
-"""Catalog: databases and tables by id and by name, each table with its last few definitions.
+"""Catalog: databases and tables by id and by name, each table with what its late rows may still need.
 
 The schema tracker's memory, without any knowledge of DDL jobs. Definitions stay JSON documents until
 somebody asks for the table: a long history is read at every start and few of its tables ever get rows.
 
 Rows are decoded with the newest definition. A row that was written under an older schema version takes the
 defaults of columns that it lacks from the definition that was current then; the table version handed out
-for such rows differs from the newest one in nothing else.
+for such rows differs from the newest one in nothing else. So of older definitions only those defaults are
+kept that have changed since, however many definitions ago that was.
+
+`changed` collects what differs from the last `rows()`, so that a stored copy can follow at little cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.errors import Corruption
 from common.table_info import Column, TableInfo
-from drainer.txn import TableVersion
+from drainer.txn import TableVersion, Tracked
 
-_VERSIONS_KEPT: Final = 8
+Row = dict[str, Any]
+"""`{"key": "table/12", "value": {...}}`; a value of None: it is gone."""
+
+GONE_KEPT: Final = 4096
+"""Ids of dropped tables that are remembered; of an older one an error can only say that it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,65 +52,96 @@ class Definition:
             self.parsed = TableVersion(info, self.schema, self.name, self.version)
         return self.parsed
 
+    def tracked(self) -> Tracked:
+        return Tracked(self.schema, self.name, self.document)
+
+
+@dataclass(frozen=True, slots=True)
+class OldDefault:
+    """What a column's original default was, up to the definition of schema version `until`."""
+
+    until: int
+    origin_default: str | None
+    origin_default_bit: str | None  # base64, as in the definition
+    tp: int
+
+
+def _default_of(column: dict[str, Any], until: int) -> OldDefault:
+    origin = column.get("origin_default")
+    return OldDefault(
+        until,
+        None if origin is None else str(origin),
+        column.get("origin_default_bit"),
+        int((column.get("type") or {}).get("Tp") or 0),
+    )
+
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """A table under one id. `definitions` is never empty, oldest first."""
+    """A table under one id. `old_defaults` by column id, oldest first; most tables have none."""
 
     id: int
     schema_id: int
-    definitions: list[Definition]
+    current: Definition
+    old_defaults: dict[int, list[OldDefault]] = field(default_factory=dict)
     with_defaults: dict[int, TableVersion] = field(default_factory=dict)
-
-    @property
-    def current(self) -> Definition:
-        return self.definitions[-1]
 
     @property
     def key(self) -> tuple[str, str]:
         """(schema, name) as spelled upstream."""
         return self.current.schema, self.current.name
 
-    def add(self, definition: Definition) -> None:
-        if self.definitions[-1].version == definition.version:
-            self.definitions.pop()
-        self.definitions.append(definition)
-        del self.definitions[:-_VERSIONS_KEPT]
+    def replace(self, definition: Definition) -> None:
+        if self.current.version < definition.version:
+            self._keep_defaults(definition)
+        self.current = definition
         self.with_defaults.clear()
 
-    def at(self, schema_version: int) -> int:
-        """Index of the definition whose defaults count for rows of a schema version."""
-        for index, definition in enumerate(self.definitions):
-            if definition.version >= schema_version:
-                return index
-        return len(self.definitions) - 1
+    def _keep_defaults(self, newer: Definition) -> None:
+        after = {column.get("id"): column for column in newer.document.get("cols") or ()}
+        until = self.current.version
+        for column in self.current.document.get("cols") or ():
+            column_id = column.get("id")
+            now = after.get(column_id)
+            if now is None:
+                self.old_defaults.pop(column_id, None)
+                continue
+            old = _default_of(column, until)
+            if _default_of(now, until) != old:
+                self.old_defaults.setdefault(column_id, []).append(old)
 
     def for_rows_of(self, schema_version: int) -> TableVersion:
         """The newest layout, with the defaults that rows of that schema version need."""
         newest = self.current.table()
-        if schema_version >= newest.version or len(self.definitions) == 1:
+        if schema_version >= newest.version or not self.old_defaults:
             return newest
-        index = self.at(schema_version)
-        known = self.with_defaults.get(index)
+        steps = sorted({old.until for kept in self.old_defaults.values() for old in kept})
+        until = next((step for step in steps if step >= schema_version), None)
+        if until is None:
+            return newest
+        known = self.with_defaults.get(until)
         if known is None:
-            known = self.with_defaults[index] = self._merge_defaults(index, newest)
+            known = self.with_defaults[until] = self._with_defaults(until, newest)
         return known
 
-    def _merge_defaults(self, index: int, newest: TableVersion) -> TableVersion:
-        first: dict[int, Column] = {}
-        for definition in self.definitions[index:]:
-            for column in definition.table().info.columns:
-                first.setdefault(column.id, column)
-        columns = tuple(_with_origin_default(column, first[column.id]) for column in newest.info.columns)
-        if columns == newest.info.columns:
+    def _with_defaults(self, until: int, newest: TableVersion) -> TableVersion:
+        columns = []
+        for column in newest.info.columns:
+            old = next((old for old in self.old_defaults.get(column.id, ()) if old.until >= until), None)
+            columns.append(column if old is None or old.tp != column.type.tp else _older(column, old))
+        if tuple(columns) == newest.info.columns:
             return newest
-        return replace(newest, info=replace(newest.info, columns=columns))
+        return replace(newest, info=replace(newest.info, columns=tuple(columns)))
 
 
-def _with_origin_default(column: Column, older: Column) -> Column:
-    if older.type.tp != column.type.tp:
-        return column
-    return replace(column, origin_default=older.origin_default, origin_default_bit=older.origin_default_bit)
+def _older(column: Column, old: OldDefault) -> Column:
+    document = {
+        **column.to_json(),
+        "origin_default": old.origin_default,
+        "origin_default_bit": old.origin_default_bit,
+    }
+    made = Column.from_json(document)
+    return replace(column, origin_default=made.origin_default, origin_default_bit=made.origin_default_bit)
 
 
 def name_in(document: dict[str, Any], key: str = "name") -> str:
@@ -117,13 +156,18 @@ def name_in(document: dict[str, Any], key: str = "name") -> str:
 
 
 class Catalog:
-    """Databases and tables at one place of the stream."""
+    """Databases and tables at one place of the stream.
+
+    `touched` maps the ids of tables changed since `watch` to what they were before (None: not there).
+    """
 
     def __init__(self) -> None:
         self.databases: dict[int, Database] = {1: Database("mysql")}  # made without a DDL since TiDB 6.2
         self.tables: dict[int, Table] = {}
         self.truncated: set[int] = set()
         self.dropped: dict[int, int] = {}  # table id -> schema version that dropped it
+        self.touched: dict[int, Definition | None] = {}
+        self.changed: set[str] = set()
         self._by_name: dict[tuple[str, str], int] = {}
 
     # -- databases ------------------------------------------------------------------------------------
@@ -133,6 +177,7 @@ class Catalog:
         name = name_in(document, "db_name")
         charset, collate = document.get("charset") or "", document.get("collate") or ""
         self.databases[int(document["id"])] = Database(name, str(charset), str(collate))
+        self.changed.add(f"database/{document['id']}")
         return name
 
     def database_named(self, name: str) -> tuple[int, Database] | None:
@@ -146,6 +191,7 @@ class Catalog:
         for table in [table for table in self.tables.values() if table.schema_id == schema_id]:
             self.remove(table.id, version)
         database = self.databases.pop(schema_id, None)
+        self.changed.add(f"database/{schema_id}")
         return database.name if database else None
 
     # -- tables ---------------------------------------------------------------------------------------
@@ -159,36 +205,152 @@ class Catalog:
         table_id = int(document["id"])
         made = Definition(document, schema, name_in(document), version)
         known = self.tables.get(table_id)
+        self._note(table_id, known)
         if known is None:
-            self.tables[table_id] = Table(table_id, schema_id, [made])
+            self.tables[table_id] = Table(table_id, schema_id, made)
         else:
             self._forget_name(known)
             known.schema_id = schema_id
-            known.add(made)
-        self.truncated.discard(table_id)
-        self.dropped.pop(table_id, None)
+            known.replace(made)
+        self._is_there(table_id)
         self._by_name[(schema.lower(), made.name.lower())] = table_id
 
-    def remove(self, table_id: int, version: int) -> Table | None:
+    def remove(self, table_id: int, version: int, *, truncated: bool = False) -> Table | None:
+        """Forget a table that was dropped; late rows of a truncated one are to be left out."""
         table = self.tables.pop(table_id, None)
+        self._note(table_id, table)
         if table is not None:
             self._forget_name(table)
+        if table is not None or truncated:
             self.dropped[table_id] = version
+            if truncated:
+                self.truncated.add(table_id)
+            if len(self.dropped) > GONE_KEPT:
+                oldest = next(iter(self.dropped))
+                self._is_there(oldest)
+                self.changed.add(f"gone/{oldest}")
+            self.changed.add(f"gone/{table_id}")
         return table
 
     def move(self, table: Table, new_id: int, version: int) -> None:
         """The table gets another id and keeps everything else."""
         current = table.current
+        self._note(table.id, table)
+        self._note(new_id, self.tables.get(new_id))
         del self.tables[table.id]
         self._forget_name(table)
         self.dropped[table.id] = version
+        self.changed.add(f"gone/{table.id}")
         table.id = new_id
-        table.add(Definition({**current.document, "id": new_id}, current.schema, current.name, version))
+        table.replace(Definition({**current.document, "id": new_id}, current.schema, current.name, version))
         self.tables[new_id] = table
-        self.dropped.pop(new_id, None)
+        self._is_there(new_id)
         self._by_name[(current.schema.lower(), current.name.lower())] = new_id
+
+    def _is_there(self, table_id: int) -> None:
+        if self.dropped.pop(table_id, None) is not None:
+            self.changed.add(f"gone/{table_id}")
+        self.truncated.discard(table_id)
 
     def _forget_name(self, table: Table) -> None:
         key = (table.current.schema.lower(), table.current.name.lower())
         if self._by_name.get(key) == table.id:
             del self._by_name[key]
+
+    def _note(self, table_id: int, table: Table | None) -> None:
+        self.changed.add(f"table/{table_id}")
+        self.touched.setdefault(table_id, table.current if table else None)
+
+    # -- what a job changed -----------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        self.touched = {}
+
+    def seen(self) -> tuple[tuple[Tracked, ...], tuple[Tracked, ...]]:
+        """Tables changed since `watch`: as they were before, and as they are now."""
+        before = tuple(old.tracked() for old in self.touched.values() if old is not None)
+        now = (self.tables.get(table_id) for table_id in self.touched)
+        return before, tuple(table.current.tracked() for table in now if table is not None)
+
+    # -- a stored copy ------------------------------------------------------------------------------------
+
+    def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
+        """The contents as rows, or those under some keys; a row of an absent thing has the value None."""
+        if keys is None:
+            keys = [
+                *(f"database/{number}" for number in self.databases),
+                *(f"table/{number}" for number in self.tables),
+                *(f"gone/{number}" for number in self.dropped),
+            ]
+        return [{"key": key, "value": self._value(key)} for key in keys]
+
+    def _value(self, key: str) -> dict[str, Any] | None:
+        kind, _, number = key.partition("/")
+        if kind == "database":
+            database = self.databases.get(int(number))
+            return (
+                None
+                if database is None
+                else {
+                    "name": database.name,
+                    "charset": database.charset,
+                    "collate": database.collate,
+                }
+            )
+        if kind == "gone":
+            version = self.dropped.get(int(number))
+            if version is None:
+                return None
+            return {"version": version, "truncated": int(number) in self.truncated}
+        table = self.tables.get(int(number))
+        return (
+            None
+            if table is None
+            else {
+                "schema_id": table.schema_id,
+                "schema": table.current.schema,
+                "name": table.current.name,
+                "version": table.current.version,
+                "document": table.current.document,
+                "old_defaults": [
+                    [column_id, old.until, old.origin_default, old.origin_default_bit, old.tp]
+                    for column_id, kept in table.old_defaults.items()
+                    for old in kept
+                ],
+            }
+        )
+
+    def load(self, row: Row) -> None:
+        """Take over one row of `rows`; raises `Corruption` for one that cannot be read."""
+        try:
+            kind, _, text = row["key"].partition("/")
+            number, value = int(text), row["value"]
+            if kind == "database":
+                self.databases.pop(number, None)
+                if value is not None:
+                    self.databases[number] = Database(**value)
+            elif kind == "gone":
+                self._is_there(number)
+                if value is not None:
+                    self.dropped[number] = value["version"]
+                    if value["truncated"]:
+                        self.truncated.add(number)
+            elif kind == "table":
+                self._load_table(number, value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Corruption(
+                f"stored schema has a row that cannot be read: {str(row.get('key'))[:80]}: {error}",
+                hint="delete the stored schema: the next start reads the DDL history instead",
+            ) from None
+
+    def _load_table(self, table_id: int, value: dict[str, Any] | None) -> None:
+        known = self.tables.pop(table_id, None)
+        if known is not None:
+            self._forget_name(known)
+        if value is None:
+            return
+        current = Definition(value["document"], value["schema"], value["name"], value["version"])
+        table = self.tables[table_id] = Table(table_id, value["schema_id"], current)
+        for column_id, until, default, bits, tp in value["old_defaults"]:
+            table.old_defaults.setdefault(column_id, []).append(OldDefault(until, default, bits, tp))
+        self._by_name[(current.schema.lower(), current.name.lower())] = table_id

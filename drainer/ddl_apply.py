@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pymysql
@@ -37,6 +38,22 @@ _DATABASE_STATEMENT = re.compile(
 
 _DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
 _QUOTED_NAME = re.compile(r"`(?:[^`]|``)*`")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was executed, and what the downstream lacks nevertheless: one line each."""
+
+    statements: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Refused(DownstreamError):
+    """The downstream refused a DDL, and no other statement reaches the same columns and keys."""
+
+    def __init__(self, message: str, *, hint: str = "", code: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class TrackedSchema(Protocol):
@@ -112,18 +129,29 @@ class DdlRunner:
         """Whether the statement of a stored intent had taken effect before the crash."""
         return self.before(ddl) != intent.before
 
-    def run(self, ddl: Ddl) -> None:
-        """Execute the statement. Raises the downstream's refusal as `DownstreamError`."""
+    def progress(self, ddl: Ddl) -> str:
+        """How far the statement under way has come, in words of the downstream; "" if it does not say.
+
+        May be called from another thread while `run` works.
+        """
+        return ""
+
+    def run(self, ddl: Ddl, text: str | None = None) -> Ran:
+        """Execute the statement, or `text` in its place; what the downstream refuses is derived.
+
+        Raises `Refused` when nothing that can be derived is accepted.
+        """
         with self._session() as connection:
             self._set_defaults(connection, ddl)
             self._use(connection, ddl)
             try:
-                mysql.run(connection, statement_of(ddl))
+                mysql.run(connection, statement_of(ddl) if text is None else text.encode())
             except pymysql.err.MySQLError as error:
                 if mysql.is_transient(error):
                     raise
                 raise self._refused(ddl, error) from None
             self._align_collation(connection, ddl)
+            return Ran((ddl.query if text is None else text,))
 
     def already_done(self, ddl: Ddl) -> bool:
         """Whether the downstream already has exactly the columns that the tracked schema has after the DDL.
@@ -242,11 +270,12 @@ class DdlRunner:
                 reason=mysql.safe_text(error),
             )
 
-    def _refused(self, ddl: Ddl, error: BaseException) -> DownstreamError:
-        return DownstreamError(
+    def _refused(self, ddl: Ddl, error: BaseException) -> Refused:
+        return Refused(
             f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} was refused: {mysql.safe_text(error)};"
             f" statement in `{ddl.schema}`: {ddl.query}",
             hint="run an equivalent statement downstream, or correct it, and start the drainer again",
+            code=mysql.error_code(error),
         )
 
 

@@ -14,22 +14,25 @@ Never  raises for an action that it does not know: with a table definition the t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.errors import Corruption
 from common.tso import TS_MAX
 from drainer import ddl_job
-from drainer.catalog import Catalog, name_in
+from drainer.catalog import Catalog, Row, name_in
 from drainer.ddl_job import DdlJob, RenamePair
-from drainer.txn import TableVersion
+from drainer.txn import TableVersion, Tracked
 
 SYSTEM_SCHEMAS: Final = frozenset(
     {"mysql", "information_schema", "performance_schema", "metrics_schema", "inspection_schema", "sys"}
 )
 TABLE_ID_MAX: Final = (1 << 48) - 1 - 1000
 """Ids above it are tables that TiDB keeps for itself."""
+_JOBS_REMEMBERED: Final = 512
+_JOBS_KEY: Final = "jobs/applied"
 
 Names = tuple[tuple[str, str], ...]
 
@@ -44,10 +47,19 @@ class UnknownTable(Corruption):
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What a job touched: the database its statement ran in, and (schema, table) names, old and new."""
+    """What a job touched: the database its statement ran in, and (schema, table) names, old and new.
+
+    `renames` are the (old, new) names of a rename in statement order; `inside` the tables that went with a
+    dropped database, as (schema, table, "table", "view" or "sequence"). `before` and `after` are the
+    definitions of the tables that it changed, where they existed.
+    """
 
     schema: str = ""
     tables: Names = ()
+    renames: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = ()
+    inside: tuple[tuple[str, str, str], ...] = ()
+    before: tuple[Tracked, ...] = field(default=(), repr=False)
+    after: tuple[Tracked, ...] = field(default=(), repr=False)
 
 
 class SchemaTracker:
@@ -60,7 +72,8 @@ class SchemaTracker:
         self.version = 0
         self.generation = 0
         self._catalog = Catalog()
-        self._applied: set[int] = set()
+        self._applied: dict[int, SchemaChange | None] = {}  # the last ones, oldest first
+        self._jobs_changed = False
         self._pending: dict[int, DdlJob] = {}
         self._pending_finished_ts = TS_MAX
         self._pending_version = TS_MAX
@@ -74,6 +87,17 @@ class SchemaTracker:
         Later jobs become pending. Raises `Corruption` for a job that cannot be read.
         """
         tracker = cls()
+        tracker.expect(jobs, schema_version=schema_version, finished_ts=finished_ts)
+        return tracker
+
+    def expect(
+        self, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: int = 0
+    ) -> None:
+        """Apply jobs of the history up to a position, as `from_history`; later ones become pending.
+
+        On a restored tracker, with its own version, this makes known what happened since.
+        """
+        known = self.version
         decoded = [job if isinstance(job, DdlJob) else ddl_job.parse(job) for job in jobs]
         for job in sorted(decoded, key=lambda job: (job.schema_version, job.id)):
             if not job.took_effect:
@@ -82,12 +106,13 @@ class SchemaTracker:
                 reached = job.schema_version <= schema_version
             else:
                 reached = 0 < job.finished_ts <= finished_ts
+            if job.id in self._applied or (reached and job.schema_version <= known):
+                continue
             if reached:
-                tracker.apply(job)
+                self.apply(job)
             else:
-                tracker._pending[job.id] = job
-        tracker._note_pending()
-        return tracker
+                self._pending[job.id] = job
+        self._note_pending()
 
     # -- questions ------------------------------------------------------------------------------------
 
@@ -104,13 +129,6 @@ class SchemaTracker:
             raise self._unknown(table_id)
         return table.for_rows_of(schema_version)
 
-    def previous(self, table_id: int, schema_version: int) -> TableVersion:
-        """The definition whose defaults count for rows of that schema version."""
-        table = self._catalog.tables.get(table_id)
-        if table is None:
-            raise self._unknown(table_id)
-        return table.definitions[table.at(schema_version)].table()
-
     def is_truncated(self, table_id: int) -> bool:
         """Whether the id belonged to a table that was truncated: its late rows are to be dropped."""
         return table_id in self._catalog.truncated
@@ -119,6 +137,10 @@ class SchemaTracker:
         """The newest definition of a table by name, without regard to case."""
         table = self._catalog.table_named(schema, name)
         return None if table is None else table.current.table()
+
+    def names(self) -> list[tuple[str, str]]:
+        """(schema, name) of every table."""
+        return [table.key for table in self._catalog.tables.values()]
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database; None for one that does not exist or does not say."""
@@ -130,6 +152,41 @@ class SchemaTracker:
         if version is not None:
             return UnknownTable(f"table id {table_id} was dropped at schema version {version}")
         return UnknownTable(f"table id {table_id} is not known at schema version {self.version}")
+
+    # -- a stored copy ----------------------------------------------------------------------------------
+
+    def dump(self) -> list[Row]:
+        """Everything known at this place as rows for `restore`; pending jobs are not part of it."""
+        self._catalog.changed.clear()
+        return [*self._catalog.rows(), self._jobs_row()]
+
+    def changed_since_last_dump(self) -> list[Row]:
+        """Rows to put over those of the last `dump` or call of this; a value of None: the row is gone."""
+        if not self._catalog.changed and not self._jobs_changed:
+            return []
+        rows = self._catalog.rows(sorted(self._catalog.changed))
+        self._catalog.changed.clear()
+        return [*rows, self._jobs_row()]
+
+    @classmethod
+    def restore(cls, rows: Iterable[Row], version: int) -> SchemaTracker:
+        """The tracker that `dump` (and what changed since, in order) described, at its schema version.
+
+        Raises `Corruption` for a row that cannot be read.
+        """
+        tracker = cls()
+        tracker._catalog.databases.clear()
+        for row in rows:
+            if row.get("key") == _JOBS_KEY:
+                tracker._applied = dict.fromkeys(row["value"])
+            else:
+                tracker._catalog.load(row)
+        tracker.version = version
+        return tracker
+
+    def _jobs_row(self) -> Row:
+        self._jobs_changed = False
+        return {"key": _JOBS_KEY, "value": list(self._applied)}
 
     # -- jobs -----------------------------------------------------------------------------------------
 
@@ -152,10 +209,16 @@ class SchemaTracker:
         if self._pending.pop(job.id, None) is not None:
             self._note_pending()
         if job.id in self._applied or not job.took_effect:
-            return self._touched(job)
+            return self._applied.get(job.id) or self._touched(job)
+        self._catalog.watch()
         handler = _HANDLERS.get(job.action, SchemaTracker._update)
         change = handler(self, job)
-        self._applied.add(job.id)
+        before, after = self._catalog.seen()
+        change = dataclasses.replace(change, before=before, after=after)
+        self._applied[job.id] = change
+        self._jobs_changed = True
+        if len(self._applied) > _JOBS_REMEMBERED:
+            del self._applied[next(iter(self._applied))]
         self.version = max(self.version, job.schema_version)
         self.generation += 1
         return change
@@ -188,15 +251,7 @@ class SchemaTracker:
         if not documents:
             return SchemaChange()
         schema = self._home(job)
-        names = [(schema, name_in(document)) for document in documents]
-        table = self._catalog.tables.get(job.table_id)
-        if job.action == ddl_job.RENAME_TABLE and table is not None and len(table.definitions) > 1:
-            before = table.definitions[-2]
-            names.insert(0, (before.schema, before.name))
-            pairs = ddl_job.rename_pairs(job.query)
-            if not pairs or not pairs[0].old_schema:
-                schema = before.schema
-        return SchemaChange(schema, _unique(names))
+        return SchemaChange(schema, tuple(dict.fromkeys((schema, name_in(one)) for one in documents)))
 
     # -- one method an action ---------------------------------------------------------------------------
 
@@ -209,8 +264,13 @@ class SchemaTracker:
         return SchemaChange(name, ((name, ""),))
 
     def _drop_schema(self, job: DdlJob) -> SchemaChange:
+        inside = tuple(
+            (*table.key, _kind(table.current.document))
+            for table in self._catalog.tables.values()
+            if table.schema_id == job.schema_id
+        )
         name = self._catalog.drop_database(job.schema_id, job.schema_version) or job.schema_name
-        return SchemaChange("", ((name, ""),))
+        return SchemaChange("", ((name, ""),), inside=inside)
 
     def _recover_schema(self, job: DdlJob) -> SchemaChange:
         document = _required(job.db_info, job)
@@ -247,9 +307,8 @@ class SchemaTracker:
 
     def _truncate(self, job: DdlJob) -> SchemaChange:
         document = _required(job.table_info, job)
-        old = self._catalog.remove(job.table_id, job.schema_version)
+        old = self._catalog.remove(job.table_id, job.schema_version, truncated=True)
         schema = old.current.schema if old else self._home(job)
-        self._catalog.truncated.add(job.table_id)
         self._put(document, job.schema_id, schema, job)
         return SchemaChange(schema, ((schema, name_in(document)),))
 
@@ -259,19 +318,21 @@ class SchemaTracker:
         if len(pairs) != len(documents):
             pairs = (RenamePair("", "", "", ""),) * len(documents)
         names: list[tuple[str, str]] = []
+        renames: list[tuple[tuple[str, str], tuple[str, str]]] = []
         session = ""
         homes = self._rename_targets(job, documents, pairs)
         for document, pair, (schema_id, schema) in zip(documents, pairs, homes, strict=True):
             known = self._catalog.tables.get(int(document["id"]))
             if known is not None:
                 names.append(known.key)
+                renames.append((known.key, (schema, name_in(document))))
                 if not session and not pair.old_schema:
                     session = known.current.schema
             if not session and not pair.new_schema:
                 session = schema
             names.append((schema, name_in(document)))
             self._catalog.put(document, schema_id, schema, job.schema_version)
-        return SchemaChange(session or names[0][0], _unique(names))
+        return SchemaChange(session or names[0][0], _unique(names), renames=tuple(renames))
 
     def _rename_targets(
         self, job: DdlJob, documents: tuple[dict[str, Any], ...], pairs: tuple[RenamePair, ...]
@@ -337,6 +398,12 @@ class SchemaTracker:
 def _partition_ids(document: dict[str, Any]) -> set[int]:
     partition = document.get("partition") or {}
     return {int(definition["id"]) for definition in partition.get("definitions") or ()}
+
+
+def _kind(document: dict[str, Any]) -> str:
+    if document.get("view") is not None:
+        return "view"
+    return "sequence" if document.get("sequence") is not None else "table"
 
 
 def _required(document: dict[str, Any] | None, job: DdlJob) -> dict[str, Any]:

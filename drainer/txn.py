@@ -6,7 +6,7 @@ the plan compiled for the table version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.table_info import TableInfo
@@ -20,18 +20,39 @@ DELETE: Final = 2
 class TableVersion:
     """One table as rows are to be read and written: definition plus where it is called what.
 
-    Identity matters: the tracker hands out the same object until a DDL changes the table, so compiled
-    plans may be cached on it.
+    Identity matters: the same object is handed out until a DDL changes the table, so compiled plans may be
+    cached on it. `target` is the name downstream where it is another one; `left_out` are the ids of columns
+    that are not written.
     """
 
     info: TableInfo
     schema: str
     name: str
     version: int  # schema version of the DDL that made it
+    target: tuple[str, str] | None = None
+    left_out: frozenset[int] = frozenset()
 
     @property
     def id(self) -> int:
         return self.info.id
+
+    @property
+    def downstream(self) -> tuple[str, str]:
+        """(schema, name) downstream."""
+        return self.target or (self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A table's definition as the upstream writes it (TableInfo JSON), under its upstream names."""
+
+    schema: str
+    name: str
+    document: dict[str, Any] = field(repr=False, hash=False)
+
+    @property
+    def id(self) -> int:
+        return int(self.document["id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,10 @@ class Ddl:
 
     `schema` is the database to be current while `query` runs (the old one of a rename), "" for none.
     `tables` are the (schema, table) names the statement touches, old and new; ("db", "") is a database.
+    Names are those of the upstream, except in `instead`: statements to run in place of `query`, because
+    filters or routes leave only a part of it or give it other names. `refused` says why it can neither run
+    nor be passed over without the downstream losing rows: somebody has to decide. `before` and `after` are
+    the tracked definitions of the tables that it changed, where they existed.
     """
 
     commit_ts: int
@@ -80,6 +105,10 @@ class Ddl:
     schema_version: int
     skip: str = ""
     job: dict[str, Any] | None = None
+    instead: tuple[str, ...] = ()
+    refused: str = ""
+    before: tuple[Tracked, ...] = field(default=(), repr=False)
+    after: tuple[Tracked, ...] = field(default=(), repr=False)
 
 
 Item = Transaction | Ddl
