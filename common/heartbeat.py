@@ -6,7 +6,8 @@ Does    registration wins over whatever an earlier life left in the entry; a liv
         back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:
         while the process runs, the process knows best
 Stops   `run` raises `Conflict` when another process took the id while our lease was lost. From then on
-        nothing is written: the entry is the other's
+        nothing is written: the entry is the other's. `leave` looks first, for a process that slept through
+        all that has not heard it from a beat
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Heartbeat:
         self._broken_since_s: float | None = None
         self._left = False
         self._is_ours = True
+        self._sure_until_s = 0.0
+        self._unbroken = 0
         self._beat_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
 
@@ -74,6 +77,7 @@ class Heartbeat:
         `Unavailable`.
         """
         node_id = self._status().node_id
+        asked_s = self._clock.monotonic_s()
         self._announcement = await self._registry.announce(self._kind, node_id, self._lease_s)
         try:
             entry = (await self._registry.view()).of(self._kind).get(node_id)
@@ -82,12 +86,22 @@ class Heartbeat:
             self._revision = entry.mod_revision if entry else 0
             self._state = state
             await self._write()
+            self._extended(asked_s)
         except BaseException:
             with contextlib.suppress(Unavailable):
                 await self._announcement.withdraw()
             self._announcement = None
             raise
         return entry.status if entry else None
+
+    @property
+    def unbroken(self) -> int | None:
+        """A number that stays the same as long as the lease cannot have run out; None while it may have.
+
+        Others count on a process with a lease and forget one without: whoever finds another number here
+        than before has to look for what he was not told.
+        """
+        return self._unbroken if self._clock.monotonic_s() < self._sure_until_s else None
 
     async def change_state(self, state: str) -> None:
         """Show another state at once. Raises `Unavailable`; later beats write it then."""
@@ -117,12 +131,7 @@ class Heartbeat:
     async def _beat(self) -> bool:
         assert self._announcement is not None, "register first"
         try:
-            try:
-                await self._announcement.keep_alive()
-            except Conflict:
-                self._is_ours = False
-                self._left = True
-                raise
+            await self._keep_alive(self._announcement)
             await self._write()
         except (Unavailable, Conflict, Rejected) as error:
             if not self._is_ours:
@@ -137,12 +146,35 @@ class Heartbeat:
             _logger.info("heartbeat works again", node_id=self._node_id(), broken_s=broken_s)
         return True
 
+    async def _keep_alive(self, announcement: Announcement) -> None:
+        """Extend the lease. Raises `Conflict` when another process has the id, `Unavailable`."""
+        asked_s = self._clock.monotonic_s()
+        try:
+            await announcement.keep_alive()
+        except Conflict:
+            self._is_ours = False
+            self._left = True
+            raise
+        self._extended(asked_s)
+
+    def _extended(self, asked_s: float) -> None:
+        """The lease lasts at least from when it was asked for."""
+        if self.unbroken is None:
+            self._unbroken += 1
+        self._sure_until_s = asked_s + self._lease_s
+
     async def leave(self, state: str) -> None:
-        """Write the last state and end the lease; no beat follows. Raises `Unavailable`."""
+        """Write the last state and end the lease; no beat follows. Raises `Unavailable`.
+
+        Writes nothing, and does not raise, if another process has this node id by now.
+        """
         async with self._beat_lock:
             self._left = True
             self._state = state
             try:
+                if self._announcement is not None and self._is_ours:
+                    with contextlib.suppress(Conflict):
+                        await self._keep_alive(self._announcement)
                 await self._write()
             finally:
                 announcement, self._announcement = self._announcement, None

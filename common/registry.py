@@ -85,6 +85,10 @@ class Registry(Protocol):
         """Say that this process lives. Raises `Conflict` if another living one has the id, `Unavailable`."""
         ...
 
+    async def is_held(self, kind: str, node_id: str) -> bool:
+        """Whether a process that may be alive has announced this id now. Raises `Unavailable`."""
+        ...
+
     async def close(self) -> None:
         """End connections; announcements end too."""
         ...

@@ -35,7 +35,7 @@ def may_live(entry: NodeEntry, own: NodeStatus) -> bool:
 async def check_gone(registry: Registry, kind: str, entry: NodeEntry, *, watch_s: float = WATCH_S) -> None:
     """Raise `Conflict` if the node of this entry is seen to live; `Unavailable`."""
     left = entry.status
-    if not await _answers(left.host):
+    if not await answers(left.host):
         return
     _logger.warning(
         "the address of this node's entry answers, watching whether it beats",
@@ -55,7 +55,8 @@ async def check_gone(registry: Registry, kind: str, entry: NodeEntry, *, watch_s
     _logger.warning("taking over from a node that does not beat", node_id=left.node_id, found=left.host)
 
 
-async def _answers(address: str) -> bool:
+async def answers(address: str) -> bool:
+    """Whether somebody listens at `host:port`."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return False

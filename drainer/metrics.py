@@ -39,3 +39,10 @@ CONTROL_RATE_BYTES: Final = gauge(
 CONTROL_WAITED_SECONDS: Final = gauge(
     "binlog_drainer_control_waited_seconds", "How long rows have waited for the rate limit in all."
 )
+
+STANDBY_WAITING: Final = gauge(
+    "binlog_drainer_standby_waiting_count", "1 while this process waits for the active drainer to end."
+)
+STANDBY_TROUBLE: Final = gauge(
+    "binlog_drainer_standby_trouble_count", "1 while this process waits and could not take over: see its log."
+)

@@ -116,6 +116,13 @@ class EtcdRegistry:
         self._announcements[(kind, node_id)] = announcement
         return announcement
 
+    async def is_held(self, kind: str, node_id: str) -> bool:
+        holder = await self._client.get(alive_key(kind, node_id))
+        if holder is None:
+            return False
+        identity = process_identity.ProcessIdentity.from_json(holder.value)
+        return identity is None or not process_identity.is_gone(identity)
+
     def withdrawn(self, kind: str, node_id: str) -> None:
         self._announcements.pop((kind, node_id), None)
 
