@@ -5,6 +5,8 @@ Owns     the watch on the registry, the source tasks, a queue bounded in bytes
 Holds    nothing is emitted before the first listing of pumps has succeeded, and a listing adds all its pumps
          in one step, so no pump's binlogs can be overtaken. A pump leaves the merge only when the registry
          says `offline`: one that is paused, dead or has lost its entry holds the stream at its position.
+         A new pump tells every drainer with a lease before it takes prewrites: after a time in which ours may
+         have run out, nothing goes out before another listing.
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
          holds one back is asked for its watermark at once.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
@@ -25,6 +27,7 @@ from common.registry import ClusterView, NodeEntry, Registry
 from common.upstream import SchemaHistory
 from drainer import ddl_job
 from drainer.merger import Merged, MergedBatch, Merger
+from drainer.metrics import note_arrival
 from drainer.pump_source import Arrival, DdlMark, PullClient, PumpSource
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
@@ -33,6 +36,7 @@ BATCH_BYTES_MAX: Final = 1 << 20
 BATCHES_QUEUED_MAX: Final = 1024
 CREDIT_BYTES_MIN: Final = 1 << 20
 IDLE_ASK_S: Final = 0.5
+RELIST_S: Final = 0.05
 JOB_PAUSE_FIRST_S: Final = 0.01
 JOB_PAUSE_MAX_S: Final = 1.0
 _SCHEMA_STATE_DELETE_ONLY: Final = 1
@@ -72,6 +76,7 @@ class Collector:
         queue_bytes_max: int,
         connect: Callable[[str], PullClient] = rpc.Client,
         idle_ask_s: float = IDLE_ASK_S,
+        unbroken: Callable[[], int | None] = lambda: 0,
     ) -> None:
         self._registry = registry
         self._history = history
@@ -79,6 +84,8 @@ class Collector:
         self._clock = clock
         self._connect = connect
         self._idle_ask_s = idle_ask_s
+        self._unbroken = unbroken
+        self._listed_while = 0
         self._credit_bytes = max(CREDIT_BYTES_MIN, queue_bytes_max // 4)
         self._queue: BoundedQueue[MergedBatch] = BoundedQueue(
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
@@ -158,10 +165,17 @@ class Collector:
         return found
 
     @property
+    def queued_ts(self) -> int:
+        """Everything at or below it has gone to the applier's queue."""
+        return self._told_ts
+
+    @property
     def waits_for(self) -> str:
         """What the stream waits for, in words; "" while it flows."""
         if self._revision < 0:
             return "the first listing of pumps from the registry"
+        if self._unbroken() is None:
+            return "the registry: until it hears from us, pumps may join without telling us"
         if self._job_waited_for:
             return self._job_waited_for
         if not self._sources:
@@ -262,8 +276,10 @@ class Collector:
         for mark in arrival.ddl:
             self._ddl[mark.commit_ts] = mark
         if arrival.entries:
+            sizes = [len(entry.payload) for entry in arrival.entries]
+            note_arrival(source.node_id, sizes, arrival.entries[-1].commit_ts, self._clock.wall_s())
             PULLED_BINLOGS.labels(source.node_id).inc(len(arrival.entries))
-            PULLED_BYTES.labels(source.node_id).inc(sum(len(entry.payload) for entry in arrival.entries))
+            PULLED_BYTES.labels(source.node_id).inc(sum(sizes))
         self._wake.set()
 
     async def _merge(self) -> None:
@@ -276,6 +292,8 @@ class Collector:
                 continue
             self._wake.clear()
             while True:
+                if self._unbroken() != self._listed_while:
+                    await self._list_again()
                 popped = self._merger.pop(BATCH_BYTES_MAX)
                 for stream, size in popped.released.items():
                     if stream in self._sources:
@@ -285,6 +303,18 @@ class Collector:
                 if not popped.entries and popped.watermark <= self._told_ts:
                     break
                 await self._emit(popped.entries, popped.watermark)
+
+    async def _list_again(self) -> None:
+        """A pump that joined while we had no lease did not wait for us: find it before anything goes out."""
+        while (now := self._unbroken()) != self._listed_while:
+            try:
+                if now is not None:
+                    self._see(await self._registry.view(), fresh=True)
+                    self._listed_while = now
+                    continue
+            except Unavailable:
+                pass
+            await asyncio.sleep(RELIST_S)
 
     def _ask_idle(self) -> None:
         """Nothing moves: let the watermark follow the clock, so that lag and checkpoint are of now."""

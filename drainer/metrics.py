@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from common.metrics import counter, gauge, histogram
+from common import tso
+from common.metrics import counter, gauge, histogram, tally_histogram
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 CHECKPOINT_TSO: Final = gauge(
@@ -46,3 +48,25 @@ STANDBY_WAITING: Final = gauge(
 STANDBY_TROUBLE: Final = gauge(
     "binlog_drainer_standby_trouble_count", "1 while this process waits and could not take over: see its log."
 )
+
+# The first 18 bounds are the Go drainer's; a drainer that is behind needs more.
+REACH_SECONDS: Final = tally_histogram(
+    "binlog_drainer_binlog_reach_duration_time",
+    "From the commit of a binlog to its arrival here; the last one of each message.",
+    ["nodeID"],
+    buckets=[5e-5 * 2**power for power in range(30)],
+)
+READ_BINLOG_BYTES: Final = tally_histogram(
+    "binlog_drainer_read_binlog_size",
+    "Bytes of a binlog that arrived.",
+    ["nodeID"],
+    buckets=[16 * 2**power for power in range(25)],
+)
+
+
+def note_arrival(node_id: str, sizes: Iterable[int], last_ts: int, now_s: float) -> None:
+    """Binlogs of these sizes, the last of them committed at `last_ts`, have arrived at the wall time `now_s`."""
+    observe = READ_BINLOG_BYTES.labels(node_id).observe
+    for size in sizes:
+        observe(size)
+    REACH_SECONDS.labels(node_id).observe(max(0.0, tso.age_s(last_ts, now_s)))
