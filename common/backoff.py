@@ -21,7 +21,7 @@ class Backoff:
         assert 0 < first_s <= max_s
         self._first_s = first_s
         self._max_s = max_s
-        self._rng = rng or random.Random()
+        self._rng = rng  # made when it is needed: seeding costs more than all the rest
         self._attempts = 0
 
     @property
@@ -33,6 +33,8 @@ class Backoff:
         """Seconds to wait before the next attempt."""
         step = min(self._max_s, self._first_s * 2.0 ** min(self._attempts, 60))
         self._attempts += 1
+        if self._rng is None:
+            self._rng = random.Random()
         return step * (0.5 + self._rng.random() / 2)
 
     def reset(self) -> None:

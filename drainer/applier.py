@@ -34,8 +34,7 @@ logger = log.get(__name__)
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more
 # are being cut.
 HAND_OVER_ROWS: Final = 400
-# By row kind; counted here and handed to the metric once per hand-over, a call each would cost as much as
-# the dispatching.
+# By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
 _EVENT_METRICS: Final = tuple(
     metrics.EVENTS.labels({INSERT: "Insert", UPDATE: "Update", DELETE: "Delete"}[kind]) for kind in range(3)
 )
@@ -84,7 +83,7 @@ class Applier:
         self._finished = asyncio.Event()
         self._last_ts = self._lanes.resolved_ts
         self._doing = "starting"
-        self._counts = [0, 0, 0]
+        self._kinds: list[int] = []  # of the row events dispatched since the last hand-over
         self.transactions = 0
         self.rows = 0
 
@@ -234,26 +233,23 @@ class Applier:
 
     def _dispatch(self, transaction: Transaction) -> int:
         lanes = self._lanes
-        unknown = lanes.unknown(transaction)
-        if unknown:
-            lanes.learn(target_of(version, len(lanes)) for version in unknown)
+        if not lanes.knows(transaction):
+            lanes.learn(target_of(version, len(lanes)) for version in lanes.unknown(transaction))
         rows = lanes.dispatch(transaction)
         if transaction.last:
             self._last_ts = transaction.commit_ts
             self.transactions += 1
         self.rows += rows
-        counts = self._counts
         for events in transaction.tables:
-            for kind in events.kinds:
-                counts[kind] += 1
+            self._kinds += events.kinds
         return rows
 
     def _hand_over(self) -> None:
         """Give the lanes everything cut so far."""
-        for kind, metric in enumerate(_EVENT_METRICS):
-            if self._counts[kind]:
-                metric.inc(self._counts[kind])
-                self._counts[kind] = 0
+        if self._kinds:
+            for kind, metric in enumerate(_EVENT_METRICS):
+                metric.inc(self._kinds.count(kind))
+            self._kinds.clear()
         self._lanes.hand_over(self._last_ts)
 
     async def _room(self) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
@@ -45,41 +46,69 @@ CUT_ROWS: Final = 6400
 LaneKey = Callable[[bytes], bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A target with what the hot path needs of it at hand."""
+
+    target: TableTarget
+    by_key: bool
+    seed: int
+    insert_key: LaneKey
+    delete_key: LaneKey
+    update_keys: Callable[[bytes], tuple[bytes, bytes, int]]
+
+    @classmethod
+    def of(cls, target: TableTarget) -> _Cut:
+        if target.spread is not Spread.BY_KEY:
+            return cls(target, False, 0, _no_key, _no_key, _no_keys)
+        sql = target.sql
+        seed = target.version.id & 0xFFFFFFFF
+        return cls(target, True, seed, sql.insert_key, sql.delete_key, sql.update_keys)
+
+
+def _no_key(row: bytes) -> bytes:
+    raise AssertionError("a pinned table has no lane key")
+
+
+def _no_keys(row: bytes) -> tuple[bytes, bytes, int]:
+    raise AssertionError("a pinned table has no lane key")
+
+
 class Dispatcher:
-    """`chunk_rows`: a chunk is closed at the first transaction end at or above it. `whole`: never anywhere
-    else, whatever a transaction takes."""
+    """`cut_rows`: a lane's part of a transaction is cut at so many rows. `whole`: never."""
 
     def __init__(
-        self,
-        positions: Sequence[Position],
-        *,
-        chunk_rows: int = 400,
-        cut_rows: int = CUT_ROWS,
-        whole: bool = False,
+        self, positions: Sequence[Position], *, cut_rows: int = CUT_ROWS, whole: bool = False
     ) -> None:
         self.lanes = len(positions)
         self._positions = tuple(positions)
         self._skip_up_to = max(position.commit_ts for position in positions)
-        self._targets: dict[TableVersion, TableTarget] = {}
-        self._chunk_rows = chunk_rows
+        self._targets: dict[TableVersion, _Cut] = {}
         self._cut_rows = sys.maxsize if whole else cut_rows
         self._whole = whole
         self._cut_ts = 0  # the transaction that was cut last
         self._open: list[list[Change]] = [[] for _ in positions]
-        self._first_ts = [0] * self.lanes
+        self._first_ts = 0  # of what is open; a lane may have got its first change later
         self._sequence = [0] * self.lanes
         self._ready: list[tuple[int, Chunk]] = []
         self._last = Position(0)
         self.skipped = 0
 
+    def knows(self, transaction: Transaction) -> bool:
+        """Whether every table of the transaction has a target."""
+        targets = self._targets
+        for events in transaction.tables:  # noqa: SIM110 - a generator costs more than the loop
+            if events.table not in targets:
+                return False
+        return True
+
     def unknown(self, transaction: Transaction) -> list[TableVersion]:
         """Tables that need a target before the transaction can be dispatched."""
-        targets = self._targets
-        return [events.table for events in transaction.tables if events.table not in targets]
+        return [events.table for events in transaction.tables if events.table not in self._targets]
 
     def learn(self, target: TableTarget) -> None:
         """What to do with rows of a table version."""
-        self._targets[target.version] = target
+        self._targets[target.version] = _Cut.of(target)
 
     def forget(self) -> None:
         """The downstream's tables may have changed: targets are asked for again."""
@@ -91,22 +120,18 @@ class Dispatcher:
         All its tables are known.
         """
         commit_ts = transaction.commit_ts
-        events = 0
-        if not transaction.last and not self._whole:
-            self._cut_ts = commit_ts
-        for table_events in transaction.tables:
-            events += len(table_events.rows)
-            self._cut(commit_ts, table_events)
+        if not self._first_ts:
+            self._first_ts = commit_ts
         position = Position(commit_ts)
         if not transaction.last:
             position = Position(commit_ts, self._end_of(transaction))
-        for lane, changes in enumerate(self._open):
-            if changes and not self._first_ts[lane]:
-                self._first_ts[lane] = commit_ts
-            if len(changes) >= self._chunk_rows and (transaction.last or not self._whole):
-                self._close(lane, position)
+            if not self._whole:
+                self._cut_ts = commit_ts
+        rows = 0
+        for events in transaction.tables:
+            rows += self._cut(commit_ts, events)
         self._last = position
-        return events
+        return rows
 
     def _end_of(self, piece: Transaction) -> int:
         """Ordinal behind the piece's last row that was not filtered."""
@@ -121,6 +146,7 @@ class Dispatcher:
             for lane, changes in enumerate(self._open):
                 if changes:
                     self._close(lane, self._last)
+            self._first_ts = 0
         ready, self._ready = self._ready, []
         return ready
 
@@ -129,44 +155,39 @@ class Dispatcher:
         self._open[lane] = []
         self._sequence[lane] += 1
         size = sum([len(change[3]) for change in changes])
-        first_ts = self._first_ts[lane] or position.commit_ts
-        self._first_ts[lane] = 0
-        cut = first_ts <= self._cut_ts <= position.commit_ts
-        self._ready.append((lane, Chunk(self._sequence[lane], changes, first_ts, position, size, cut)))
+        cut = self._first_ts <= self._cut_ts <= position.commit_ts
+        self._ready.append((lane, Chunk(self._sequence[lane], changes, self._first_ts, position, size, cut)))
 
-    def _cut(self, commit_ts: int, events: TableEvents) -> None:
-        target = self._targets[events.table]
-        large = len(events.rows) >= self._cut_rows
-        if commit_ts <= self._skip_up_to or large:
-            self._cut_carefully(commit_ts, events, target)
-        elif target.spread is Spread.BY_KEY:
-            self._cut_by_key(events, target)
-        else:
-            for kind, row in zip(events.kinds, events.rows, strict=True):
-                for lane, change in self._changes(target, kind, row):
-                    self._open[lane].append(change)
-
-    def _cut_by_key(self, events: TableEvents, target: TableTarget) -> None:
-        """The hot path: exact keys, nothing to skip."""
-        sql = target.sql
-        lanes = self.lanes
-        table_id = events.table.id & 0xFFFFFFFF
+    def _cut(self, commit_ts: int, events: TableEvents) -> int:
+        """The hot path: exact keys, nothing to skip. The number of rows."""
+        cut = self._targets[events.table]
+        rows = events.rows
+        if commit_ts <= self._skip_up_to or len(rows) >= self._cut_rows:
+            self._cut_carefully(commit_ts, events, cut.target)
+            return len(rows)
         opens = self._open
-        insert_key, delete_key, update_keys = sql.insert_key, sql.delete_key, sql.update_keys
-        for kind, row in zip(events.kinds, events.rows, strict=True):
+        target = cut.target
+        if not cut.by_key:
+            for kind, row in zip(events.kinds, rows, strict=True):
+                for lane, change in self._changes(target, kind, row):
+                    opens[lane].append(change)
+            return len(rows)
+        lanes, seed = self.lanes, cut.seed
+        for kind, row in zip(events.kinds, rows, strict=True):
             if kind == UPDATE:
-                old_key, key, split = update_keys(row)
+                old_key, key, split = cut.update_keys(row)
                 if old_key == key:
-                    opens[crc32(key, table_id) % lanes].append((target, PUT_UPDATE, key, row, split))
+                    opens[crc32(key, seed) % lanes].append((target, PUT_UPDATE, key, row, split))
                 else:
-                    opens[crc32(old_key, table_id) % lanes].append((target, REMOVE_OLD, old_key, row, split))
-                    opens[crc32(key, table_id) % lanes].append((target, PUT_MOVED, key, row, split))
+                    opens[crc32(old_key, seed) % lanes].append((target, REMOVE_OLD, old_key, row, split))
+                    opens[crc32(key, seed) % lanes].append((target, PUT_MOVED, key, row, split))
             elif kind == INSERT:
-                key = insert_key(row)
-                opens[crc32(key, table_id) % lanes].append((target, PUT_INSERT, key, row, 0))
+                key = cut.insert_key(row)
+                opens[crc32(key, seed) % lanes].append((target, PUT_INSERT, key, row, 0))
             else:
-                key = delete_key(row)
-                opens[crc32(key, table_id) % lanes].append((target, REMOVE, key, row, 0))
+                key = cut.delete_key(row)
+                opens[crc32(key, seed) % lanes].append((target, REMOVE, key, row, 0))
+        return len(rows)
 
     def _changes(self, target: TableTarget, kind: int, row: bytes) -> list[tuple[int, Change]]:
         """The changes of one row event with their lanes, for every kind of table."""
@@ -211,8 +232,6 @@ class Dispatcher:
                     continue
                 if applied.commit_ts == commit_ts:  # its beginning went out before the last stop
                     self._cut_ts = commit_ts
-                if not self._open[lane] and not self._first_ts[lane]:
-                    self._first_ts[lane] = commit_ts
                 self._open[lane].append(change)
                 touched.add(lane)
             ordinal += 1
@@ -220,8 +239,3 @@ class Dispatcher:
                 if len(self._open[lane]) >= self._cut_rows:
                     self._cut_ts = commit_ts
                     self._close(lane, Position(commit_ts, ordinal))
-
-    def check(self) -> None:
-        assert all(
-            bool(changes) or not first for changes, first in zip(self._open, self._first_ts, strict=True)
-        )

@@ -65,6 +65,10 @@ class LaneSet:
 
     # -- the event loop's side -------------------------------------------------------------------
 
+    def knows(self, transaction: Transaction) -> bool:
+        """Whether it can be dispatched as things are."""
+        return self._dispatcher.knows(transaction)
+
     def unknown(self, transaction: Transaction) -> list[TableVersion]:
         """Tables for which `learn` must be called before `dispatch`."""
         return self._dispatcher.unknown(transaction)

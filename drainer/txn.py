@@ -55,7 +55,7 @@ class Tracked:
         return int(self.document["id"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there is one for every few rows, freezing triples its cost
 class TableEvents:
     """Row events of one table in one transaction, in execution order.
 
@@ -70,7 +70,7 @@ class TableEvents:
     first_ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there is one for every few rows, freezing triples its cost
 class Transaction:
     """Rows of one upstream transaction. `tables` may be empty when everything was filtered.
 

@@ -105,7 +105,7 @@ class Life:
     ) -> None:
         self.recording = recording
         self.store = CheckpointStore(target, recording.cluster_id)
-        self.start: Start = self.store.start(lanes, 0, 0)
+        self.start: Start = self.store.start(lanes, 0, recording.entries[-1].commit_ts)
         version = self.start.checkpoint.schema_version if self.start.checkpoint else 0
         tracker = SchemaTracker.from_history(recording.jobs, schema_version=version)
         self.applier = Applier(

@@ -119,7 +119,7 @@ def run(seed: int, crashes: int) -> None:
     downstream = Downstream()
     positions = [Position(0)] * LANES
     while True:
-        dispatcher = dispatcher_of(positions, targets, chunk_rows=rng.choice((1, 3, 9)), cut_rows=5)
+        dispatcher = dispatcher_of(positions, targets, cut_rows=5)
         start_ts = min(position.complete_ts for position in positions)
         queues: list[list[Chunk]] = [[] for _ in range(LANES)]
         crash_at = rng.randrange(60) if crashes else -1
@@ -137,7 +137,6 @@ def run(seed: int, crashes: int) -> None:
                 if rng.random() < 0.5 or not pending:
                     for lane, chunk in dispatcher.take():
                         queues[lane].append(chunk)
-                dispatcher.check()
             else:
                 lane = rng.choice([lane for lane in range(LANES) if queues[lane]])
                 chunk = queues[lane].pop(0)
@@ -180,7 +179,7 @@ def test_a_large_transaction_is_cut_inside_a_lane() -> None:
 def test_whole_transactions_are_never_cut() -> None:
     targets = tables()
     version = next(iter(targets))
-    dispatcher = Dispatcher([Position(0)], chunk_rows=1, cut_rows=1, whole=True)
+    dispatcher = Dispatcher([Position(0)], cut_rows=1, whole=True)
     dispatcher.learn(targets[version])
     transaction = Transaction(
         5, 6, (TableEvents(version, [INSERT] * 9, [b"k%d=1" % n for n in range(9)], 0),), 1
