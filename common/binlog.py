@@ -103,6 +103,12 @@ def header(message: binlog_pb2.Binlog) -> Header:
     return Header(message.tp, message.start_ts, message.commit_ts)
 
 
+def leading_header(begin: bytes) -> Header:
+    """Header of a stored payload of which only the beginning is at hand."""
+    leading = _LEADING_VARINTS.match(begin)
+    return header(parse(leading[0] if leading else b""))
+
+
 def canonical(message: binlog_pb2.Binlog) -> bytes:
     """Serialize with every always-present field present."""
     has = message.HasField

@@ -28,12 +28,13 @@ BINLOG_FILE_MAGIC: Final = 0x1C1B0504
 
 VALUE_HEADER: Final = struct.Struct("<IQI")
 """Magic, length and checksum in front of a value-log payload."""
-_FILE_HEADER = struct.Struct("<IQ")
+FILE_HEADER: Final = struct.Struct("<IQ")
+"""Magic and length in front of a binlog-file payload."""
 _CRC = struct.Struct("<I")
 
 VALUE_HEADER_SIZE: Final = VALUE_HEADER.size
-FILE_HEADER_SIZE: Final = _FILE_HEADER.size
-FILE_OVERHEAD: Final = _FILE_HEADER.size + _CRC.size
+FILE_HEADER_SIZE: Final = FILE_HEADER.size
+FILE_OVERHEAD: Final = FILE_HEADER.size + _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ class RecordError(Exception):
 
 crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 """Of a whole payload; the library's own function, since a call around it costs as much as a short payload."""
+
+crc32c_extend: Final[Callable[[int, bytes], int]] = google_crc32c.extend
+"""Checksum of what a checksum is of, with more bytes behind it; the checksum of nothing is 0."""
 
 
 def encode_value(payload: bytes) -> bytes:
@@ -92,7 +96,7 @@ def check_value(header: bytes, payload: bytes, *, base: int = 0) -> None:
 
 def encode_file(payload: bytes) -> bytes:
     """One binlog-file record."""
-    return _FILE_HEADER.pack(BINLOG_FILE_MAGIC, len(payload)) + payload + _CRC.pack(crc32c(payload))
+    return FILE_HEADER.pack(BINLOG_FILE_MAGIC, len(payload)) + payload + _CRC.pack(crc32c(payload))
 
 
 def decode_file(data: bytes | memoryview, offset: int = 0, *, base: int = 0) -> tuple[bytes, int]:
@@ -100,7 +104,7 @@ def decode_file(data: bytes | memoryview, offset: int = 0, *, base: int = 0) -> 
     body = offset + FILE_HEADER_SIZE
     if body > len(data):
         raise RecordError(base + offset, "record header ends early", True)
-    magic, length = _FILE_HEADER.unpack_from(data, offset)
+    magic, length = FILE_HEADER.unpack_from(data, offset)
     if magic != BINLOG_FILE_MAGIC:
         raise RecordError(base + offset, f"wrong magic {magic:#010x}", False)
     end = body + length + _CRC.size

@@ -2,7 +2,8 @@
 
 Values only; made by `recent_commits` and `history`, taken by the pull streams. A joined payload is kept as
 its two halves (the commit's fields in front, the prewrite's behind): they are put together once, in the
-message that carries them.
+message that carries them. Of a transaction that is too large for that only the place of the second half is
+kept; `part_reader` reads it bit by bit.
 """
 
 from __future__ import annotations
@@ -40,8 +41,36 @@ class Delivery(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTail:
+    """Where the second half of a payload lies in the log: from `begin` to `length` of a record's payload.
+
+    `checksum`: of the record's whole payload.
+    """
+
+    fid: int
+    offset: int  # of the record
+    length: int
+    checksum: int
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class LargeDelivery:
+    """A transaction that is to be sent in parts. `size`: bytes of its joined payload."""
+
+    commit_ts: int
+    head: bytes
+    tail: bytes | memoryview | StoredTail
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """Commits in order; everything at or below `covered` behind the position asked for is among them."""
+    """Commits in order; everything at or below `covered` behind the position asked for is among them.
+
+    `large` is the last of them: its commit_ts is `covered`.
+    """
 
     deliveries: list[Delivery]
     covered: int
+    large: LargeDelivery | None = None

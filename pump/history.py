@@ -2,23 +2,32 @@
 
 Walks the index over (position, watermark], steps over prewrites without reading them whole, joins each
 commit to its prewrite. A commit without its prewrite is an error, not a gap: the drainer behind the
-puller would otherwise lose a transaction without a word.
+puller would otherwise lose a transaction without a word. Of a prewrite that is to be sent in parts only the
+beginning is read; it ends the page.
 
 All calls block; they run on worker threads, one at a time for each reader.
 """
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 from common import binlog
 from common.errors import BinlogError, Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 from pump.block_reader import BlockReader
-from pump.delivery import Delivery, Page
+from pump.delivery import Delivery, LargeDelivery, Page, StoredTail
 from pump.index import Index
+from pump.part_reader import PartReader
 from pump.record_scan import HEAD, PAIR, UPPER, new_tuple
 from pump.value_log import ValueLog, header_of
 
 _PREWRITES_MAX = 1 << 14
+_NEVER_LARGE: Final = sys.maxsize
+_BEGIN_BYTES: Final = (
+    64 << 10
+)  # of a large prewrite: its fields in front of the rows are nearly always in them
 _Place = tuple[int, int]  # of a `ValuePointer`
 _Passed = tuple[int, int, int, int]  # file, offset, length and checksum of a prewrite
 
@@ -36,17 +45,37 @@ class History:
         self._reader = BlockReader(log)
         # Prewrites passed on the way: their commits come next and need no second search.
         self._passed: dict[int, _Passed] = {}
+        self._parts_above = _NEVER_LARGE
+        self._large: LargeDelivery | None = None
 
-    def page(self, position: int, watermark: int, *, bytes_max: int, records_max: int = 8192) -> Page:
+    def page(
+        self,
+        position: int,
+        watermark: int,
+        *,
+        bytes_max: int,
+        records_max: int = 8192,
+        parts_above: int = 0,
+    ) -> Page:
         """The next commits behind `position`, at least one if there is any up to `watermark`.
 
-        Raises `PositionPurged` or `Corruption`.
+        `parts_above`: a transaction whose prewrite has more bytes is the page's `large`; 0: none is. Raises
+        `PositionPurged` or `Corruption`.
         """
+        self._parts_above = parts_above or _NEVER_LARGE
+        self._large = None
         self._check_kept(position)
         try:
             return self._read(position, watermark, bytes_max, records_max)
         finally:
             # What went while this read may be missing from it: the purged timestamp rises first.
+            self._check_kept(position)
+
+    def part(self, reader: PartReader, position: int, size: int) -> bytes:
+        """The next part of a large delivery; `position`: as for its page. Raises as `page`."""
+        try:
+            return reader.next(size)
+        finally:
             self._check_kept(position)
 
     def _check_kept(self, position: int) -> None:
@@ -67,7 +96,7 @@ class History:
             seen += len(timestamps)
             total, ended = self._read_run(timestamps, places, found, total, bytes_max)
             if ended is not None:
-                return Page(found, ended)
+                return Page(found, ended, self._large)
             at = timestamps[-1]
         return Page(found, watermark)
 
@@ -82,7 +111,7 @@ class History:
         reader, passed, unpack = self._reader, self._passed, HEAD.unpack_from
         checksum_of, pair, upper, halves = crc32c, PAIR, UPPER, binlog.halves
         block, base, fid = reader.block, reader.base, reader.fid
-        sure = len(block) - HEAD.size
+        sure, large = len(block) - HEAD.size, self._parts_above
         before: int | None = None
         for ts, (place_fid, offset) in zip(timestamps, places, strict=True):
             if total >= bytes_max:
@@ -106,7 +135,8 @@ class History:
                 elif start_ts in passed and pair[c0] | pair[c1] << 14 | upper[c2] | c3 << 56 == ts:
                     body = at + VALUE_HEADER_SIZE
                     payload = block[body : body + length]
-                    if checksum_of(payload) == checksum and len(payload) == length:
+                    whole = checksum_of(payload) == checksum and len(payload) == length
+                    if whole and passed[start_ts][2] <= large:
                         first_fid, first_at, length, checksum = passed.pop(start_ts)
                         body = first_at - base + VALUE_HEADER_SIZE
                         first = block[body : body + length] if first_fid == fid and first_at >= base else b""
@@ -122,6 +152,8 @@ class History:
                 block, base, fid = reader.block, reader.base, reader.fid
                 sure = len(block) - HEAD.size
                 if delivery is None:
+                    if self._large is not None:
+                        return total, ts
                     continue
             found.append(delivery)
             total += len(delivery[2]) + len(delivery[3])
@@ -130,10 +162,18 @@ class History:
         return total, None
 
     def _delivery(self, ts: int, fid: int, offset: int) -> Delivery | None:
+        """What is filed under `ts`; None for a prewrite, and for a transaction that is now in `_large`."""
+        found = self._log.segment(fid)
+        length, checksum = found.head(offset)
+        if length > self._parts_above:  # not verified before its commit comes; only a prewrite is so large
+            leading = binlog.leading_header(found.begin(offset, HEAD.size))
+            if (leading.tp, leading.start_ts) == (binlog.PREWRITE, ts):
+                self._passed[ts] = (fid, offset, length, checksum)
+                return None
         payload = self._reader.payload(fid, offset)
-        header = header_of(payload, self._log.segment(fid).file.path, offset)
+        header = header_of(payload, found.file.path, offset)
         if header.tp == binlog.PREWRITE:
-            self._passed[ts] = (fid, offset, len(payload), crc32c(payload))
+            self._passed[ts] = (fid, offset, length, checksum)
             return None
         if header.commit_ts != ts:
             raise Corruption(
@@ -147,10 +187,34 @@ class History:
         place = passed[:2] if passed is not None else self._index.pointer(header.start_ts)
         if place is None:
             raise self._without_prewrite(header, self._index.gc_ts)
+        length, checksum = self._log.segment(place[0]).head(place[1])
+        if length > self._parts_above:
+            self._large = self._large_delivery(header, payload, (*place, length, checksum))
+            return None
         prewrite = self._reader.payload(*place)
         if header_of(prewrite, "value log", place[1]).tp != binlog.PREWRITE:
             raise self._without_prewrite(header, self._index.gc_ts)
         return Delivery(ts, header.start_ts, *binlog.halves(prewrite, payload))
+
+    def _large_delivery(self, header: binlog.Header, commit: bytes, prewrite: _Passed) -> LargeDelivery:
+        """What `part_reader` needs. Of the prewrite only the fields in front of the rows are read."""
+        fid, offset, length, checksum = prewrite
+        found, size = self._log.segment(fid), _BEGIN_BYTES
+        while True:
+            data = found.begin(offset, min(size, length))
+            try:
+                begin = binlog.contents_offset(data)
+                break
+            except Corruption:  # the key is longer than that
+                if size >= length:
+                    raise
+                size *= 4
+        leading = binlog.parse(data[:begin])
+        if (leading.tp, leading.start_ts) != (binlog.PREWRITE, header.start_ts):
+            raise self._without_prewrite(header, self._index.gc_ts)
+        head = commit[: binlog.contents_offset(commit)]
+        tail = StoredTail(fid, offset, length, checksum, begin)
+        return LargeDelivery(header.commit_ts, head, tail, len(head) + length - begin)
 
     @staticmethod
     def _without_prewrite(header: binlog.Header, gc_ts: int) -> BinlogError:

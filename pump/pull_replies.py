@@ -1,6 +1,7 @@
 """Pull replies: deliveries as messages of the two pull services, their bytes put together once.
 
-    PullBatchesResp    0a length payload ...  10 watermark
+    PullBatchesResp    0a length payload ...  10 watermark  20 waits_for_start_ts
+                       10 watermark  1a length { 08 commit_ts 10 size 18 offset 22 length data }
     PullBinlogResp     0a length { 0a 00  12 length payload  22 length { 08 start_ts 10 commit_ts } }
 
 Why    a serializer wants the payload in one piece and copies it again; here each half is copied once, into
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pump.delivery import Delivery
+from pump.pull_session import PartMessage
 
 
 def varint(value: int) -> bytes:
@@ -37,7 +39,7 @@ class _PayloadTags(dict[int, bytes]):
 _TAGS = _PayloadTags()
 
 
-def batch(deliveries: Sequence[Delivery], watermark: int) -> bytes:
+def batch(deliveries: Sequence[Delivery], watermark: int, waits_for_start_ts: int = 0) -> bytes:
     """A serialized `PullBatchesResp`."""
     parts: list[bytes | memoryview] = []
     append, tags = parts.append, _TAGS
@@ -47,7 +49,20 @@ def batch(deliveries: Sequence[Delivery], watermark: int) -> bytes:
         append(tail)
     if watermark:
         append(b"\x10" + varint(watermark))
+    if waits_for_start_ts:
+        append(b"\x20" + varint(waits_for_start_ts))
     return b"".join(parts)
+
+
+def part(message: PartMessage) -> bytes:
+    """A serialized `PullBatchesResp` with a part of a large transaction."""
+    large, data = message.large, message.data
+    front = b"\x08" + varint(large.commit_ts) + b"\x10" + varint(large.size)
+    if message.offset:
+        front += b"\x18" + varint(message.offset)
+    front += b"\x22" + varint(len(data))
+    watermark = b"\x10" + varint(message.watermark) if message.watermark else b""
+    return b"".join((watermark, b"\x1a", varint(len(front) + len(data)), front, data))
 
 
 def entity(delivery: Delivery) -> bytes:

@@ -2,8 +2,10 @@
 
 Drives  `pull_session`
 Owns    a task per new-protocol stream that reads its requests
+Holds   of a transaction that goes out in parts, one part is in memory
 Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
-        `idle_watermark`, which draws a timestamp where nothing else would raise it
+        `idle_watermark`, which draws a timestamp where nothing else would raise it. A puller that wants to
+        know that the pump is there hears something at least that often
 Stops   `end` lets every stream finish its message and close without an error
 """
 
@@ -25,12 +27,14 @@ from pump import admission, metrics, pull_replies, pull_session
 from pump.delivery import Page
 from pump.history import History, PositionPurged
 from pump.idle_watermark import IdleWatermark
-from pump.pull_session import PullSession
+from pump.part_reader import PartReader
+from pump.pull_session import PartMessage, PullSession
 from pump.storage import Storage
 
 OUT_OF_RANGE = 11  # gRPC status: the position was purged
 INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
 _PAGE_BYTES = 1 << 20
+SILENCE_MS_MIN = 10
 
 Request = TypeVar("Request", bound=Message)
 
@@ -122,14 +126,21 @@ class Pullers:
             session = PullSession(request.after_ts)
             session.request(request.credit_bytes, request.wait_watermark)
             stream.open(request.after_ts, session)
-            async for message in self._batches(session, requests):
+            async for message in self._batches(session, requests, request):
                 stream.position = session.position
-                yield pull_replies.batch(message.deliveries, message.watermark)
+                if isinstance(message, PartMessage):
+                    yield pull_replies.part(message)
+                else:
+                    yield pull_replies.batch(
+                        message.deliveries, message.watermark, message.waits_for_start_ts
+                    )
 
     async def _batches(
-        self, session: PullSession, requests: AsyncIterator[bytes]
-    ) -> AsyncIterator[pull_session.Message]:
+        self, session: PullSession, requests: AsyncIterator[bytes], opening: pump_pb2.PullBatchesReq
+    ) -> AsyncIterator[pull_session.Message | PartMessage]:
         history = self._storage.history()
+        parts: PartReader | None = None
+        silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
         sent = metrics.PULLED_BYTES.labels("batch")
         with self._storage.listener() as wake:
             self._wakes.add(wake)
@@ -137,9 +148,15 @@ class Pullers:
             try:
                 while not self._ending:
                     wake.clear()
-                    message = None
-                    if session.page_bytes and session.position < self._storage.watermark:
-                        page = await self._page(history, session.position, session.page_bytes)
+                    message: pull_session.Message | PartMessage | None = None
+                    if session.large is not None:
+                        if parts is None or parts.large is not session.large:
+                            parts = self._storage.part_reader(session.large)
+                        message = await self._part(history, session, parts)
+                    elif session.page_bytes and session.position < self._storage.watermark:
+                        page = await self._page(
+                            history, session.position, session.page_bytes, max(opening.parts_above, 0)
+                        )
                         message = session.page(page)
                         if message is None and session.position < self._storage.watermark:
                             continue
@@ -152,13 +169,30 @@ class Pullers:
                         return  # the puller sends nothing more: it has left
                     else:
                         with self._idle.waiting(session, session.waits_for):
-                            await wake.wait()
+                            if not await _is_woken(wake, silence_s):
+                                yield session.sign_of_life(self._held_by(session))
             finally:
                 self._wakes.discard(wake)
                 reader.cancel()
                 await asyncio.wait({reader})
                 if not reader.cancelled():
                     reader.exception()  # seen; the stream has ended anyway
+
+    async def _part(self, history: History, session: PullSession, parts: PartReader) -> PartMessage | None:
+        """The next part of a large transaction; None while the puller has no credit."""
+        offset = parts.offset
+        size = session.part_bytes(offset, parts.begin_bytes)
+        if not size:
+            return None
+        with _told_of_failures(session.position):
+            return session.part(offset, await self._storage.part(history, parts, session.position, size))
+
+    def _held_by(self, session: PullSession) -> int:
+        """start_ts of the open prewrite that keeps the awaited watermark back; 0 if there is none."""
+        if session.waits_for <= self._storage.watermark:
+            return 0
+        longest = next(self._storage.open_prewrites(), None)
+        return 0 if longest is None else longest.start_ts
 
     # -- both ------------------------------------------------------------------------------------
 
@@ -196,21 +230,38 @@ class Pullers:
     def _count(self, protocol: str) -> int:
         return sum(stream.is_open and stream.protocol == protocol for stream in self._streams)
 
-    async def _page(self, history: History, position: int, bytes_max: int) -> Page:
-        try:
-            return await self._storage.page(history, position, bytes_max)
-        except PositionPurged as error:
-            _logger.error("puller asks for purged binlogs", position=position, error=error)
-            raise rpc.RpcStatus(OUT_OF_RANGE, error.message, hint=error.hint) from None
-        except BinlogError as error:
-            metrics.STORAGE_ERRORS.labels("read_value").inc()
-            _logger.error("pull failed", position=position, error=error)
-            raise
+    async def _page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
+        with _told_of_failures(position):
+            return await self._storage.page(history, position, bytes_max, parts_above)
 
     def _check_cluster(self, requested: int) -> None:
         refused = admission.cluster(requested, self._cluster_id)
         if refused is not None:
             raise rpc.RpcStatus(rpc.UNKNOWN, refused.text)
+
+
+@contextmanager
+def _told_of_failures(position: int) -> Iterator[None]:
+    """Log and count what keeps binlogs from being read; a purged position has a status of its own."""
+    try:
+        yield
+    except PositionPurged as error:
+        _logger.error("puller asks for purged binlogs", position=position, error=error)
+        raise rpc.RpcStatus(OUT_OF_RANGE, error.message, hint=error.hint) from None
+    except BinlogError as error:
+        metrics.STORAGE_ERRORS.labels("read_value").inc()
+        _logger.error("pull failed", position=position, error=error)
+        raise
+
+
+async def _is_woken(wake: asyncio.Event, within_s: float | None) -> bool:
+    """Wait until the event is set; False when that took too long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _read_requests(requests: AsyncIterator[bytes], session: PullSession, wake: asyncio.Event) -> None:

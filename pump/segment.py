@@ -86,6 +86,15 @@ class Segment:
             raise self.corruption(error) from None
         return payload
 
+    def head(self, offset: int) -> tuple[int, int]:
+        """Length and checksum of the record at `offset` by its header; `Corruption` if there is none."""
+        head = self.file.read(offset, VALUE_HEADER_SIZE)
+        return self._length(offset, head), int(VALUE_HEADER.unpack(head)[2])
+
+    def begin(self, offset: int, size: int) -> bytes:
+        """The first `size` bytes of the payload at `offset`, not verified."""
+        return self.file.read(offset + VALUE_HEADER_SIZE, size)
+
     def _length(self, offset: int, head: bytes) -> int:
         if len(head) < VALUE_HEADER_SIZE:
             raise self.corruption(RecordError(offset, "no record here, the file ends early", True))

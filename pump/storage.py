@@ -21,13 +21,14 @@ from common.clock import Clock
 from common.errors import Corruption
 from pump import metrics, opening
 from pump.data_dir import DataDir
-from pump.delivery import Page
+from pump.delivery import Delivery, LargeDelivery, Page
 from pump.group_commit import GroupCommit
 from pump.history import History, PositionPurged
 from pump.index import Index, IndexDamaged
 from pump.indexer import Indexer
 from pump.log_file import LogDirectory, OsLogDirectory
 from pump.opening import Limits
+from pump.part_reader import PartReader
 from pump.recent_commits import RecentCommits
 from pump.sorter import Late, OpenPrewrite, Sorter
 from pump.stages import Places
@@ -283,19 +284,30 @@ class Storage:
         """A reader for one puller."""
         return History(self._log, self._index)
 
-    async def page(self, history: History, position: int, bytes_max: int) -> Page:
-        """The next commits behind `position` up to the watermark. Raises `PositionPurged` or `Corruption`."""
+    async def page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
+        """The next commits behind `position` up to the watermark; one of more than `parts_above` bytes (0:
+        none) is the page's `large`. Raises `PositionPurged` or `Corruption`."""
         watermark = self.watermark
         recent = self._recent.after(position, bytes_max)
         if recent is not None:
             total = sum(delivery.size for delivery in recent)
+            if 0 < parts_above < total and (cut := _cut_at_large(recent, parts_above)) is not None:
+                return cut
             whole = not recent or total < bytes_max
             return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
+        read = partial(history.page, position, watermark, bytes_max=bytes_max, parts_above=parts_above)
         try:
-            return await self.in_thread(partial(history.page, position, watermark, bytes_max=bytes_max))
+            return await self.in_thread(read)
         except IndexDamaged:
             self._data_dir.ask_for_rebuild()
             raise
+
+    def part_reader(self, large: LargeDelivery) -> PartReader:
+        return PartReader(self._log, large)
+
+    async def part(self, history: History, reader: PartReader, position: int, size: int) -> bytes:
+        """The next part of a page's `large`, at most `size` bytes. Raises as `page`."""
+        return await self.in_thread(history.part, reader, position, size)
 
     def open_prewrites(self) -> Iterator[OpenPrewrite]:
         """Prewrites without an end, the longest open first. Do not await while iterating."""
@@ -368,6 +380,15 @@ class Storage:
             self._data_dir.keep_purged_ts(ts)
             self._index.set_gc_ts(ts)
             self._gc_ts = ts
+
+
+def _cut_at_large(deliveries: list[Delivery], parts_above: int) -> Page | None:
+    """The page that ends with the first delivery of more bytes; None if there is none."""
+    for count, (commit_ts, start_ts, head, tail) in enumerate(deliveries):
+        size = len(head) + len(tail)
+        if size > parts_above and start_ts != commit_ts:
+            return Page(deliveries[:count], commit_ts, LargeDelivery(commit_ts, head, tail, size))
+    return None
 
 
 __all__ = ["Corruption", "Limits", "PositionPurged", "Storage", "WriteFailed"]

@@ -185,7 +185,7 @@ Global___PullBinlogResp: _TypeAlias = PullBinlogResp  # noqa: Y015
 
 @_typing.final
 class PullBatchesReq(_message.Message):
-    """The first message opens the stream: cluster_id and after_ts are read from it alone.
+    """The first message opens the stream: cluster_id, after_ts, parts_above and silence_ms are read from it alone.
     Every message may add credit and raise the watermark that the puller waits for.
     """
 
@@ -195,6 +195,8 @@ class PullBatchesReq(_message.Message):
     AFTER_TS_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     WAIT_WATERMARK_FIELD_NUMBER: _builtins.int
+    PARTS_ABOVE_FIELD_NUMBER: _builtins.int
+    SILENCE_MS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.int
     after_ts: _builtins.int
     """last commit_ts already consumed"""
@@ -202,6 +204,10 @@ class PullBatchesReq(_message.Message):
     """payload bytes the puller can take in addition"""
     wait_watermark: _builtins.int
     """"tell me as soon as your watermark is at least this"; 0: nothing awaited"""
+    parts_above: _builtins.int
+    """a binlog larger than this, bytes, may come in parts; 0: always in one message"""
+    silence_ms: _builtins.int
+    """"say something at least this often, so that I know you are there"; 0: no need"""
     def __init__(
         self,
         *,
@@ -209,10 +215,12 @@ class PullBatchesReq(_message.Message):
         after_ts: _builtins.int = ...,
         credit_bytes: _builtins.int = ...,
         wait_watermark: _builtins.int = ...,
+        parts_above: _builtins.int = ...,
+        silence_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "wait_watermark", b"wait_watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "wait_watermark", b"wait_watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,25 +232,70 @@ class PullBatchesResp(_message.Message):
 
     PAYLOADS_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_START_TS_FIELD_NUMBER: _builtins.int
     watermark: _builtins.int
     """every commit_ts at or below it has been sent by now"""
+    waits_for_start_ts: _builtins.int
+    """the open prewrite that holds the awaited watermark back; 0: none, or not known"""
     @_builtins.property
     def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """serialized joined Binlogs, commit_ts strictly ascending"""
+
+    @_builtins.property
+    def part(self) -> Global___Part:
+        """stands alone: no payloads in the same message"""
 
     def __init__(
         self,
         *,
         payloads: _abc.Iterable[_builtins.bytes] | None = ...,
         watermark: _builtins.int = ...,
+        part: Global___Part | None = ...,
+        waits_for_start_ts: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payloads", b"payloads", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "payloads", b"payloads", "waits_for_start_ts", b"waits_for_start_ts", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullBatchesResp: _TypeAlias = PullBatchesResp  # noqa: Y015
+
+@_typing.final
+class Part(_message.Message):
+    """A stretch of one serialized joined Binlog. Parts of one binlog follow each other from offset 0 on, with
+    nothing but watermarks below its commit_ts between; the first one holds at least the fields 1 to 4. The one
+    that completes it comes only after the stored checksum of the whole was found right.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMIT_TS_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    commit_ts: _builtins.int
+    size: _builtins.int
+    """of the whole binlog"""
+    offset: _builtins.int
+    """of `data` in it"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        commit_ts: _builtins.int = ...,
+        size: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "data", b"data", "offset", b"offset", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class WriteBinlogsReq(_message.Message):
