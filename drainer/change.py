@@ -11,6 +11,7 @@ bytes of the row that the change puts or removes, b"" in a table without a key.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from drainer.causality import Spread
@@ -29,21 +30,44 @@ DROP_ONE: Final = 7  # table without key: one row equal to the image disappears
 COMPLETE: Final = -1
 
 
+class Form(Enum):
+    """How the rows of a table are written."""
+
+    REPLACE = auto()  # REPLACE: nothing but the row key can collide, and nothing is lost with the old row
+    UPSERT = auto()  # INSERT ... ON DUPLICATE KEY UPDATE: the same, and what upstream does not know stays
+    REWRITE = auto()  # delete first, then INSERT: further keys may collide; a collision is an error
+    KEYLESS = auto()  # one row equal to the image
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TableTarget:
-    """A table version as the lanes see it. Identity is the key of every map over tables."""
+    """A table version as the lanes see it. Identity is the key of every map over tables.
+
+    `fold_id`: tables with the same one are one table downstream. `gentle`: a form of REWRITE that leaves
+    rows in place whose unique values did not change, because something downstream would go with the row.
+    `fillers`: columns that only the downstream has, and what a born row gets there.
+    """
 
     version: TableVersion
     sql: SqlPlan
     spread: Spread
     lane: int  # where the table is pinned; meaningless unless spread is BY_TABLE
     name: bytes  # qualified and quoted
-    keyed: bool
-    has_other_unique_keys: bool
+    form: Form
+    fold_id: int
+    keyed: bool = True
+    gentle: bool = False
+    fillers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def has_other_unique_keys(self) -> bool:
+        """Rows are removed before any is written."""
+        return self.form is Form.REWRITE
 
     @property
     def label(self) -> str:
-        return f"{self.version.schema}.{self.version.name}"
+        """As it is called downstream."""
+        return ".".join(self.version.downstream)
 
 
 Change: TypeAlias = tuple[TableTarget, int, bytes, bytes, int]

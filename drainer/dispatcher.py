@@ -62,7 +62,7 @@ class _Cut:
         if target.spread is not Spread.BY_KEY:
             return cls(target, False, 0, _no_key, _no_key, _no_keys)
         sql = target.sql
-        seed = target.version.id & 0xFFFFFFFF
+        seed = target.fold_id & 0xFFFFFFFF
         return cls(target, True, seed, sql.insert_key, sql.delete_key, sql.update_keys)
 
 
@@ -206,8 +206,8 @@ class Dispatcher:
         old_lane = lane = target.lane
         if target.spread is not Spread.BY_TABLE:
             old_lane_key, lane_key, _ = sql.update_lane_keys(row)
-            old_lane = lane_of_key(target.version.id, old_lane_key, self.lanes)
-            lane = lane_of_key(target.version.id, lane_key, self.lanes)
+            old_lane = lane_of_key(target.fold_id, old_lane_key, self.lanes)
+            lane = lane_of_key(target.fold_id, lane_key, self.lanes)
         if old_key == key:
             return [(lane, (target, PUT_UPDATE, key, row, split))]
         return [
@@ -218,7 +218,7 @@ class Dispatcher:
     def _lane(self, target: TableTarget, lane_key: LaneKey, row: bytes) -> int:
         if target.spread is Spread.BY_TABLE:
             return target.lane
-        return lane_of_key(target.version.id, lane_key(row), self.lanes)
+        return lane_of_key(target.fold_id, lane_key(row), self.lanes)
 
     def _cut_carefully(self, commit_ts: int, events: TableEvents, target: TableTarget) -> None:
         """Skip what lanes have applied before; cut a large transaction inside a lane."""

@@ -1,24 +1,81 @@
-"""Builds the lanes' view of a table version: compiled SQL plan, key kind, lane."""
+"""Builds the lanes' view of a table version: compiled SQL plan, key, form of statement, lane."""
 
 from __future__ import annotations
 
-from drainer.causality import lane_of_table, other_unique_indexes, spread
-from drainer.change import TableTarget
+from dataclasses import replace
+
+from common.errors import DownstreamError
+from drainer.causality import Spread, fold_id_of, key_facts, lane_of_table
+from drainer.change import Form, TableTarget
+from drainer.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
 from drainer.sink import mysql
-from drainer.sql_literal import compile_sql
+from drainer.sql_literal import Charset, SqlPlan, Written, compile_sql
 from drainer.txn import TableVersion
 
 
-def target_of(version: TableVersion, lanes: int) -> TableTarget:
-    """Compile everything that lanes need to apply rows of this table version."""
+def target_of(
+    version: TableVersion, lanes: int, downstream: DownstreamTable | None = None, *, sync_mode: int = FULL
+) -> TableTarget:
+    """Compile everything that lanes need to apply rows of this table version.
+
+    Without `downstream` the table there is taken to be as upstream's. Raises `DownstreamError` if the
+    downstream's table cannot take the rows, `ConfigError` if a key column is left out.
+    """
     info = version.info
-    sql = compile_sql(info)
+    how = match(info, downstream, sync_mode, version.left_out) if downstream else Match(version.left_out)
+    refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
+    sql = _plan(version, how, downstream)
+    facts = key_facts(info, sql.key_columns, sql.key_index, downstream)
+    form = Form.KEYLESS
+    if sql.key_columns:
+        form = Form.REPLACE if how.replaceable else Form.UPSERT
+        if facts.others or not facts.unique:
+            form = Form.REWRITE
+    fold_id = fold_id_of(info.id, version.target)
+    schema, name = (downstream.schema, downstream.name) if downstream else version.downstream
     return TableTarget(
         version=version,
         sql=sql,
-        spread=spread(info, sql.key_columns, sql.key_index),
-        lane=lane_of_table(info.id, lanes),
-        name=mysql.qualified(version.schema, version.name),
-        keyed=bool(sql.key_columns),
-        has_other_unique_keys=bool(other_unique_indexes(info, sql.key_index)),
+        spread=facts.spread,
+        lane=lane_of_table(fold_id, lanes),
+        name=mysql.qualified(schema, name),
+        form=form,
+        fold_id=fold_id,
+        keyed=form is not Form.KEYLESS,
+        gentle=form is Form.REWRITE and facts.unique and not how.replaceable,
+        fillers=how.fillers,
     )
+
+
+def _plan(version: TableVersion, how: Match, downstream: DownstreamTable | None) -> SqlPlan:
+    charsets = {}
+    if downstream is not None and downstream.dialect is not Dialect.TIDB:
+        for column in version.info.columns:
+            theirs = downstream.column(column.name)
+            if theirs is not None and Charset.is_narrow(theirs.charset):
+                charsets[column.id] = Charset(theirs.charset, theirs.length)
+    return compile_sql(version.info, written=Written(how.left_out, how.unwritten, charsets))
+
+
+def missing(version: TableVersion) -> DownstreamError:
+    """The error for rows of a table that is not there."""
+    return DownstreamError(
+        f"table {'.'.join(version.downstream)} does not exist downstream",
+        hint="create it there as it is upstream, or leave it out with ignore-table",
+    )
+
+
+def refreshed(target: TableTarget, downstream: DownstreamTable, *, sync_mode: int) -> TableTarget | None:
+    """The target after somebody changed the table downstream, for changes that are in a lane already.
+
+    None if nothing that statements name is different, or if the changes would have to be spread otherwise:
+    only a new start can do that.
+    """
+    made = target_of(target.version, 1, downstream, sync_mode=sync_mode)
+    if made.keyed != target.keyed or made.sql.key_columns != target.sql.key_columns:
+        return None
+    if made.spread is not target.spread and target.spread is not Spread.BY_TABLE:
+        return None
+    fresh = replace(made, spread=target.spread, lane=target.lane)
+    same = (fresh.name, fresh.sql.column_list, fresh.form, fresh.fillers)
+    return None if same == (target.name, target.sql.column_list, target.form, target.fillers) else fresh

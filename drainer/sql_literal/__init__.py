@@ -7,6 +7,7 @@ Knows how a value is written and which rows can be the same row for the server; 
 Expects a session without NO_BACKSLASH_ESCAPES, with time zone +00:00.
 """
 
-from drainer.sql_literal.plan import SqlPlan, compile_sql, quote_name
+from drainer.sql_literal.charset import Charset
+from drainer.sql_literal.plan import SqlPlan, Written, compile_sql, quote_name
 
-__all__ = ["SqlPlan", "compile_sql", "quote_name"]
+__all__ = ["Charset", "SqlPlan", "Written", "compile_sql", "quote_name"]

@@ -60,14 +60,14 @@ def _key(index: Index | None, parts: Sequence[tuple[int, int]], columns: Sequenc
     )
 
 
-def _usable_parts(layout: Layout, index: Index) -> list[tuple[int, int]] | None:
+def _usable_parts(layout: Layout, index: Index, unknown: frozenset[int]) -> list[tuple[int, int]] | None:
     """(place, prefix length) of an index's columns; None if one of them cannot be read from every image."""
     by_offset = {column.offset: column for column in layout.info.columns}
     place = {column.id: n for n, column in enumerate(layout.columns)}
     parts = []
     for part in index.columns:
         column = by_offset.get(part.offset)
-        if column is None or column.id not in place:
+        if column is None or column.id not in place or column.id in unknown:
             return None
         parts.append((place[column.id], part.length))
     return parts or None
@@ -85,16 +85,19 @@ class Keys:
     opaque: bool
 
 
-def find_keys(layout: Layout, columns: Sequence[ColumnSql]) -> Keys:
-    """Row key: the integer handle, else the first unique index (primary first) without nullable columns."""
+def find_keys(layout: Layout, columns: Sequence[ColumnSql], unknown: frozenset[int] = frozenset()) -> Keys:
+    """Row key: the integer handle, else the first unique index (primary first) without nullable columns.
+
+    `unknown` are ids of columns that the downstream does not have: a key with one of them is none there.
+    """
     row: Key | None = None
     others: list[Key] = []
     opaque = False
     handle = layout.info.handle_column
-    if handle is not None and layout.handle[0].index >= 0:
+    if handle is not None and layout.handle[0].index >= 0 and handle.id not in unknown:
         row = _key(None, [(layout.handle[0].index, WHOLE_COLUMN)], columns)
     for index in layout.info.unique_indexes:
-        parts = _usable_parts(layout, index)
+        parts = _usable_parts(layout, index, unknown)
         if parts is None:
             opaque = True
             continue

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from common.rowcodec.binary_json import read_json
 from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
@@ -55,6 +55,9 @@ from common.table_info import (
     Column,
     FieldType,
 )
+
+if TYPE_CHECKING:
+    from drainer.sql_literal.charset import Charset
 
 NULL: Final = b"NULL"
 ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: the applier looks for this token
@@ -105,7 +108,8 @@ class ColumnSql:
 
     `template` and `argument` (an expression of `{v}`) make the literal inside a row template when no escaping
     is needed; `store` and `compare` make it from any raw value but None. `quoted`: the template puts the raw
-    value between quotes, so it must be looked at for quotes and for invalid UTF-8.
+    value between quotes, so it must be looked at for quotes and for invalid UTF-8. `charset`: that of the
+    column where it goes to, if it is narrower than utf8mb4.
     """
 
     column: Column
@@ -115,6 +119,7 @@ class ColumnSql:
     store: Callable[[Any], bytes]
     compare: Callable[[Any], bytes]
     quoted: bool = False
+    charset: Charset | None = None
     names: Mapping[str, Any] = field(default_factory=dict)
 
 

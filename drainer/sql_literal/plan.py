@@ -5,7 +5,8 @@ Functions are generated when they are first used. A plan may be used from severa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
 from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, Index, TableInfo
+from drainer.sql_literal.charset import Charset
 from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
 from drainer.sql_literal.literals import NULL, ColumnSql, column_sql
 
@@ -24,6 +26,22 @@ def quote_name(name: str) -> bytes:
     return b"`%b`" % name.encode().replace(b"`", b"``")
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What of a table is written where rows go to; column ids.
+
+    `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
+    character set is narrower than utf8mb4.
+    """
+
+    unknown: frozenset[int] = frozenset()
+    unwritten: frozenset[int] = frozenset()
+    charsets: Mapping[int, Charset] = field(default_factory=dict)
+
+
+EVERYTHING: Final = Written()
+
+
 class SqlPlan:
     """Renders rows of one table version.
 
@@ -32,26 +50,38 @@ class SqlPlan:
     row that cannot be right; key functions look only at the part of the row that they need.
     """
 
-    def __init__(self, info: TableInfo, defaults_from: TableInfo | None = None) -> None:
+    def __init__(
+        self, info: TableInfo, defaults_from: TableInfo | None = None, written: Written = EVERYTHING
+    ) -> None:
         described: list[ColumnSql] = []
 
         def convert(column: Column, place: int) -> Any:
-            described.append(column_sql(column, place))
-            return described[-1].conversion
+            entry = column_sql(column, place)
+            charset = written.charsets.get(column.id)
+            if charset is not None and entry.quoted:
+                entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
+            described.append(entry)
+            return entry.conversion
 
         self._readers = RowReaders(info, convert, defaults_from)
         self._sql = tuple(described)
-        self._keys: Keys = find_keys(self._readers.layout, self._sql)
+        self._keys: Keys = find_keys(self._readers.layout, self._sql, written.unknown)
         self._name = f"{info.name} ({info.id})"
         self.columns: tuple[Column, ...] = self._readers.layout.columns
-        self.column_list: bytes = b",".join(quote_name(column.name) for column in self.columns)
+        here = [place for place, column in enumerate(self.columns) if column.id not in written.unknown]
+        self._compared = tuple(here)
+        self._stored = tuple(place for place in here if self.columns[place].id not in written.unwritten)
+        self.stored_columns: tuple[Column, ...] = tuple(self.columns[place] for place in self._stored)
+        self.column_list: bytes = b",".join(quote_name(column.name) for column in self.stored_columns)
         self.key_columns: tuple[Column, ...] = tuple(
             self.columns[place] for place in (self._keys.row.places if self._keys.row else ())
         )
         names = b",".join(quote_name(column.name) for column in self.key_columns)
         self.key_list: bytes = names if len(self.key_columns) < 2 else b"(%b)" % names
         self.key_index: Index | None = self._keys.row.index if self._keys.row else None
-        self.has_enum: bool = any(column.type.tp == ENUM for column in self.columns)
+        self.has_enum: bool = any(column.type.tp == ENUM for column in self.stored_columns)
+        self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
+        self.has_narrow_text: bool = bool(self._narrow)
         self.has_opaque_unique_key: bool = self._keys.opaque
 
     # -- literals ---------------------------------------------------------------------------------
@@ -62,7 +92,7 @@ class SqlPlan:
         strict = self._readers.strict
         source = self._rendering()
         return self._readers.of_insert(
-            self._readers.all_places, source, lambda row: self._render(strict.insert(row)), extra=self._names
+            self._stored, source, lambda row: self._render(strict.insert(row)), extra=self._names
         )
 
     @cached_property
@@ -70,7 +100,7 @@ class SqlPlan:
         """`(1,'abc',NULL)` of the new half of an UPDATE row; `split` is its offset."""
         strict = self._readers.strict
         return self._readers.of_new_half(
-            self._readers.all_places,
+            self._stored,
             self._rendering(),
             lambda row, split: self._render(strict.update(row)[1]),
             extra=self._names,
@@ -85,9 +115,9 @@ class SqlPlan:
 
     def _rendering(self) -> list[str]:
         """Statements that turn v0, v1, ... into a row literal; odd values go to `render`."""
-        values = "(" + "".join(f"v{place}, " for place in self._readers.all_places) + ")"
+        values = self._values("v", self._stored)
         lines = [f"if nulls: return render({values})"]
-        quoted = {place: entry for place, entry in enumerate(self._sql) if entry.quoted}
+        quoted = {place: self._sql[place] for place in self._stored if self._sql[place].quoted}
         # What is a slice of the row needs no look if the row has no such byte; JSON text is made here.
         slices = [place for place, entry in quoted.items() if entry.column.type.tp != JSON]
         made = [place for place in quoted if place not in slices]
@@ -95,19 +125,18 @@ class SqlPlan:
             if places:
                 test = " or ".join(f"39 in v{place} or 92 in v{place}" for place in places)
                 lines.append(f"if {condition}({test}): return render({values})")
-        template = ",".join(entry.template for entry in self._sql)
-        arguments = "".join(
-            entry.argument.format(v=f"v{place}") + ", " for place, entry in enumerate(self._sql)
-        )
+        template = ",".join(self._sql[place].template for place in self._stored)
+        arguments = "".join(self._sql[place].argument.format(v=f"v{place}") + ", " for place in self._stored)
         literal = f'b"({template})" % ({arguments})' if arguments else 'b"()"'
         if not quoted:
             return [*lines, f"return {literal}"]
-        return [*lines, f"r = {literal}", f"return r if r.isascii() or is_text(r) else render({values})"]
+        fits = "r.isascii()" if self._narrow else "r.isascii() or is_text(r)"
+        return [*lines, f"r = {literal}", f"return r if {fits} else render({values})"]
 
     def _render(self, values: Values) -> bytes:
+        sql = self._sql
         return b"(%b)" % b",".join(
-            NULL if value is None else entry.store(value)
-            for entry, value in zip(self._sql, values, strict=True)
+            NULL if values[place] is None else sql[place].store(values[place]) for place in self._stored
         )
 
     # -- the key of the row -----------------------------------------------------------------------
@@ -230,8 +259,17 @@ class SqlPlan:
     def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
         values = self._image(image)(row)
-        terms = [_equals(entry, value) for entry, value in zip(self._sql, values, strict=True)]
-        return b" AND ".join(terms)
+        return b" AND ".join(_equals(self._sql[place], values[place]) for place in self._compared)
+
+    def foreign_text(self, image: Image | str, row: bytes) -> list[str]:
+        """Columns whose character set downstream does not have the text of this image."""
+        values = self._image(image)(row)
+        found = []
+        for place in self._narrow:
+            value, charset = values[place], self._sql[place].charset
+            if value is not None and charset is not None and not charset.holds(value):
+                found.append(self.columns[place].name)
+        return found
 
     def _image(self, image: Image | str) -> Callable[[bytes], Values]:
         image = _IMAGES[image] if isinstance(image, str) else image
@@ -342,6 +380,8 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
     name = quote_name(entry.column.name)
     if value is None:
         return b"%b IS NULL" % name
+    if entry.charset is not None:
+        return entry.charset.predicate(name, value)
     literal = entry.compare(value)
     kind = entry.column.type
     if kind.tp in STRING_TYPES and not kind.is_binary_string:
@@ -350,6 +390,8 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
     return b"%b<=>%b" % (name, literal)
 
 
-def compile_sql(info: TableInfo, *, defaults_from: TableInfo | None = None) -> SqlPlan:
+def compile_sql(
+    info: TableInfo, *, defaults_from: TableInfo | None = None, written: Written = EVERYTHING
+) -> SqlPlan:
     """Plan for a table version; `defaults_from` as in `compile_table`."""
-    return SqlPlan(info, defaults_from)
+    return SqlPlan(info, defaults_from, written)

@@ -19,6 +19,7 @@ from drainer.change import (
     REMOVE,
     REPLACE_ONE,
     Chunk,
+    Form,
     TableTarget,
 )
 from drainer.row_fold import fold
@@ -54,8 +55,9 @@ def table(table_id: int, *, keyed: bool, pinned: bool, lanes: int, unique: bool 
         spread=Spread.BY_TABLE if pinned or not keyed else Spread.BY_KEY,
         lane=lane_of_table(table_id, lanes),
         name=b"`s`.`t`",
+        form=Form.KEYLESS if not keyed else Form.REWRITE if unique else Form.REPLACE,
+        fold_id=table_id,
         keyed=keyed,
-        has_other_unique_keys=unique,
     )
 
 
