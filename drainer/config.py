@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,6 +91,40 @@ class DrainerConfig(ListenConfig):
     ignore_table: tuple[dict[str, Any], ...] = option(
         (), key="syncer.ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
     )
+    ignore_txn_commit_ts: tuple[str | int, ...] = option(
+        (), key="syncer.ignore-txn-commit-ts", kind="list", help="commit timestamps of binlogs to pass over"
+    )
+    case_sensitive: bool = option(
+        False,
+        key="syncer.case-sensitive",
+        kind="bool",
+        help="source patterns of table-migrate-rule distinguish upper and lower case",
+    )
+    table_migrate_rule: tuple[dict[str, Any], ...] = option(
+        (),
+        key="syncer.table-migrate-rule",
+        kind="tables",
+        help="source and target of tables, and the binlog-filter-rule names that count for them",
+    )
+    binlog_filter_rule: Mapping[str, Any] = option(
+        None, key="syncer.binlog-filter-rule", kind="table", help="by name: ignore-event, ignore-sql"
+    )
+    column_rule: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.column-rule", kind="tables", help="db-name, tbl-name, columns or ignore-columns"
+    )
+    sync_ddl: bool = option(
+        True, key="syncer.sync-ddl", flag="sync-ddl", kind="bool", help="run DDL downstream"
+    )
+    loopback_control: bool = option(
+        False,
+        key="syncer.loopback-control",
+        flag="loopback-control",
+        kind="bool",
+        help="two-way replication: mark what is written, drop what a drainer of this channel wrote",
+    )
+    channel_id: int = option(
+        0, key="syncer.channel-id", flag="channel-id", kind="int", help="channel of loopback-control"
+    )
     db_type: str = option(
         "mysql", key="syncer.db-type", flag="dest-db-type", help="kind of downstream: mysql, tidb"
     )
@@ -145,8 +180,29 @@ class DrainerConfig(ListenConfig):
         "", key="syncer.to.security.ssl-cert", help="our certificate for the downstream"
     )
     to_ssl_key: str = option("", key="syncer.to.security.ssl-key", help="our private key for the downstream")
+    checkpoint_type: str = option(
+        "", key="syncer.to.checkpoint.type", help="mysql or tidb: the checkpoint row has a server of its own"
+    )
     checkpoint_schema: str = option(
         "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
+    )
+    checkpoint_table: str = option(
+        "checkpoint", key="syncer.to.checkpoint.table", help="table of the row, on a server of its own"
+    )
+    checkpoint_host: str = option("127.0.0.1", key="syncer.to.checkpoint.host", help="server of the row")
+    checkpoint_port: int = option(3306, key="syncer.to.checkpoint.port", kind="int", help="and its port")
+    checkpoint_user: str = option("root", key="syncer.to.checkpoint.user", help="and its user")
+    checkpoint_password: str = option(
+        "", key="syncer.to.checkpoint.password", secret=True, help="and the password"
+    )
+    checkpoint_ssl_ca: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-ca", help="and its authority; empty: no TLS"
+    )
+    checkpoint_ssl_cert: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-cert", help="our certificate for it"
+    )
+    checkpoint_ssl_key: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-key", help="our private key for it"
     )
 
     def validate(self) -> None:
@@ -154,6 +210,11 @@ class DrainerConfig(ListenConfig):
         if self.db_type not in SINKS:
             raise ConfigError(
                 f"syncer.db-type {self.db_type!r} is not known here", hint=f"one of {', '.join(SINKS)}"
+            )
+        if self.checkpoint_type not in ("", *SINKS):
+            raise ConfigError(
+                f"unknown checkpoint type: {self.checkpoint_type}",
+                hint="mysql or tidb; without a type the row is stored downstream",
             )
         if self.upstream != "standalone":
             raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
@@ -164,7 +225,7 @@ class DrainerConfig(ListenConfig):
             raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
         if self.initial_commit_ts < -1:
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
-        if any(not name.strip() for name in self.ignore_schemas.split(",")):
+        if self.ignore_schemas.strip() and any(not name.strip() for name in self.ignore_schemas.split(",")):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")

@@ -15,6 +15,7 @@ Never   stops a start: a snapshot that is damaged, of another format, or ahead o
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,27 +30,28 @@ from drainer.sink import mysql
 logger = log.get(__name__)
 
 FORMAT: Final = 1
-OBJECT: Final = "object"
-"""Key of an object's name in its row."""
+LOOK_BACK: Final = 1000
+"""Job ids are given when a job begins: so many older ones may have ended after the newest that is known."""
 _HEADER: Final = ""
 _STATEMENT_BYTES: Final = 1 << 20
 _PACK_LEVEL: Final = 1
 
+Row = dict[str, Any]
+"""`{"key": name, "value": JSON}` of the tracker; a value of None: there is no such object any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """What is different from the snapshot before it, or `whole`: everything there is.
+    """Rows to put over those of before, or `whole`: all that there are.
 
     `commit_ts`: the place of the stream at which the schema is like this. `version` is the schema version,
-    `job_id` the highest id of an applied job. `put` are rows of the tracker, each with its name under
-    "object"; `gone` are names.
+    `job_id` the highest id of an applied job.
     """
 
     commit_ts: int
     version: int
     job_id: int
-    put: Sequence[dict[str, Any]]
-    gone: Sequence[str] = ()
+    rows: Sequence[Row]
     whole: bool = False
 
 
@@ -60,7 +62,12 @@ class StoredSchema:
     commit_ts: int
     version: int
     job_id: int
-    rows: list[dict[str, Any]]
+    rows: list[Row]
+
+    @property
+    def history_after(self) -> int:
+        """The job id after which the history may know more than this."""
+        return max(0, self.job_id - LOOK_BACK)
 
 
 class SchemaStore:
@@ -102,34 +109,33 @@ class SchemaStore:
             reason = f"it is at {found.commit_ts}, behind the checkpoint at {floor_ts}"
             logger.warning("schema snapshot cannot be used, reading the history", reason=reason)
             return None
-        self._objects = frozenset(row[OBJECT] for row in found.rows)
+        self._objects = frozenset(row["key"] for row in found.rows)
         return found
 
     def write(
         self, connection: pymysql.Connection[Any], changes: Iterable[SchemaChanges]
     ) -> frozenset[str] | None:
         """Store changes in their order; what `stored` is to be given once the transaction is committed."""
-        objects = self._objects
-        put: dict[str, dict[str, Any]] = {}
+        objects = None if self._objects is None else set(self._objects)
+        put: dict[str, Any] = {}
         last: SchemaChanges | None = None
         rewrite = False
         for change in changes:
             if change.whole:
-                put, objects, rewrite = {}, frozenset(), True
+                put, objects, rewrite = {}, set(), True
             if objects is None:
                 continue
-            for row in change.put:
-                put[row[OBJECT]] = row
-            for name in change.gone:
-                put.pop(name, None)
-            objects = (objects | {row[OBJECT] for row in change.put}) - set(change.gone)
+            for row in change.rows:
+                name, put[name] = row["key"], row["value"]
             last = change
         if last is None or objects is None:
             return self._objects
+        gone = {name for name, value in put.items() if value is None}
+        objects = (objects | set(put)) - gone
         if rewrite:
             mysql.run(connection, b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
         else:
-            self._remove(connection, sorted((self._objects or frozenset()) - objects))
+            self._remove(connection, sorted(gone))
         header = {
             "format": FORMAT,
             "commit_ts": last.commit_ts,
@@ -137,8 +143,9 @@ class SchemaStore:
             "job_id": last.job_id,
             "objects": len(objects),
         }
-        self._replace(connection, [(_HEADER, header), *put.items()])
-        return objects
+        there = ((name, value) for name, value in put.items() if value is not None)
+        self._replace(connection, itertools.chain([(_HEADER, header)], there))
+        return frozenset(objects)
 
     def stored(self, objects: frozenset[str] | None) -> None:
         """The transaction of `write` is committed."""
@@ -150,9 +157,7 @@ class SchemaStore:
             statement = b"DELETE FROM %s WHERE cluster_id=%d AND object IN (" % (self._name, self._cluster_id)
             mysql.run(connection, statement + listed + b")")
 
-    def _replace(
-        self, connection: pymysql.Connection[Any], rows: Iterable[tuple[str, dict[str, Any]]]
-    ) -> None:
+    def _replace(self, connection: pymysql.Connection[Any], rows: Iterable[tuple[str, Any]]) -> None:
         for values in _statements(
             b"(%d,%s,x'%s')" % (self._cluster_id, mysql.literal(name), _pack(document).hex().encode())
             for name, document in rows
@@ -172,23 +177,17 @@ def _statements(values: Iterable[bytes]) -> Iterator[bytes]:
     yield b",".join(waiting)
 
 
-def _pack(document: dict[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), _PACK_LEVEL)
+def _pack(value: Any) -> bytes:
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), _PACK_LEVEL)
 
 
 def _unpack(stored: Iterable[tuple[Any, ...]]) -> StoredSchema:
     """Raises `ValueError`, `KeyError`, `TypeError` or `zlib.error` for what was not stored by us."""
-    documents: dict[str, dict[str, Any]] = {
-        str(name): json.loads(zlib.decompress(packed)) for name, packed in stored
-    }
-    header = documents.pop(_HEADER)
+    values = {str(name): json.loads(zlib.decompress(packed)) for name, packed in stored}
+    header = values.pop(_HEADER)
     if header["format"] != FORMAT:
         raise ValueError(f"its format is {header['format']}, not {FORMAT}")
-    if header["objects"] != len(documents) or any(row[OBJECT] != name for name, row in documents.items()):
-        raise ValueError(f"it has {len(documents)} objects, not {header['objects']}")
-    return StoredSchema(
-        header["commit_ts"],
-        header["version"],
-        header["job_id"],
-        [documents[name] for name in sorted(documents)],
-    )
+    if header["objects"] != len(values):
+        raise ValueError(f"it has {len(values)} objects, not {header['objects']}")
+    rows = [{"key": name, "value": values[name]} for name in sorted(values)]
+    return StoredSchema(header["commit_ts"], header["version"], header["job_id"], rows)

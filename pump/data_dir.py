@@ -17,8 +17,8 @@ from __future__ import annotations
 import fcntl
 import os
 
+from common.durable_file import replace_file, sync_directory
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
-from pump.log_file import sync_directory
 
 
 class DataDir:
@@ -148,12 +148,4 @@ class DataDir:
             ) from None
 
     def _write(self, name: str, text: str) -> None:
-        path = os.path.join(self.path, name)
-        descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, text.encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(path + ".new", path)
-        sync_directory(self.path)
+        replace_file(os.path.join(self.path, name), text.encode())

@@ -18,6 +18,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from common.durable_file import sync_directory
+
 _JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
 _BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
 _RENEWED_AT_ONCE: Final = 8 << 20
@@ -228,12 +230,3 @@ class OsLogDirectory:
 
     def sync(self) -> None:
         sync_directory(self._path)
-
-
-def sync_directory(path: str) -> None:
-    """Bring the entries of a directory to the medium."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

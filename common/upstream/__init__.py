@@ -56,8 +56,8 @@ class SchemaHistory(Protocol):
         """JSON of a finished DDL job, None while it is not in the history yet."""
         ...
 
-    async def jobs(self) -> list[bytes]:
-        """JSON of every finished DDL job, ascending job id."""
+    async def jobs(self, after_id: int = 0) -> list[bytes]:
+        """JSON of every finished DDL job whose id is above `after_id`, ascending job id."""
         ...
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from common import durable_file
 from pump import log_file
 
 ROOT = "/disk-in-memory"
@@ -291,13 +292,13 @@ _calls = _Calls()
 
 @contextmanager
 def mounted() -> Iterator[Callable[[Disk], log_file.OsLogDirectory]]:
-    """`pump.log_file` works on disks in memory inside. The value opens the log directory of a disk."""
+    """`pump.log_file` and what it builds on work on disks in memory inside. The value opens the log directory of a disk."""
 
     def mount(disk: Disk) -> log_file.OsLogDirectory:
         _calls.disk = disk
         return log_file.OsLogDirectory(ROOT + "/value")
 
-    log_file.os = _calls  # type: ignore[attr-defined]
+    log_file.os = durable_file.os = _calls  # type: ignore[attr-defined]
     try:
         yield mount
     finally:

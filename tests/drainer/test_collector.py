@@ -42,8 +42,8 @@ class MemoryHistory:
             raise Unavailable("history is down")
         return self.finished.get(job_id)
 
-    async def jobs(self) -> list[bytes]:
-        return list(self.finished.values())
+    async def jobs(self, after_id: int = 0) -> list[bytes]:
+        return [job for job_id, job in self.finished.items() if job_id > after_id]
 
 
 class World:

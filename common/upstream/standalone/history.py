@@ -33,9 +33,9 @@ class StandaloneHistory:
         found = await self._client.get(ddl_key(job_id))
         return found.value if found else None
 
-    async def jobs(self) -> list[bytes]:
-        """All jobs, ascending id."""
-        _, pairs = await self._client.range(DDL)
+    async def jobs(self, after_id: int = 0) -> list[bytes]:
+        """All jobs with an id above `after_id`, ascending id."""
+        _, pairs = await self._client.range(DDL, ddl_key(after_id + 1))
         return [pair.value for pair in pairs]
 
 
