@@ -20,13 +20,14 @@ from common.clock import Clock
 from drainer import metrics
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.checkpoint_keeper import CheckpointKeeper
+from drainer.column_match import FULL
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_barrier import DdlBarrier
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
 from drainer.merger import Merged, MergedBatch
 from drainer.sink import mysql
-from drainer.table_target import target_of
+from drainer.table_reader import TableReader
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, Transaction
 
 logger = log.get(__name__)
@@ -48,11 +49,12 @@ class ItemSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApplierSettings:
-    """`whole_transactions`: one lane, and an upstream transaction is never cut."""
+    """`sync_mode` as in `column_match`. `whole_transactions`: one lane, and no transaction is ever cut."""
 
     lane: LaneSettings
     checkpoint_interval_s: float = 0.5
     safe_mode: bool = False
+    sync_mode: int = FULL
     whole_transactions: bool = False
 
 
@@ -68,6 +70,7 @@ class Applier:
         clock: Clock,
     ) -> None:
         self._target = target
+        self._tables = TableReader(target, sync_mode=settings.sync_mode)
         self._translator = translator
         self._ddl_runner = ddl_runner
         self._settings = settings
@@ -115,6 +118,11 @@ class Applier:
     def resolved_ts(self) -> int:
         """Everything at or below it is applied, in memory; the stored checkpoint follows."""
         return self._lanes.resolved_ts
+
+    @property
+    def handed_over_ts(self) -> int:
+        """Everything at or below it is with the lanes or behind them."""
+        return max(self._last_ts, self._lanes.resolved_ts)
 
     @property
     def start_ts(self) -> int:
@@ -198,7 +206,7 @@ class Applier:
         await self._lanes.end(drained=drained)
         if drained:
             await self._keeper.settle(self._lanes.resolved_ts)
-        await self._keeper.close(self._ddl_runner.close)
+        await self._keeper.close(self._ddl_runner.close, self._tables.close)
         if not drained and self._failure.done():
             await self._failure
         return drained
@@ -217,6 +225,8 @@ class Applier:
                 waiting_rows = 0
                 await self._apply_ddl(item)
             else:
+                if not self._lanes.knows(item):
+                    await self._learn(item)
                 waiting_rows += self._dispatch(item)
                 if waiting_rows >= HAND_OVER_ROWS:
                     self._hand_over()
@@ -231,11 +241,12 @@ class Applier:
             return
         self._hand_over()
 
+    async def _learn(self, transaction: Transaction) -> None:
+        unknown = self._lanes.unknown(transaction)
+        self._lanes.learn(await self._keeper.call(self._tables.targets, unknown, len(self._lanes)))
+
     def _dispatch(self, transaction: Transaction) -> int:
-        lanes = self._lanes
-        if not lanes.knows(transaction):
-            lanes.learn(target_of(version, len(lanes)) for version in lanes.unknown(transaction))
-        rows = lanes.dispatch(transaction)
+        rows = self._lanes.dispatch(transaction)
         if transaction.last:
             self._last_ts = transaction.commit_ts
             self.transactions += 1

@@ -1,0 +1,50 @@
+"""Table reader: what lanes need to know of the downstream's tables, read before the first row goes there.
+
+Drives  `downstream_table` on a connection of its own
+Holds   a table that is missing downstream is taken to be as upstream's: the lane that meets it says so,
+        after everything before it is committed
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+
+from drainer import downstream_table
+from drainer.change import TableTarget
+from drainer.sink import mysql
+from drainer.table_target import target_of
+from drainer.txn import TableVersion
+
+
+class TableReader:
+    """Blocking; not thread-safe. PyMySQL errors come through for the caller to classify."""
+
+    def __init__(self, target: mysql.Target, *, sync_mode: int) -> None:
+        self._target = target
+        self._sync_mode = sync_mode
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
+        """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
+        return [
+            target_of(version, lanes, self._read(version), sync_mode=self._sync_mode) for version in versions
+        ]
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
+
+    def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
+        try:
+            if self._connection is None:
+                self._connection = mysql.connect(self._target)
+            return downstream_table.read(self._connection, *version.downstream)
+        except (pymysql.err.MySQLError, OSError):
+            self.close()
+            raise
