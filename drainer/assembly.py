@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from pymysql.err import MySQLError
 
 from common import log, rpc
 from common.backoff import Backoff
 from common.clock import SystemClock
-from common.errors import ConfigError, Unavailable
+from common.errors import Unavailable
 from common.registry import Registry
 from common.tls import TlsConfig
 from common.upstream import Upstream
@@ -26,9 +26,9 @@ from drainer.collector import Collector
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
+from drainer.rules import read_rules
 from drainer.schema import SchemaTracker
 from drainer.sink.mysql import Target, is_transient, refuse
-from drainer.table_filter import TableFilter
 from drainer.translator import Translator
 
 logger = log.get(__name__)
@@ -96,35 +96,20 @@ async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
     return SchemaTracker.from_history(jobs, finished_ts=min(place.complete_ts for place in start.positions))
 
 
-def table_rules(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(db-name, tbl-name) of each rule; `ConfigError` if one is missing or empty."""
-    for rule in rules:
-        for name in ("db-name", "tbl-name"):
-            if not isinstance(rule.get(name), str) or not rule[name]:
-                what = "schema" if name == "db-name" else "table"
-                raise ConfigError(f"empty {what} name in `{key}` config", hint=f"each rule needs {name}")
-    return [(rule["db-name"], rule["tbl-name"]) for rule in rules]
-
-
 async def build(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, tls: TlsConfig | None
 ) -> tuple[Applier, Collector]:
     """Take over the checkpoint and build the pipeline from there."""
     clock = SystemClock()
     target = target_of(settings)
-    table_filter = TableFilter(
-        do_db=settings.replicate_do_db,
-        do_table=table_rules("replicate-do-table", settings.replicate_do_table),
-        ignore_table=table_rules("ignore-table", settings.ignore_table),
-        ignore_schemas=settings.ignore_schemas.split(","),
-    )
+    rules = read_rules(settings)
     store, start = await open_checkpoint(settings, upstream, target)
     tracker = await schema_at(upstream, start)
     applier = Applier(
         start,
         store,
         target,
-        Translator(tracker, table_filter),
+        Translator(tracker, rules),
         DdlRunner(target, tracker),
         ApplierSettings(
             LaneSettings(batch_rows=settings.txn_batch, queue_bytes_max=settings.lane_queue_bytes),

@@ -12,11 +12,12 @@ whoever reads `action`.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.errors import Corruption
+from drainer import ddl_text
+from drainer.ddl_text import unquote
 
 CREATE_SCHEMA: Final = 1
 DROP_SCHEMA: Final = 2
@@ -215,17 +216,6 @@ def parse(data: bytes) -> DdlJob:
 
 # Names in a RENAME statement -----------------------------------------------------------------------------
 
-_TOKEN: Final = re.compile(
-    r"`(?:[^`]|``)*`"  # quoted name
-    r"|\"(?:[^\"]|\"\")*\""  # quoted name under ANSI_QUOTES
-    r"|[\w$\u0080-\U0010ffff]+"
-    r"|[.,;]"
-)
-# An executed comment (`/*!40101 ... */`, `/*T! ... */`) keeps its contents, any other comment goes.
-_EXECUTED_COMMENT: Final = re.compile(r"/\*(?:!\d*|T!(?:\[[^\]]*\])?)(.*?)\*/", re.DOTALL)
-_COMMENT: Final = re.compile(r"/\*.*?\*/|--[^\n]*|#[^\n]*", re.DOTALL)
-
-
 @dataclass(frozen=True, slots=True)
 class RenamePair:
     """One `old TO new` of a RENAME; a schema is "" where the statement does not name one."""
@@ -236,24 +226,17 @@ class RenamePair:
     new_table: str
 
 
-def _unquote(token: str) -> str:
-    if len(token) >= 2 and token[0] in '`"' and token[-1] == token[0]:
-        return token[1:-1].replace(token[0] * 2, token[0])
-    return token
-
-
 def _take_name(tokens: list[str], at: int) -> tuple[str, str, int]:
     """(schema or "", name, index behind it); raises IndexError where the tokens end too early."""
     first = tokens[at]
     if at + 2 < len(tokens) and tokens[at + 1] == ".":
-        return _unquote(first), _unquote(tokens[at + 2]), at + 3
-    return "", _unquote(first), at + 1
+        return unquote(first), unquote(tokens[at + 2]), at + 3
+    return "", unquote(first), at + 1
 
 
 def rename_pairs(query: str) -> tuple[RenamePair, ...]:
     """Pairs of `RENAME TABLE a TO b, ...` or `ALTER TABLE a RENAME [TO|AS|=] b`; () for anything else."""
-    text = _COMMENT.sub(" ", _EXECUTED_COMMENT.sub(r" \1 ", query))
-    tokens = _TOKEN.findall(text)
+    tokens = [token for token in ddl_text.tokens(query) if token != "="]
     words = [token.upper() for token in tokens]
     pairs: list[RenamePair] = []
     try:

@@ -42,6 +42,8 @@ class LaneSettings:
     batch_rows: int = 1600
     batch_bytes: int = 1 << 20
     queue_bytes_max: int = 32 << 20
+    # First in every transaction of a lane, with its connection and number (marks for two-way replication).
+    on_begin: Callable[[pymysql.Connection[Any], int], None] | None = None
 
 
 class Lane(threading.Thread):
@@ -167,6 +169,8 @@ class Lane(threading.Thread):
         self, connection: pymysql.Connection[Any], prepared: list[Statement], position: Position
     ) -> None:
         started_s = self._clock.monotonic_s()
+        if self._settings.on_begin is not None:
+            self._settings.on_begin(connection, self.number)
         for statement in prepared:
             affected = self._execute(connection, statement)
             if statement.expected is not None and affected != statement.expected:

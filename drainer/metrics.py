@@ -29,6 +29,14 @@ DRIFT_ROWS: Final = counter(
     "binlog_drainer_drift_rows_total",
     "Rows that a statement should have touched and did not, or the reverse.",
 )
+MARKS_MISSING: Final = counter(
+    "binlog_drainer_loopback_marks_missing_total",
+    "Transactions whose lane had no mark row downstream; it was written with them.",
+)
+LOOPBACK_TRANSACTIONS: Final = counter(
+    "binlog_drainer_loopback_transactions_total",
+    "Transactions dropped because a drainer of the same channel wrote them upstream.",
+)
 DDL_SECONDS: Final = histogram("binlog_drainer_ddl_execute_seconds", "Run time of DDL downstream.")
 
 CONTROL_PAUSED: Final = gauge("binlog_drainer_control_paused_count", "1 while an operator holds rows back.")
@@ -65,8 +73,17 @@ READ_BINLOG_BYTES: Final = tally_histogram(
 
 
 def note_arrival(node_id: str, sizes: Iterable[int], last_ts: int, now_s: float) -> None:
-    """Binlogs of these sizes, the last of them committed at `last_ts`, have arrived at the wall time `now_s`."""
+    """Binlogs of these sizes, the last one committed at `last_ts`, have arrived at the wall time `now_s`."""
     observe = READ_BINLOG_BYTES.labels(node_id).observe
     for size in sizes:
         observe(size)
     REACH_SECONDS.labels(node_id).observe(max(0.0, tso.age_s(last_ts, now_s)))
+
+
+LAG_SECONDS: Final = gauge(
+    "binlog_drainer_lag_seconds", "How far behind the upstream, by stage; see drainer.lag.", ["stage"]
+)
+LAG_ETA_SECONDS: Final = gauge(
+    "binlog_drainer_lag_eta_seconds", "Until caught up at the present rate; +Inf if never."
+)
+QUEUE_SIZE: Final = gauge("binlog_drainer_queue_size", "Batches in the queue before the lanes.", ["name"])

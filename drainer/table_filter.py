@@ -11,26 +11,24 @@ A database itself (CREATE DATABASE) is asked for with the table name "": pattern
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable
 from typing import Final
 
 from common.errors import ConfigError
+from drainer.name_pattern import expression
 
 DEFAULT_IGNORE_SCHEMAS: Final = ("INFORMATION_SCHEMA", "PERFORMANCE_SCHEMA", "mysql")
 
 Pattern = re.Pattern[str]
 
 
-def _compile(pattern: str, key: str) -> Pattern:
+def compile_name(pattern: str, key: str) -> Pattern:
+    """One entry of a list of names. `ConfigError` names `key` for one that is empty or no expression."""
     text = pattern.strip()
     if not text or text == "~":
         raise ConfigError(f"empty name in `{key}`", hint=f"remove the empty entry from `{key}`")
-    expression = text[1:] if text.startswith("~") else f"^{text}$"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about constructs that a later Python may read otherwise
-            return re.compile(expression, re.IGNORECASE)
+        return expression(text[1:] if text.startswith("~") else rf"^{text}\Z")
     except re.error as error:
         raise ConfigError(
             f"`{key}` has a pattern that is not a regular expression: {pattern!r}: {error}",
@@ -52,10 +50,10 @@ class TableFilter:
         ignore_table: Iterable[tuple[str, str]] = (),
         ignore_schemas: Iterable[str] = DEFAULT_IGNORE_SCHEMAS,
     ) -> None:
-        self._do_dbs = tuple(_compile(name, "replicate-do-db") for name in do_db)
+        self._do_dbs = tuple(compile_name(name, "replicate-do-db") for name in do_db)
         self._do_tables = _compile_pairs(do_table, "replicate-do-table")
         self._ignore_tables = _compile_pairs(ignore_table, "ignore-table")
-        self._ignore_schemas = tuple(_compile(name, "ignore-schemas") for name in ignore_schemas)
+        self._ignore_schemas = tuple(compile_name(name, "ignore-schemas") for name in ignore_schemas)
         self._cache: dict[tuple[str, str], bool] = {}
 
     def allows(self, schema: str, table: str = "") -> bool:
@@ -79,7 +77,9 @@ class TableFilter:
 
 
 def _compile_pairs(pairs: Iterable[tuple[str, str]], key: str) -> tuple[tuple[Pattern, Pattern], ...]:
-    return tuple((_compile(db, f"{key}.db-name"), _compile(tbl, f"{key}.tbl-name")) for db, tbl in pairs)
+    return tuple(
+        (compile_name(db, f"{key}.db-name"), compile_name(tbl, f"{key}.tbl-name")) for db, tbl in pairs
+    )
 
 
 def _matches(patterns: tuple[Pattern, ...], name: str) -> bool:

@@ -1,142 +1,212 @@
 """Translator: one binlog of the merged stream becomes a Transaction of row events, or a Ddl.
 
-In     Merged(commit_ts, payload, job), in order
+In     Merged(commit_ts, payload, job), in order; rules (filters, routes, columns, loopback) of any moment
 Out    Transaction (rows still encoded, tables resolved, filtered ones left out) or Ddl (with the reason if
        it is not to run downstream)
 Holds  the schema tracker sees every DDL, also those that are filtered or skipped; the ordinal of a row does
-       not depend on filters
+       not depend on filters; a transaction of which nothing is left is an empty one, in its place; the same
+       object stands for a table until a DDL changes that table
 Never  drops a binlog in silence: what cannot be understood raises `Corruption` with its commit_ts
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from common.binlog import SCHEMA_STATE_DELETE_ONLY
-from common.errors import Corruption, DownstreamError
+from common.errors import Corruption
 from common.wire import binlog_pb2
-from drainer import ddl_job
+from drainer import ddl_filter, ddl_job, large_txn
 from drainer.ddl_job import DdlJob
-from drainer.merger import Merged
+from drainer.ddl_policy import NO_DOWNSTREAM_MEANING
+from drainer.mark_rows import MarkRows, is_mark_table
+from drainer.merger import Merged, Spilled
+from drainer.row_gate import CLOSED, RowGate
+from drainer.row_shape import REPAIR_HINT, row_events
+from drainer.rules import Rules
 from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable, is_system_schema
 from drainer.table_filter import TableFilter
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
 
-NO_DOWNSTREAM_MEANING: Final[dict[int, str]] = {
-    27: "table locks live in the upstream's sessions",
-    28: "table locks live in the upstream's sessions",
-    30: "TiFlash replicas belong to the upstream's storage",
-    31: "TiFlash replicas belong to the upstream's storage",
-    49: "attributes belong to the upstream's storage",
-    50: "attributes belong to the upstream's storage",
-    51: "placement belongs to the upstream's storage",
-    52: "placement belongs to the upstream's storage",
-    53: "placement belongs to the upstream's storage",
-    54: "placement belongs to the upstream's storage",
-    55: "placement belongs to the upstream's storage",
-    56: "placement belongs to the upstream's storage",
-    57: "cached tables belong to the upstream",
-    59: "cached tables belong to the upstream",
-    65: "rows that expire upstream arrive as deletes",
-    67: "rows that expire upstream arrive as deletes",
-    68: "resource groups belong to the upstream",
-    69: "resource groups belong to the upstream",
-    70: "resource groups belong to the upstream",
-}
-"""DDL actions that are not executed downstream, with the reason."""
+PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
+_ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 
-_WIRE_INSERT: Final = int(binlog_pb2.Insert)
-_WIRE_UPDATE: Final = int(binlog_pb2.Update)
-_WIRE_DELETE: Final = int(binlog_pb2.DeleteRow)
-_WIRE_ORDER: Final = (_WIRE_INSERT, _WIRE_UPDATE, _WIRE_DELETE)
-_KINDS: Final = {_WIRE_INSERT: INSERT, _WIRE_UPDATE: UPDATE, _WIRE_DELETE: DELETE}
 _LAST_TYPE_IN_USE: Final = int(binlog_pb2.Rollback)
-_REPAIR_HINT: Final = (
-    "`binlogctl -cmd pumps` lists the pumps; check the log of the one that served it for damage"
-)
-
-
-class UnsupportedDdl(DownstreamError):
-    """A DDL that this drainer cannot hand to a downstream."""
+# Tables with routes or left-out columns that are remembered as such; with more of them plans are made anew.
+_PLACED_MAX: Final = 50_000
 
 
 class Translator:
-    """Resolves tables by the tracked schema and drops what the filter rejects."""
+    """Resolves tables by the tracked schema and applies the rules. A name filter alone is rules, too.
 
-    def __init__(self, schema: SchemaTracker, table_filter: TableFilter) -> None:
+    `looped`: transactions dropped because a drainer of our channel wrote them.
+    """
+
+    def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
         self._schema = schema
-        self._filter = table_filter
-        # table id -> (schema version from which on it holds, table or None for rows to be left out)
-        self._routes: dict[int, tuple[int, TableVersion | None]] = {}
+        self._gates: dict[int, RowGate] = {}
         self._generation = schema.generation
+        self._placed: dict[TableVersion, TableVersion] = {}
+        self.looped = 0
+        self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def replace_rules(self, rules: Rules) -> None:
+        """Rules from the next binlog on. Raises `ConfigError`, and keeps the old ones, if they contradict
+        each other for a table that exists."""
+        if not (rules.router.is_empty and rules.columns.is_empty):
+            for name in self._schema.names():
+                if rules.allows(*name):
+                    rules.router.route(*name)
+                    table = self._schema.table_named(*name) if not rules.columns.is_empty else None
+                    if table is not None:
+                        rules.columns.left_out(*name, table.info)
+        self.rules = rules
+        self._gates.clear()
+        self._placed.clear()
+
+    def route(self, schema: str, table: str = "") -> tuple[str, str]:
+        """The downstream name of a table, or with "" of a database, by the rules of now."""
+        return self.rules.router.route(schema, table)
+
+    def placed(self, table: TableVersion) -> TableVersion:
+        """The table as it is written downstream: with its target and without the columns left out."""
+        rules = self.rules
+        if rules.router.is_empty and rules.columns.is_empty:
+            return table
+        known = self._placed.get(table)
+        if known is None:
+            target = rules.router.route(table.schema, table.name)
+            left_out = rules.columns.left_out(table.schema, table.name, table.info)
+            same_name = target == (table.schema, table.name)
+            known = table
+            if left_out or not same_name:
+                known = replace(table, target=None if same_name else target, left_out=left_out)
+            if len(self._placed) >= _PLACED_MAX:
+                self._placed.clear()
+            self._placed[table] = known
+        return known
+
+    # -- binlogs --------------------------------------------------------------------------------------
 
     def translate(self, merged: Merged) -> Item:
-        """Raises `Corruption` (unknown table, broken payload) or `UnsupportedDdl`; stop then."""
+        """Raises `Corruption` (unknown table, broken payload) or `ConfigError` (contradicting rules)."""
         commit_ts, payload = merged.commit_ts, merged.payload
+        passed_over = commit_ts in self.rules.passed_over
         try:
             message = binlog_pb2.Binlog.FromString(payload)
         except DecodeError as error:
+            if passed_over:
+                return Transaction(commit_ts, commit_ts, (), len(payload))
             raise Corruption(
                 f"binlog with commit_ts {commit_ts} ({len(payload)} bytes) cannot be decoded: {error}",
-                hint=_REPAIR_HINT,
+                hint=REPAIR_HINT,
             ) from None
+        if message.ddl_job_id:
+            return self._ddl(merged, message, passed_over)
+        if passed_over:
+            return Transaction(message.start_ts, commit_ts, (), len(payload))
         if message.tp > _LAST_TYPE_IN_USE:
             raise Corruption(
-                f"binlog with commit_ts {commit_ts} is of obsolete type {message.tp}", hint=_REPAIR_HINT
+                f"binlog with commit_ts {commit_ts} is of obsolete type {message.tp}", hint=REPAIR_HINT
             )
-        if message.ddl_job_id:
-            return self._ddl(merged, message)
         value = message.prewrite_value
         if not value and not message.HasField("prewrite_value"):
             raise Corruption(
                 f"commit without prewrite: binlog with start_ts {message.start_ts} and commit_ts {commit_ts} "
                 "has neither rows nor a DDL",
-                hint=_REPAIR_HINT,
+                hint=REPAIR_HINT,
             )
         try:
             prewrite = binlog_pb2.PrewriteValue.FromString(value)
         except DecodeError as error:
             raise Corruption(
-                f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=_REPAIR_HINT
+                f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
             ) from None
         return Transaction(message.start_ts, commit_ts, self._tables(prewrite, commit_ts), len(payload))
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first."""
+        empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
+        if spilled.commit_ts in self.rules.passed_over:
+            return iter((empty,))
+        gates: dict[TableVersion, RowGate] = {}
+        if self.rules.channel_id is not None:
+            marks = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of, marks=True))
+            for piece in marks:
+                for one in piece.tables:
+                    if gates[one.table].is_ours(one.kinds, one.rows, spilled.commit_ts):
+                        self.looped += 1
+                        return iter((empty,))
+            gates = {}
+        found = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
+        return (_screened(piece, gates) for piece in found)
+
+    def _resolve(
+        self,
+        gates: dict[TableVersion, RowGate],
+        table_id: int,
+        schema_version: int,
+        commit_ts: int,
+        *,
+        marks: bool = False,
+    ) -> TableVersion | None:
+        """The table of an id, with its gate noted. `marks`: only mark tables, also filtered ones."""
+        self.catch_up(commit_ts, schema_version)
+        gate = self.gate(table_id, schema_version, commit_ts)
+        table = gate.table
+        if marks:
+            table = self._schema.table_for(table_id, schema_version) if gate.mark is not None else None
+        if table is not None:
+            gates[table] = gate
+        return table
 
     # -- rows -----------------------------------------------------------------------------------------
 
     def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: int) -> tuple[TableEvents, ...]:
         schema_version = prewrite.schema_version
-        schema = self._schema
-        schema.catch_up(commit_ts, schema_version)
-        if schema.generation != self._generation:
-            self._generation = schema.generation
-            self._routes.clear()
+        self.catch_up(commit_ts, schema_version)
+        gates = self._gates
         tables = []
         ordinal = 0
         for mutation in prewrite.mutations:
             table_id = mutation.table_id
-            route = self._routes.get(table_id)
-            if route is not None and schema_version >= route[0]:
-                table = route[1]
-            else:
-                table = self._route(table_id, schema_version, commit_ts)
+            gate = gates.get(table_id)
+            if gate is None or schema_version < gate.version:
+                gate = self.gate(table_id, schema_version, commit_ts)
             sequence = mutation.sequence[:]  # a slice is several times faster than list()
-            if table is not None:
-                kinds, rows = _events(mutation, sequence, commit_ts)
-                if rows:
-                    tables.append(TableEvents(table, kinds, rows, ordinal))
+            if gate.opens:
+                kinds, rows = row_events(mutation, sequence, commit_ts)
+                if gate.plain:
+                    if rows:
+                        tables.append(TableEvents(gate.table, kinds, rows, ordinal))  # type: ignore[arg-type]
+                elif gate.is_ours(kinds, rows, commit_ts):
+                    self.looped += 1
+                    return ()
+                else:
+                    tables.extend(gate.passed(kinds, rows, ordinal))
             ordinal += len(sequence)
         return tuple(tables)
 
-    def _route(self, table_id: int, schema_version: int, commit_ts: int) -> TableVersion | None:
+    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+        """Bring the schema to where a transaction is, before its tables are asked for."""
+        schema = self._schema
+        schema.catch_up(commit_ts, schema_version)
+        if schema.generation != self._generation:
+            self._generation = schema.generation
+            self._gates.clear()
+
+    def gate(self, table_id: int, schema_version: int, commit_ts: int) -> RowGate:
+        """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
         schema = self._schema
         if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
-            self._routes[table_id] = (0, None)
-            return None
+            self._gates[table_id] = CLOSED
+            return CLOSED
         try:
             table = schema.table_for(table_id, schema_version)
         except UnknownTable as error:
@@ -146,17 +216,25 @@ class Translator:
                 hint=f"find the DDL job that made table id {table_id} with `ADMIN SHOW DDL JOBS` upstream; "
                 "it must be in the DDL history before the drainer can go on",
             ) from None
-        wanted = not is_system_schema(table.schema) and self._filter.allows(table.schema, table.name)
-        if not wanted:
-            self._routes[table_id] = (0, None)
-            return None
-        if schema_version >= table.version:
-            self._routes[table_id] = (table.version, table)
-        return table
+        gate = self._gate_of(table)
+        if schema_version >= table.version or gate is CLOSED:
+            self._gates[table_id] = gate
+        return gate
+
+    def _gate_of(self, table: TableVersion) -> RowGate:
+        rules = self.rules
+        mark = None
+        if rules.channel_id is not None and is_mark_table(table.schema, table.name):
+            mark = MarkRows(table.info, rules.channel_id)
+        dropped = rules.events.ignored_rows(table.schema, table.name)
+        wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
+        if not wanted or len(dropped) == len(_ROW_KINDS):
+            return CLOSED if mark is None else RowGate(table.version, mark=mark)
+        return RowGate(table.version, self.placed(table), dropped, mark)
 
     # -- DDL ------------------------------------------------------------------------------------------
 
-    def _ddl(self, merged: Merged, message: binlog_pb2.Binlog) -> Ddl:
+    def _ddl(self, merged: Merged, message: binlog_pb2.Binlog, passed_over: bool) -> Ddl:
         commit_ts, job_id = merged.commit_ts, message.ddl_job_id
         query = message.ddl_query.decode("utf-8", "surrogateescape")
         if message.ddl_schema_state == SCHEMA_STATE_DELETE_ONLY:
@@ -164,6 +242,8 @@ class Translator:
             version = self._schema.version
             return Ddl(commit_ts, job_id, ddl_job.DROP_COLUMN, "", query, (), version, reason)
         if merged.job is None:
+            if passed_over:
+                return Ddl(commit_ts, job_id, 0, "", query, (), self._schema.version, PASSED_OVER)
             raise Corruption(
                 f"DDL binlog with commit_ts {commit_ts} came without its job {job_id}",
                 hint=f"check `ADMIN SHOW DDL JOBS` of the upstream for job {job_id}",
@@ -171,12 +251,14 @@ class Translator:
         job = DdlJob.from_document(merged.job)
         self._schema.catch_up(commit_ts, 0)
         change = self._schema.apply(job)
-        skip = self._skip_reason(job, change.tables)
-        if not skip and job.action == ddl_job.CREATE_TABLES:
-            raise UnsupportedDdl(
-                f"DDL job {job_id} with commit_ts {commit_ts} creates {len(change.tables)} tables at once, "
-                f"for which there is no statement: {', '.join('.'.join(name) for name in change.tables[:5])}",
-                hint="leave them out with `ignore-table`, or create them one by one upstream",
+        verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")
+        if not passed_over:
+            skip = self._skip_reason(job, change.tables)
+            known = self._schema.names() if not self.rules.router.is_empty else ()
+            verdict = (
+                ddl_filter.Verdict(change.tables, skip=skip)
+                if skip
+                else ddl_filter.judge(job, change, self.rules, known)
             )
         return Ddl(
             commit_ts=commit_ts,
@@ -184,10 +266,12 @@ class Translator:
             action=job.action,
             schema=change.schema,
             query=query,
-            tables=change.tables,
+            tables=verdict.tables,
             schema_version=job.schema_version if job.took_effect else self._schema.version,
-            skip=skip,
+            skip=verdict.skip,
             job=merged.job,
+            instead=verdict.instead,
+            refused=verdict.refused,
         )
 
     def _skip_reason(self, job: DdlJob, names: Sequence[tuple[str, str]]) -> str:
@@ -200,92 +284,19 @@ class Translator:
         reason = NO_DOWNSTREAM_MEANING.get(job.action)
         if reason is not None:
             return f"{ddl_job.action_name(job.action)} has no meaning downstream: {reason}"
-        if names and not any(self._filter.allows(schema, table) for schema, table in names):
-            return "filtered"
-        return ""
+        return "" if self.rules.sync_ddl else "sync-ddl is false"
+
+
+def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:
+    if all(gates[events.table].plain for events in piece.tables):
+        return piece
+    passed = (
+        kept
+        for events in piece.tables
+        for kept in gates[events.table].passed(events.kinds, events.rows, events.first_ordinal)
+    )
+    return replace(piece, tables=tuple(passed))
 
 
 def _documents(job: DdlJob) -> Sequence[dict[str, Any]]:
     return (job.table_info,) if job.table_info is not None else job.table_infos
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a sequence of row kinds asks for: how many rows of each list, and in which order.
-
-    `pick` takes the execution order out of inserts + updates + deletes; None: it is that order already.
-    """
-
-    kinds: tuple[int, ...]
-    counts: tuple[int, int, int]
-    pick: Callable[[list[bytes]], tuple[bytes, ...]] | None
-
-    @classmethod
-    def of(cls, sequence: Sequence[int]) -> _Shape | None:
-        """None for a sequence with obsolete kinds."""
-        if not all(kind in _KINDS for kind in sequence):
-            return None
-        counts = tuple(sequence.count(kind) for kind in _WIRE_ORDER)
-        following = dict(zip(_WIRE_ORDER, (0, counts[0], counts[0] + counts[1]), strict=True))
-        order = []
-        for kind in sequence:
-            order.append(following[kind])
-            following[kind] += 1
-        pick = None if order == sorted(order) else operator.itemgetter(*order)
-        kinds = tuple(_KINDS[kind] for kind in sequence)
-        return cls(kinds, (counts[0], counts[1], counts[2]), pick)
-
-
-_SHAPES: Final[dict[bytes, _Shape]] = {}
-_SHAPES_KEPT: Final = 4096
-_SHAPE_LENGTH_KEPT: Final = 32
-
-
-def _shape(sequence: Sequence[int]) -> _Shape | None:
-    """Short sequences repeat, so their shapes are kept."""
-    if len(sequence) > _SHAPE_LENGTH_KEPT:
-        return _Shape.of(sequence)
-    key = bytes(sequence)
-    shape = _SHAPES.get(key)
-    if shape is None:
-        shape = _Shape.of(sequence)
-        if shape is not None:
-            if len(_SHAPES) >= _SHAPES_KEPT:
-                _SHAPES.clear()
-            _SHAPES[key] = shape
-    return shape
-
-
-def _events(
-    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: int
-) -> tuple[tuple[int, ...], list[bytes]]:
-    """Kinds and rows in execution order: `sequence` says from which list the next row comes."""
-    inserts = mutation.inserted_rows[:]
-    updates = mutation.updated_rows[:]
-    deletes = mutation.deleted_rows[:]
-    shape = _shape(sequence)
-    if (
-        shape is None
-        or shape.counts != (len(inserts), len(updates), len(deletes))
-        or mutation.deleted_ids
-        or mutation.deleted_pks
-    ):
-        raise _broken_sequence(mutation, sequence, commit_ts)
-    rows = inserts + updates + deletes
-    return shape.kinds, rows if shape.pick is None else list(shape.pick(rows))
-
-
-def _broken_sequence(
-    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: int
-) -> Corruption:
-    where = f"transaction with commit_ts {commit_ts}, table id {mutation.table_id}"
-    obsolete = sorted({kind for kind in sequence if kind not in _KINDS})
-    if obsolete or mutation.deleted_ids or mutation.deleted_pks:
-        return Corruption(
-            f"{where}: rows of an obsolete mutation type {obsolete or ''}".rstrip(), hint=_REPAIR_HINT
-        )
-    return Corruption(
-        f"{where}: its sequence of {len(sequence)} rows does not fit its {len(mutation.inserted_rows)} "
-        f"inserts, {len(mutation.updated_rows)} updates and {len(mutation.deleted_rows)} deletes",
-        hint=_REPAIR_HINT,
-    )

@@ -33,7 +33,15 @@ def test_the_shipped_file_names_every_key() -> None:
     named = keys(tomllib.loads(SHIPPED.read_text()))
     options = config.options(DrainerConfig).values()
     known = {entry.key for entry in options if entry.key and not entry.deprecated}
-    assert known - named == {"syncer.replicate-do-table", "syncer.ignore-table"}, "shown as comments"
+    in_comments = (
+        "replicate-do-table",
+        "ignore-table",
+        "table-migrate-rule",
+        "binlog-filter-rule",
+        "column-rule",
+    )
+    assert known - named == {f"syncer.{key}" for key in in_comments}
+    assert all(f"[syncer.{key}" in SHIPPED.read_text() for key in in_comments)
     assert named <= known
 
 

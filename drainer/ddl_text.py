@@ -1,0 +1,117 @@
+"""DDL text: what little is read from a statement. A job says what was done; this says how it was said.
+
+In     the statement as TiDB recorded it
+Out    tokens; the names of events that filter rules know
+Holds  comments that TiDB or MySQL execute (`/*T! ... */`, `/*!40101 ... */`) count as text, others do not;
+       quoted names and strings are one token each, so nothing inside them is taken for a word
+Why    one place that reads statements: renames, filter rules and the runner ask here
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+_PIECE: Final = re.compile(
+    r"/\*(?:!\d*|T!(?:\[[^\]]*\])?)"  # opening of an executed comment: its contents follow
+    r"|\*/"
+    r"|/\*.*?\*/|--[^\n]*|#[^\n]*"
+    r"|(?P<token>"
+    r"`(?:[^`]|``)*`"
+    r"|\"(?:[^\"\\]|\\.|\"\")*\""
+    r"|'(?:[^'\\]|\\.|'')*'"
+    r"|[\w$\u0080-\U0010ffff]+"
+    r"|[.,;()=@])",
+    re.DOTALL,
+)
+
+CREATE_TABLE: Final = "create table"
+_KINDS: Final = ("DATABASE", "TABLE", "INDEX", "VIEW", "SEQUENCE")
+_NAMED: Final = frozenset(
+    {
+        "create database",
+        "drop database",
+        "alter database",
+        "create table",
+        "drop table",
+        "alter table",
+        "truncate table",
+        "rename table",
+        "create index",
+        "drop index",
+        "create view",
+        "drop view",
+    }
+)
+_PARTITION_VERBS: Final = ("ADD", "DROP", "TRUNCATE")
+# Between CREATE or DROP and the kind: OR REPLACE, TEMPORARY, UNIQUE, ALGORITHM=..., DEFINER=..., SQL SECURITY
+_WORDS_BEFORE_KIND: Final = 20
+
+# What a job says whose statement is empty (restored or imported tables).
+_BY_ACTION: Final = {
+    1: "create database",
+    2: "drop database",
+    3: CREATE_TABLE,
+    4: "drop table",
+    60: CREATE_TABLE,
+}
+
+
+def tokens(query: str) -> list[str]:
+    """Words, quoted names, strings and the marks `. , ; ( ) = @`, in order."""
+    return [found for match in _PIECE.finditer(query) if (found := match["token"]) is not None]
+
+
+def unquote(token: str) -> str:
+    """The name that a token means."""
+    if len(token) >= 2 and token[0] in '`"' and token[-1] == token[0]:
+        return token[1:-1].replace(token[0] * 2, token[0])
+    return token
+
+
+def events_of(query: str, action: int = 0) -> tuple[str, ...]:
+    """Names under which filter rules know a statement, the most specific first; () for all others.
+
+    `ALTER TABLE ... ADD PARTITION` is `add table partition` and `alter table`. The job's `action` counts
+    where there is no statement.
+    """
+    words = [token.upper() for token in tokens(query)]
+    if not words:
+        name = _BY_ACTION.get(action)
+        return (name,) if name else ()
+    verb, rest = words[0], words[1:]
+    if verb == "TRUNCATE":
+        return ("truncate table",)
+    if verb == "RENAME":
+        return ("rename table",) if rest[:1] in (["TABLE"], ["TABLES"]) else ()
+    if verb not in ("CREATE", "DROP", "ALTER"):
+        return ()
+    kind = _kind(rest)
+    name = f"{verb.lower()} {kind.lower()}"
+    if name not in _NAMED:
+        return ()
+    if name == "alter table":
+        return (*_partition_events(rest), name)
+    return (name,)
+
+
+def _kind(words: list[str]) -> str:
+    for word in words[:_WORDS_BEFORE_KIND]:
+        if word in ("SCHEMA", "TABLES"):
+            return {"SCHEMA": "DATABASE", "TABLES": "TABLE"}[word]
+        if word in _KINDS:
+            return word
+        if word in ("PLACEMENT", "RESOURCE", "USER", "ROLE", "BINDING", "STATISTICS"):
+            return ""
+    return ""
+
+
+def _partition_events(words: list[str]) -> tuple[str, ...]:
+    depth = 0
+    found = []
+    for word, following in pairwise(words):
+        depth += (word == "(") - (word == ")")
+        if not depth and word in _PARTITION_VERBS and following == "PARTITION":
+            found.append(f"{word.lower()} table partition")
+    return tuple(dict.fromkeys(found))
