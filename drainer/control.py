@@ -53,6 +53,11 @@ class Control:
     def limits(self) -> Limits:
         return self._rate.limits
 
+    @property
+    def limited(self) -> bool:
+        """Whether rows wait for the rate limit now."""
+        return self._rate.wait_s(self._clock.monotonic_s()) > 0
+
     async def admit(self, rows: int, size: int) -> None:
         """Wait until `rows` with `size` encoded bytes may go downstream; at once when nothing holds them."""
         while self.holds:

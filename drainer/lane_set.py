@@ -111,7 +111,12 @@ class LaneSet:
 
     def states(self) -> list[dict[str, Any]]:
         return [
-            {"lane": lane.number, "queued_bytes": lane.queued_bytes, "waiting_for": lane.waiting_for}
+            {
+                "lane": lane.number,
+                "queued_bytes": lane.queued_bytes,
+                "full": not lane.has_room,
+                "waiting_for": lane.waiting_for,
+            }
             for lane in self._lanes
         ]
 

@@ -87,3 +87,21 @@ LAG_ETA_SECONDS: Final = gauge(
     "binlog_drainer_lag_eta_seconds", "Until caught up at the present rate; +Inf if never."
 )
 QUEUE_SIZE: Final = gauge("binlog_drainer_queue_size", "Batches in the queue before the lanes.", ["name"])
+
+_FILE_SIZES: Final = [16.0 * 2**n for n in range(20)]
+_FILE_SECONDS: Final = [0.00005 * 2**n for n in range(18)]
+RELAY_RECORD_BYTES: Final = tally_histogram(
+    "binlog_binlogfile_write_binlog_size", "Bytes of each record written.", ["label"], _FILE_SIZES
+).labels("local")
+RELAY_WRITE_SECONDS: Final = tally_histogram(
+    "binlog_binlogfile_write_binlog_duration_time",
+    "Writing and syncing a group of records.",
+    ["label"],
+    _FILE_SECONDS,
+).labels("local")
+RELAY_READ_SECONDS: Final = tally_histogram(
+    "binlog_binlogfile_read_binlog_duration_time", "Reading a record.", ["label"], _FILE_SECONDS
+).labels("local")
+RELAY_CORRUPTION: Final = counter(
+    "binlog_binlogfile_corruption_binlog_count", "Damaged records found in binlog files."
+)

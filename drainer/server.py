@@ -5,7 +5,15 @@
     GET /metrics                   Prometheus text
     PUT /state/{node_id}/{action}  pause or close this node
 
-The Go drainer answers logical errors with HTTP 200 and a code in the body; so does this.
+The Go drainer answers logical errors with HTTP 200 and a code in the body; so do these. Ours, which change a
+drainer while it goes on, answer with a status of its own:
+
+    PUT /apply/pause, /apply/resume   hold rows and DDL back, or let them go
+    PUT /apply/rate?rows=N&bytes=M    at most so many a second; 0: unlimited, one left out stays as it is
+    PUT /reload                       read the configuration file again
+    GET /config                       the configuration, secrets masked
+
+Everything but GET /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
 """
 
 from __future__ import annotations
@@ -16,8 +24,11 @@ from typing import Any, Final, Protocol
 
 from common import metrics, node
 from common.door import Response, Routes, json_response
+from common.errors import ConfigError, Rejected
+from common.quantities import size_bytes
 from common.rpc import Service
 from common.wire import drainer_pb2
+from drainer.rate_limit import Limits
 
 CODE_OK: Final = 200
 CODE_OTHER: Final = 3
@@ -30,6 +41,20 @@ class StatusSource(Protocol):
 
     @property
     def stored_ts(self) -> int: ...
+
+
+class Shown:
+    """A `StatusSource` that may be another one later: a standby's first, then the active drainer's."""
+
+    def __init__(self, source: StatusSource) -> None:
+        self.source = source
+
+    def document(self) -> dict[str, Any]:
+        return self.source.document()
+
+    @property
+    def stored_ts(self) -> int:
+        return self.source.stored_ts
 
 
 @dataclass(slots=True)
@@ -88,5 +113,67 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
     routes.add("PUT", "/state/{node_id}/{action}", change_state, guarded=True)
 
 
-def _answer(message: str, code: int, data: Any = None) -> Response:
-    return json_response({"message": message, "code": code, "data": data}, indent=2)
+class ControlSource(Protocol):
+    """What operators may change while rows go on: `drainer.control`."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def change_rate(self, limits: Limits) -> None: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+def add_control_routes(
+    routes: Routes,
+    control: ControlSource,
+    reload: Callable[[], list[str]],
+    configuration: Callable[[], dict[str, Any]],
+) -> None:
+    """`reload` gives the changed keys; raises `ConfigError`, `Rejected`. `configuration` is masked."""
+
+    async def pause(_: dict[str, str]) -> Response:
+        control.pause()
+        return _answer("applying is paused", CODE_OK, control.facts())
+
+    async def resume(_: dict[str, str]) -> Response:
+        control.resume()
+        return _answer("applying goes on", CODE_OK, control.facts())
+
+    async def rate(params: dict[str, str]) -> Response:
+        before = control.limits
+        try:
+            rows = int(params.get("rows", before.rows))
+            size = size_bytes(params["bytes"]) if "bytes" in params else before.size
+        except ValueError as error:
+            return _answer(f"rows and bytes are numbers: {error}", CODE_OTHER, status=400)
+        if rows < 0 or not {"rows", "bytes"} & params.keys():
+            return _answer("give rows=N, bytes=M or both; 0 is unlimited", CODE_OTHER, status=400)
+        control.change_rate(Limits(rows, size))
+        return _answer("rate limit changed", CODE_OK, control.facts())
+
+    async def read_again(_: dict[str, str]) -> Response:
+        try:
+            changed = reload()
+        except ConfigError as error:
+            return _answer(str(error), CODE_OTHER, status=400)
+        except Rejected as error:
+            return _answer(str(error), CODE_OTHER, status=409)
+        return _answer("configuration read again", CODE_OK, {"changed": changed})
+
+    async def show(_: dict[str, str]) -> Response:
+        return json_response(configuration(), indent=2)
+
+    routes.add("PUT", "/apply/pause", pause, guarded=True)
+    routes.add("PUT", "/apply/resume", resume, guarded=True)
+    routes.add("PUT", "/apply/rate", rate, guarded=True)
+    routes.add("PUT", "/reload", read_again, guarded=True)
+    routes.add("GET", "/config", show, guarded=True)
+
+
+def _answer(message: str, code: int, data: Any = None, *, status: int = 200) -> Response:
+    return json_response({"message": message, "code": code, "data": data}, indent=2, status=status)

@@ -43,6 +43,32 @@ def lease_s(heartbeat_interval_s: float) -> int:
     return max(LEASE_MIN_S, math.ceil(heartbeat_interval_s * BEATS_PER_LEASE))
 
 
+class StandbyStatus:
+    """`/status` of a drainer that waits: the Go drainer's keys, with what the active one has stored."""
+
+    def __init__(self, standby: Standby, node_id: str) -> None:
+        self._standby = standby
+        self._node_id = node_id
+
+    @property
+    def stored_ts(self) -> int:
+        return self._standby.stored_ts
+
+    def document(self) -> dict[str, Any]:
+        standby = self._standby
+        return {
+            "PumpPos": None,
+            "Synced": False,
+            "LastTS": standby.stored_ts,
+            "TsMap": "",
+            "NodeID": self._node_id,
+            "State": STANDBY,
+            "Doing": f"standing by for {standby.reason}",
+            "WaitsFor": standby.reason,
+            "Standby": standby.facts(),
+        }
+
+
 class WarmHistory:
     """The DDL history as parsed jobs: what was read before is not parsed again.
 
@@ -90,6 +116,8 @@ class Standby:
         self._since_s = clock.monotonic_s()
         self.waiting = False
         self.reason = "the first look at the registry"
+        self.stored_ts = 0
+        """The active drainer's stored checkpoint, as its entry has it."""
         self.trouble = ""
         """Why a takeover would fail now, "" if it would not."""
 
@@ -149,6 +177,12 @@ class Standby:
             metrics.STANDBY_TROUBLE.set(float(bool(trouble)))
             await asyncio.sleep(REFRESH_S)
 
+    def unready(self) -> str:
+        """Why this process does not replicate, for `/readyz`."""
+        return f"{STANDBY}: {self.reason}" + (
+            f"; could not take over now: {self.trouble}" if self.trouble else ""
+        )
+
     async def _turn(self) -> None:
         """Until the place is free."""
         while True:
@@ -179,6 +213,7 @@ class Standby:
         if entry is None:
             return Seen(held=held)
         status, lease = entry.status, entry.alive is not None
+        self.stored_ts = status.max_commit_ts
         answers = not lease and await self._answers(status.host)
         return Seen(status.state, status.host, entry.mod_revision, held, lease, answers)
 
