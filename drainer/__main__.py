@@ -74,7 +74,7 @@ class Process:
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
 
-        self._applier, collector = await build(settings, upstream, nodes, tls)
+        self._applier, collector = await build(settings, upstream, nodes, tls, ends)
         status = Status(self._applier, collector, self._state, self._clock, settings.synced_check_time * 60.0)
         add_routes(routes, status, self._state, process.stop)
         self._collector.set_result(collector)

@@ -7,6 +7,7 @@ Order   the checkpoint is taken over (older drainers are fenced off), then the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -26,7 +27,8 @@ from drainer.collector import Collector
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
-from drainer.rules import read_rules
+from drainer.loopback import LoopbackMarks
+from drainer.rules import Rules, read_rules
 from drainer.schema import SchemaTracker
 from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.translator import Translator
@@ -96,14 +98,32 @@ async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
     return SchemaTracker.from_history(jobs, finished_ts=min(place.complete_ts for place in start.positions))
 
 
+async def prepare_marks(
+    rules: Rules, target: Target, lanes: int, ends: contextlib.AsyncExitStack
+) -> LoopbackMarks | None:
+    """The marks of two-way replication, ready downstream; None without loopback control."""
+    if rules.channel_id is None:
+        return None
+    marks = LoopbackMarks(rules.channel_id)
+    await patiently(lambda: marks.open(target, lanes), lambda: None)
+    ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    return marks
+
+
 async def build(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, tls: TlsConfig | None
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    tls: TlsConfig | None,
+    ends: contextlib.AsyncExitStack,
 ) -> tuple[Applier, Collector]:
-    """Take over the checkpoint and build the pipeline from there."""
+    """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
+    `ends`."""
     clock = SystemClock()
     target = target_of(settings)
     rules = read_rules(settings)
     store, start = await open_checkpoint(settings, upstream, target)
+    marks = await prepare_marks(rules, target, len(start.positions), ends)
     tracker = await schema_at(upstream, start)
     applier = Applier(
         start,
@@ -112,7 +132,11 @@ async def build(
         Translator(tracker, rules),
         DdlRunner(target, tracker),
         ApplierSettings(
-            LaneSettings(batch_rows=settings.txn_batch, queue_bytes_max=settings.lane_queue_bytes),
+            LaneSettings(
+                batch_rows=settings.txn_batch,
+                queue_bytes_max=settings.lane_queue_bytes,
+                on_begin=marks.begin if marks else None,
+            ),
             checkpoint_interval_s=settings.checkpoint_interval_s,
             safe_mode=settings.safe_mode,
         ),

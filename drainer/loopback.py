@@ -18,7 +18,7 @@ from typing import Any, Final
 import pymysql
 
 from common import log
-from common.errors import DownstreamError
+from common.errors import DownstreamError, Unavailable
 from drainer import metrics
 from drainer.mark_rows import MARK_SCHEMA, MARK_TABLE
 from drainer.sink import mysql
@@ -50,6 +50,26 @@ class LoopbackMarks:
         rows = mysql.joined(b"(%d,%d,1,'')" % (lane, self.channel_id) for lane in range(lanes))
         mysql.run(connection, b"REPLACE INTO %b(id,channel_id,val,channel_info)  VALUES %b" % (_NAME, rows))
         connection.commit()
+
+    def open(self, target: mysql.Target, lanes: int) -> None:
+        """`prepare` on a connection of its own."""
+        connection = mysql.connect(target)
+        try:
+            self.prepare(connection, lanes)
+        finally:
+            connection.close()
+
+    def close(self, target: mysql.Target) -> None:
+        """`remove` on a connection of its own. Rows that stay behind do no harm, so errors are only logged."""
+        try:
+            connection = mysql.connect(target)
+            try:
+                self.remove(connection)
+            finally:
+                connection.close()
+        except (pymysql.err.MySQLError, OSError, Unavailable, DownstreamError) as error:
+            reason = mysql.safe_text(error) if isinstance(error, pymysql.err.MySQLError) else str(error)
+            logger.warning("mark rows stay downstream", channel=self.channel_id, reason=reason)
 
     def begin(self, connection: pymysql.Connection[Any], lane: int) -> None:
         """First statement of a transaction: mark it. `DownstreamError` where it cannot be marked."""
