@@ -24,6 +24,19 @@ INSTALL_HINT = "apt-get install mariadb-server"
 INSTALL_DEADLINE_S = 120.0
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
+_FAST = (
+    "--skip-log-bin",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--loose-innodb-flush-method=nosync",
+    "--loose-sync-frm=0",
+)
+_DURABLE = (
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--sync-binlog=1",
+    "--server-id=1",
+    "--innodb-flush-log-at-trx-commit=1",
+)
 SOCKET_PATH_MAX = 100  # of the 108 bytes of a Unix socket address
 
 
@@ -43,10 +56,14 @@ def programs() -> tuple[str, str]:
 
 
 class MariaDbServer:
-    """One server process with a data directory made for it. Start, kill and restart as often as needed."""
+    """One server process with a data directory made for it. Start, kill and restart as often as needed.
 
-    def __init__(self, port: int = 0) -> None:
+    `durable`: as in production, it syncs its log and its binary log at every commit.
+    """
+
+    def __init__(self, port: int = 0, *, durable: bool = False) -> None:
         self.port = port
+        self.durable = durable
         self.host = LOOPBACK
         self.user = "playground"
         self.password = secrets.token_hex(8)
@@ -176,13 +193,10 @@ class MariaDbServer:
             f"--port={self.port}",
             f"--bind-address={self.host}",
             "--skip-name-resolve",
-            "--skip-log-bin",
             "--character-set-server=utf8mb4",
             "--collation-server=utf8mb4_bin",
             "--max-allowed-packet=64M",
-            "--innodb-flush-log-at-trx-commit=2",
-            "--loose-innodb-flush-method=nosync",
-            "--loose-sync-frm=0",
+            *(_DURABLE if self.durable else _FAST),
             "--innodb-buffer-pool-size=256M",
             "--innodb-log-file-size=96M",
             *self._user_option(),
