@@ -183,6 +183,16 @@ class DrainerConfig(ListenConfig):
     checkpoint_type: str = option(
         "", key="syncer.to.checkpoint.type", help="mysql or tidb: the checkpoint row has a server of its own"
     )
+    relay_log_dir: str = option(
+        "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
+    )
+    relay_max_file_size: int = option(
+        "10 MiB",
+        key="syncer.relay.max-file-size",
+        flag="relay-max-file-size",
+        kind="size",
+        help="a file of the relay log ends with the record that reaches this",
+    )
     checkpoint_schema: str = option(
         "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
     )

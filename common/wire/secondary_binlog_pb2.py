@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"common/wire/secondary_binlog.proto\x12\x0cslave.binlog\"\x8c\x01\n\x06\x43olumn\x12\x16\n\x07is_null\x18\x01 \x01(\x08:\x05\x66\x61lse\x12\x13\n\x0bint64_value\x18\x02 \x01(\x03\x12\x14\n\x0cuint64_value\x18\x03 \x01(\x04\x12\x14\n\x0c\x64ouble_value\x18\x04 \x01(\x01\x12\x13\n\x0b\x62ytes_value\x18\x05 \x01(\x0c\x12\x14\n\x0cstring_value\x18\x06 \x01(\t\"e\n\nColumnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmysql_type\x18\x02 \x01(\t\x12\x16\n\x0eis_primary_key\x18\x03 \x01(\x08\x12\x0c\n\x04\x66len\x18\x04 \x01(\x05\x12\x0f\n\x07\x64\x65\x63imal\x18\x05 \x01(\x05\",\n\x03Row\x12%\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x14.slave.binlog.Column\"\x80\x01\n\rTableMutation\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.slave.binlog.MutationType\x12\x1e\n\x03row\x18\x02 \x01(\x0b\x32\x11.slave.binlog.Row\x12%\n\nchange_row\x18\x03 \x01(\x0b\x32\x11.slave.binlog.Row\")\n\x03Key\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x63olumn_names\x18\x02 \x03(\t\"\xb7\x01\n\x05Table\x12\x13\n\x0bschema_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\x12-\n\x0b\x63olumn_info\x18\x03 \x03(\x0b\x32\x18.slave.binlog.ColumnInfo\x12.\n\tmutations\x18\x04 \x03(\x0b\x32\x1b.slave.binlog.TableMutation\x12&\n\x0bunique_keys\x18\x05 \x03(\x0b\x32\x11.slave.binlog.Key\".\n\x07\x44MLData\x12#\n\x06tables\x18\x01 \x03(\x0b\x32\x13.slave.binlog.Table\"E\n\x07\x44\x44LData\x12\x13\n\x0bschema_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\x12\x11\n\tddl_query\x18\x03 \x01(\x0c\"\x95\x01\n\x06\x42inlog\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.slave.binlog.BinlogType\x12\x11\n\tcommit_ts\x18\x02 \x01(\x03\x12\'\n\x08\x64ml_data\x18\x03 \x01(\x0b\x32\x15.slave.binlog.DMLData\x12\'\n\x08\x64\x64l_data\x18\x04 \x01(\x0b\x32\x15.slave.binlog.DDLData*2\n\x0cMutationType\x12\n\n\x06Insert\x10\x00\x12\n\n\x06Update\x10\x01\x12\n\n\x06\x44\x65lete\x10\x02*\x1e\n\nBinlogType\x12\x07\n\x03\x44ML\x10\x00\x12\x07\n\x03\x44\x44L\x10\x01')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"common/wire/secondary_binlog.proto\x12\x0cslave.binlog\"\x8c\x01\n\x06\x43olumn\x12\x16\n\x07is_null\x18\x01 \x01(\x08:\x05\x66\x61lse\x12\x13\n\x0bint64_value\x18\x02 \x01(\x03\x12\x14\n\x0cuint64_value\x18\x03 \x01(\x04\x12\x14\n\x0c\x64ouble_value\x18\x04 \x01(\x01\x12\x13\n\x0b\x62ytes_value\x18\x05 \x01(\x0c\x12\x14\n\x0cstring_value\x18\x06 \x01(\t\"e\n\nColumnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmysql_type\x18\x02 \x01(\t\x12\x16\n\x0eis_primary_key\x18\x03 \x01(\x08\x12\x0c\n\x04\x66len\x18\x04 \x01(\x05\x12\x0f\n\x07\x64\x65\x63imal\x18\x05 \x01(\x05\",\n\x03Row\x12%\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x14.slave.binlog.Column\"\x80\x01\n\rTableMutation\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.slave.binlog.MutationType\x12\x1e\n\x03row\x18\x02 \x01(\x0b\x32\x11.slave.binlog.Row\x12%\n\nchange_row\x18\x03 \x01(\x0b\x32\x11.slave.binlog.Row\")\n\x03Key\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x63olumn_names\x18\x02 \x03(\t\"\xe4\x01\n\x05Table\x12\x13\n\x0bschema_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\x12-\n\x0b\x63olumn_info\x18\x03 \x03(\x0b\x32\x18.slave.binlog.ColumnInfo\x12.\n\tmutations\x18\x04 \x03(\x0b\x32\x1b.slave.binlog.TableMutation\x12&\n\x0bunique_keys\x18\x05 \x03(\x0b\x32\x11.slave.binlog.Key\x12\x13\n\ndefinition\x18\xe9\x07 \x01(\r\x12\x16\n\rfirst_ordinal\x18\xea\x07 \x01(\x04\".\n\x07\x44MLData\x12#\n\x06tables\x18\x01 \x03(\x0b\x32\x13.slave.binlog.Table\"S\n\x07\x44\x44LData\x12\x13\n\x0bschema_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\x12\x11\n\tddl_query\x18\x03 \x01(\x0c\x12\x0c\n\x03job\x18\xe9\x07 \x01(\x0c\"0\n\x0fTableDefinition\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\r\n\x05table\x18\x02 \x01(\x0c\"\xdd\x01\n\x06\x42inlog\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.slave.binlog.BinlogType\x12\x11\n\tcommit_ts\x18\x02 \x01(\x03\x12\'\n\x08\x64ml_data\x18\x03 \x01(\x0b\x32\x15.slave.binlog.DMLData\x12\'\n\x08\x64\x64l_data\x18\x04 \x01(\x0b\x32\x15.slave.binlog.DDLData\x12\x11\n\ttime_zone\x18\x05 \x01(\t\x12\x33\n\x0b\x64\x65\x66initions\x18\xe9\x07 \x03(\x0b\x32\x1d.slave.binlog.TableDefinition*2\n\x0cMutationType\x12\n\n\x06Insert\x10\x00\x12\n\n\x06Update\x10\x01\x12\n\n\x06\x44\x65lete\x10\x02*\x1e\n\nBinlogType\x12\x07\n\x03\x44ML\x10\x00\x12\x07\n\x03\x44\x44L\x10\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.wire.secondary_binlog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MUTATIONTYPE']._serialized_start=975
-  _globals['_MUTATIONTYPE']._serialized_end=1025
-  _globals['_BINLOGTYPE']._serialized_start=1027
-  _globals['_BINLOGTYPE']._serialized_end=1057
+  _globals['_MUTATIONTYPE']._serialized_start=1156
+  _globals['_MUTATIONTYPE']._serialized_end=1206
+  _globals['_BINLOGTYPE']._serialized_start=1208
+  _globals['_BINLOGTYPE']._serialized_end=1238
   _globals['_COLUMN']._serialized_start=53
   _globals['_COLUMN']._serialized_end=193
   _globals['_COLUMNINFO']._serialized_start=195
@@ -46,11 +46,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEY']._serialized_start=475
   _globals['_KEY']._serialized_end=516
   _globals['_TABLE']._serialized_start=519
-  _globals['_TABLE']._serialized_end=702
-  _globals['_DMLDATA']._serialized_start=704
-  _globals['_DMLDATA']._serialized_end=750
-  _globals['_DDLDATA']._serialized_start=752
-  _globals['_DDLDATA']._serialized_end=821
-  _globals['_BINLOG']._serialized_start=824
-  _globals['_BINLOG']._serialized_end=973
+  _globals['_TABLE']._serialized_end=747
+  _globals['_DMLDATA']._serialized_start=749
+  _globals['_DMLDATA']._serialized_end=795
+  _globals['_DDLDATA']._serialized_start=797
+  _globals['_DDLDATA']._serialized_end=880
+  _globals['_TABLEDEFINITION']._serialized_start=882
+  _globals['_TABLEDEFINITION']._serialized_end=930
+  _globals['_BINLOG']._serialized_start=933
+  _globals['_BINLOG']._serialized_end=1154
 # @@protoc_insertion_point(module_scope)

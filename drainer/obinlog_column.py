@@ -1,0 +1,254 @@
+"""obinlog columns: how a value of a row becomes a `Column` of a message, straight from its bytes.
+
+In     a column's definition
+Out    how a generated walk reads it (`Conversion`), and an expression of the pieces that are its message
+
+    type                                     field              from
+    integers                                 int64, uint64      the number
+    ENUM, SET                                uint64             index, mask
+    FLOAT, DOUBLE                            double
+    text, DECIMAL, YEAR, dates, times        string             TIMESTAMP in UTC
+    binary strings, JSON, BIT                bytes              JSON as text, BIT big-endian
+
+Small numbers, times, and what stands before a string of a length are made once.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common.rowcodec.binary_json import read_json
+from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from common.rowcodec.datum import read_bytes, read_double, read_duration, read_float, read_int, read_unsigned
+from common.rowcodec.decimals import read_decimal
+from common.rowcodec.strict import Reader
+from common.rowcodec.temporal import date_text, datetime_text, duration_text
+from common.rowcodec.values import cached_reader
+from common.table_info import (
+    BIT,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    INTEGER_TYPES,
+    JSON,
+    NEWDATE,
+    SET,
+    STRING_TYPES,
+    TIME,
+    TIME_TYPES,
+    YEAR,
+    Column,
+    FieldType,
+)
+
+_CACHED_MAX: Final = 1 << 14
+_UINT64: Final = (1 << 64) - 1
+NULL: Final = b"\n\x02\x08\x01"
+_double: Final = struct.Struct("<d")
+
+# -- pieces of proto2 ---------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    """Shortest form; negative numbers as 64 bits, which is ten bytes."""
+    value &= _UINT64
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def delimited(tag: bytes, content: bytes) -> bytes:
+    """A field of bytes, text or a message."""
+    return tag + varint(len(content)) + content
+
+
+class ByNumber(dict[int, bytes]):
+    """Bytes made from a number, small numbers once."""
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: int) -> bytes:
+        made = self._make(number)
+        if 0 <= number < _CACHED_MAX:
+            self[number] = made
+        return made
+
+
+def _column(content: bytes) -> bytes:
+    return b"\n" + varint(len(content)) + content
+
+
+def _far(tag: int) -> Callable[[int], bytes]:
+    """A column with an integer, for any; three additions for what has up to 28 bits."""
+    low = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]
+    short, long = bytes((10, 4, tag)), bytes((10, 5, tag))
+
+    def far(value: int) -> bytes:
+        if 16384 <= value < 2097152:
+            return short + low[value & 16383] + _SEVEN_BITS[value >> 14]
+        if 2097152 <= value < 268435456:
+            return long + low[value & 16383] + VARINTS[value >> 14]
+        return _column(bytes((tag,)) + varint(value))
+
+    return far
+
+
+VARINTS: Final = ByNumber(varint)
+_SEVEN_BITS: Final = tuple(bytes((n,)) for n in range(128))
+_INT64: Final = tuple(_column(b"\x10" + varint(n)) for n in range(_CACHED_MAX))
+_UINT: Final = tuple(_column(b"\x18" + varint(n)) for n in range(_CACHED_MAX))
+_int64_far: Final = _far(0x10)
+_uint_far: Final = _far(0x18)
+
+
+def _head_of(tag: bytes) -> Callable[[int], bytes]:
+    """What stands before a string of a length: the column's and the value's tags and lengths."""
+
+    def head(size: int) -> bytes:
+        value = tag + varint(size)
+        return b"\n" + varint(len(value) + size) + value
+
+    return head
+
+
+_BYTES_HEADS: Final = ByNumber(_head_of(b"\x2a"))
+_TEXT_HEADS: Final = ByNumber(_head_of(b"\x32"))
+
+
+def _int64(value: int) -> bytes:
+    return _INT64[value] if 0 <= value < _CACHED_MAX else _int64_far(value)
+
+
+def _uint64(value: int) -> bytes:
+    return _UINT[value] if value < _CACHED_MAX else _uint_far(value)
+
+
+def _float(value: float) -> bytes:
+    return b"\n\x09\x21" + _double.pack(value)
+
+
+def _bytes(raw: bytes) -> bytes:
+    return _BYTES_HEADS[len(raw)] + raw
+
+
+def _text(raw: bytes) -> bytes:
+    return _TEXT_HEADS[len(raw)] + raw
+
+
+# -- columns ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnForm:
+    """How one column is read and written.
+
+    `pieces`, expressions of `{v}`, are joined into the row; `write` makes the same of a raw value.
+    """
+
+    conversion: Conversion
+    pieces: tuple[str, ...]
+    write: Callable[[Any], bytes]
+    nullable: bool
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    def expression(self, local: str) -> str:
+        """Arguments that make the column of a local that holds a raw value, or None where that may be."""
+        pieces = [piece.format(v=local) for piece in self.pieces]
+        if self.nullable:
+            return f"NULL if {local} is None else {' + '.join(pieces)}"
+        return ", ".join(pieces)
+
+
+def _shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Reader:
+    """A reader whose values are columns already."""
+
+    def column(b: bytes, i: int) -> tuple[bytes, int]:
+        value, end = read(b, i)
+        return show(value), end
+
+    return column
+
+
+@functools.cache
+def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache of columns for all that show times alike."""
+    if is_date:
+        return cached_reader(lambda packed: _text(date_text(packed).encode()))
+    return cached_reader(lambda packed: _text(datetime_text(packed, fsp).encode()))
+
+
+def _made(kind: FieldType) -> Conversion:
+    """Types whose reader gives the whole column."""
+    tp, fsp = kind.tp, kind.fsp
+    if tp in TIME_TYPES:
+        read, cache = _time_reader(tp in (DATE, NEWDATE), fsp)
+        return Conversion(Shape.TIME, "", read, cache=cache)
+    if tp == TIME:
+        return Conversion(
+            Shape.CALL, "", _shown(read_duration, lambda ns: _text(duration_text(ns, fsp).encode()))
+        )
+    if tp == DECIMAL:
+        return Conversion(Shape.CALL, "", _shown(read_decimal, lambda text: _text(text.encode())))
+    if tp == FLOAT:
+        return Conversion(Shape.CALL, "", _shown(read_float, _float))
+    assert tp == JSON, tp
+    return Conversion(Shape.CALL, "", _shown(read_json, _bytes))
+
+
+def _as_it_is(value: bytes) -> bytes:
+    return value
+
+
+def column_form(column: Column) -> ColumnForm:
+    kind = column.type
+    tp, nullable = kind.tp, not kind.not_null
+    if tp == YEAR:
+        conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+        return ColumnForm(conversion, ("year({v})",), _year, nullable, {"year": _year})
+    if tp in INTEGER_TYPES and not kind.unsigned:
+        pieces = (f"INT64[{{v}}] if 0 <= {{v}} < {_CACHED_MAX} else int64_far({{v}})",)
+        conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+        names: dict[str, Any] = {"INT64": _INT64, "int64_far": _int64_far}
+        return ColumnForm(conversion, pieces, _int64, nullable, names)
+    if tp in INTEGER_TYPES or tp in (ENUM, SET):
+        pieces = (f"UINT[{{v}}] if {{v}} < {_CACHED_MAX} else uint_far({{v}})",)
+        conversion = Conversion(Shape.UNSIGNED, "u", read_int if tp in INTEGER_TYPES else read_unsigned)
+        return ColumnForm(conversion, pieces, _uint64, nullable, {"UINT": _UINT, "uint_far": _uint_far})
+    if tp == BIT:
+        width = (max(kind.flen, 1) + 7) // 8
+
+        def bits(value: int) -> bytes:
+            return _bytes(value.to_bytes(width, "big"))
+
+        # Names of a reader are shared by its columns, so that of a width has the width in it.
+        conversion = Conversion(Shape.UNSIGNED, "u", read_unsigned)
+        return ColumnForm(conversion, (f"bits{width}({{v}})",), bits, nullable, {f"bits{width}": bits})
+    if tp == DOUBLE:
+        names = {"pack_double": _double.pack, "DOUBLE": b"\n\x09\x21"}
+        conversion = Conversion(Shape.DOUBLE, "u", read_double)
+        return ColumnForm(conversion, ("DOUBLE", "pack_double({v})"), _float, nullable, names)
+    if tp in STRING_TYPES:
+        conversion = Conversion(Shape.BYTES, "s", read_bytes)
+        if kind.is_binary_string:
+            names = {"BYTES_HEADS": _BYTES_HEADS}
+            return ColumnForm(conversion, ("BYTES_HEADS[len({v})]", "{v}"), _bytes, nullable, names)
+        names = {"TEXT_HEADS": _TEXT_HEADS}
+        return ColumnForm(conversion, ("TEXT_HEADS[len({v})]", "{v}"), _text, nullable, names)
+    return ColumnForm(_made(kind), ("{v}",), _as_it_is, nullable)
+
+
+def _year(value: int) -> bytes:
+    return _text(b"%d" % value)
