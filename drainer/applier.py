@@ -49,13 +49,17 @@ class ItemSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApplierSettings:
-    """`sync_mode` as in `column_match`. `whole_transactions`: one lane, and no transaction is ever cut."""
+    """`sync_mode` as in `column_match`. `whole_transactions`: one lane, and no transaction is ever cut.
+
+    `keep_schema` is called with the commit_ts of every DDL, before its checkpoint is stored.
+    """
 
     lane: LaneSettings
     checkpoint_interval_s: float = 0.5
     safe_mode: bool = False
     sync_mode: int = FULL
     whole_transactions: bool = False
+    keep_schema: Callable[[int], None] = lambda _commit_ts: None
 
 
 class Applier:
@@ -77,7 +81,7 @@ class Applier:
         self._clock = clock
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = CheckpointKeeper(store, start, self._failure, clock, always_safe=settings.safe_mode)
-        self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock)
+        self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock, settings.keep_schema)
         self._changed = asyncio.Event()
         self._lanes = self._lane_set(start)
         self._stopping = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -21,16 +22,19 @@ from common.errors import Unavailable
 from common.registry import Registry
 from common.tls import TlsConfig
 from common.upstream import Upstream
+from drainer import metrics
 from drainer.applier import Applier, ApplierSettings
-from drainer.checkpoint import CheckpointStore, Start
+from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.collector import Collector
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.rules import Rules, read_rules
-from drainer.schema import SchemaTracker
+from drainer.savepoint import adopt_cluster
 from drainer.sink.mysql import Target, is_transient, refuse
+from drainer.spill import SpillDirectory
+from drainer.tracked_schema import open_schema
 from drainer.translator import Translator
 
 logger = log.get(__name__)
@@ -46,14 +50,47 @@ def target_of(settings: DrainerConfig) -> Target:
     return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, context)
 
 
+def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
+    """The server of the checkpoint row, None if that is the downstream."""
+    if not settings.checkpoint_type:
+        return None
+    if (settings.checkpoint_host, settings.checkpoint_port) == (target.host, target.port):
+        return None  # with the lanes in one transaction
+    tls = TlsConfig.from_paths(
+        settings.checkpoint_ssl_ca, settings.checkpoint_ssl_cert, settings.checkpoint_ssl_key
+    )
+    return Target(
+        settings.checkpoint_host,
+        settings.checkpoint_port,
+        settings.checkpoint_user,
+        settings.checkpoint_password,
+        tls=tls.client_context() if tls else None,
+    )
+
+
 async def open_checkpoint(
-    settings: DrainerConfig, upstream: Upstream, target: Target
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, target: Target
 ) -> tuple[CheckpointStore, Start]:
     """Fence off older drainers and find out where to go on."""
+    adopt_cluster(settings.data_dir, upstream.cluster_id)
     now_ts = await upstream.oracle.timestamp()
-    initial_ts = now_ts if settings.initial_commit_ts == -1 else settings.initial_commit_ts
-    store = CheckpointStore(target, upstream.cluster_id, schema=settings.checkpoint_schema)
-    start = await patiently(lambda: store.start(settings.worker_count, initial_ts, now_ts), store.close)
+    is_given = settings.initial_commit_ts != -1
+    initial_ts = settings.initial_commit_ts if is_given else now_ts
+    living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
+    store = CheckpointStore(
+        target,
+        upstream.cluster_id,
+        schema=settings.checkpoint_schema,
+        table=settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE,
+        row_target=row_target_of(settings, target),
+        owner=settings.name,
+    )
+    start = await patiently(
+        lambda: store.start(
+            settings.worker_count, initial_ts, now_ts, initial_is_given=is_given, living=living
+        ),
+        store.close,
+    )
     logger.info(
         "checkpoint",
         cluster_id=upstream.cluster_id,
@@ -90,14 +127,6 @@ async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
             await asyncio.sleep(backoff.next_s())
 
 
-async def schema_at(upstream: Upstream, start: Start) -> SchemaTracker:
-    """The schema as it was at the checkpoint."""
-    jobs = await upstream.history.jobs()
-    if start.checkpoint is not None and start.checkpoint.schema_version:
-        return SchemaTracker.from_history(jobs, schema_version=start.checkpoint.schema_version)
-    return SchemaTracker.from_history(jobs, finished_ts=min(place.complete_ts for place in start.positions))
-
-
 async def prepare_marks(
     rules: Rules, target: Target, lanes: int, ends: contextlib.AsyncExitStack
 ) -> LoopbackMarks | None:
@@ -122,15 +151,22 @@ async def build(
     clock = SystemClock()
     target = target_of(settings)
     rules = read_rules(settings)
-    store, start = await open_checkpoint(settings, upstream, target)
+    store, start = await open_checkpoint(settings, upstream, nodes, target)
     marks = await prepare_marks(rules, target, len(start.positions), ends)
-    tracker = await schema_at(upstream, start)
+    schema = await open_schema(
+        store,
+        start,
+        upstream.history,
+        functools.partial(patiently, lambda: store.load_schema(start), store.close),
+    )
+    translator = Translator(schema.tracker, rules)
+    metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
         start,
         store,
         target,
-        Translator(tracker, rules),
-        DdlRunner(target, tracker),
+        translator,
+        DdlRunner(target, schema.tracker),
         ApplierSettings(
             LaneSettings(
                 batch_rows=settings.txn_batch,
@@ -139,6 +175,7 @@ async def build(
             ),
             checkpoint_interval_s=settings.checkpoint_interval_s,
             safe_mode=settings.safe_mode,
+            keep_schema=schema.keep,
         ),
         clock,
     )
@@ -149,6 +186,11 @@ async def build(
         after_ts=applier.start_ts,
         clock=clock,
         queue_bytes_max=settings.pull_bytes,
+        spill=SpillDirectory(
+            os.path.join(settings.data_dir, "spill"),
+            above_bytes=settings.spill_above_bytes,
+            ahead_bytes=settings.spill_ahead_bytes,
+        ),
         connect=functools.partial(rpc.Client, tls=tls),
     )
     return applier, collector

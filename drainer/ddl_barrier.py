@@ -7,6 +7,8 @@ Holds   the intent is durable before the statement runs; the checkpoint that pas
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from common import log
 from common.clock import Clock
 from common.errors import DownstreamError
@@ -20,11 +22,17 @@ logger = log.get(__name__)
 
 
 class DdlBarrier:
-    """`pending`: the intent that the last life of this drainer left."""
+    """`pending`: the intent that the last life of this drainer left. `keep_schema` is told of every DDL."""
 
     def __init__(
-        self, runner: DdlRunner, keeper: CheckpointKeeper, pending: Intent | None, clock: Clock
+        self,
+        runner: DdlRunner,
+        keeper: CheckpointKeeper,
+        pending: Intent | None,
+        clock: Clock,
+        keep_schema: Callable[[int], None],
     ) -> None:
+        self._keep_schema = keep_schema
         self._runner = runner
         self._keeper = keeper
         self._pending = pending
@@ -37,6 +45,7 @@ class DdlBarrier:
         if ddl.skip:
             logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ddl.skip)
             keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
+            self._keep_schema(ddl.commit_ts)
             return
         self.doing = f"running DDL job {ddl.job_id}"
         started_s = self._clock.monotonic_s()
@@ -44,6 +53,7 @@ class DdlBarrier:
         metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
         metrics.EVENTS.labels("DDL").inc()
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
+        self._keep_schema(ddl.commit_ts)
         await keeper.call(keeper.store.end_ddl, keeper.checkpoint(ddl.commit_ts))
         keeper.note_stored(ddl.commit_ts)
         self.doing = ""

@@ -153,6 +153,11 @@ class SchemaTracker:
             return UnknownTable(f"table id {table_id} was dropped at schema version {version}")
         return UnknownTable(f"table id {table_id} is not known at schema version {self.version}")
 
+    @property
+    def last_job_id(self) -> int:
+        """Highest id of a job that was applied; 0 if none was."""
+        return max(self._applied, default=0)
+
     # -- a stored copy ----------------------------------------------------------------------------------
 
     def dump(self) -> list[Row]:
