@@ -57,7 +57,7 @@ def option(
     `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
     and `retention` seconds, `list` a tuple, `table` a dict, `tables` a tuple of dicts (the last two only in
     the file; default None: empty; annotate a table as `Mapping`). The default may be written as a user
-    would. `deprecated`: accepted, without effect, not in the help.
+    would. `deprecated`: accepted for old files, not in the help.
     """
     entry = Option(key, flag, help, kind, secret or log.is_secret_key(key or flag or ""), deprecated)
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
@@ -81,6 +81,16 @@ def options(cls: type[Any]) -> dict[str, Option]:
         for field in dataclasses.fields(cls)
         if _METADATA in field.metadata
     }
+
+
+def defaults(cls: type[Any]) -> dict[str, Any]:
+    """The default of each option by field name, as the field holds it."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if _METADATA in field.metadata:
+            make = field.default_factory
+            found[field.name] = field.default if make is dataclasses.MISSING else make()
+    return found
 
 
 _EXPECTED: Final[dict[str, str]] = {

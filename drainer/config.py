@@ -12,17 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.config import option
+from common.config import defaults, option, options
 from common.errors import ConfigError
-from common.listener import ListenConfig
 from common.port import split_address
+from drainer import password
+from drainer.former_options import FormerOptions
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 SINKS: Final = ("mysql", "tidb")
 
 
 @dataclass(frozen=True, slots=True)
-class DrainerConfig(ListenConfig):
+class DrainerConfig(FormerOptions):
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
     advertise_addr: str = option(
         "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
@@ -67,14 +68,6 @@ class DrainerConfig(ListenConfig):
     )
     metrics_interval_s: float = option(
         15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
-    )
-    detect_interval: int = option(
-        5,
-        key="detect-interval",
-        flag="detect-interval",
-        kind="int",
-        deprecated=True,
-        help="pumps are watched, not polled",
     )
     ignore_schemas: str = option(
         "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql",
@@ -149,6 +142,18 @@ class DrainerConfig(ListenConfig):
     pull_bytes: int = option(
         "64 MiB", key="syncer.pull-queue", kind="size", help="binlogs that may wait between pumps and lanes"
     )
+    spill_above_bytes: int = option(
+        "8 MiB",
+        key="syncer.spill-above",
+        kind="size",
+        help="larger transactions wait on disk, below data-dir",
+    )
+    spill_ahead_bytes: int = option(
+        "1 GiB",
+        key="syncer.spill-ahead",
+        kind="size",
+        help="a pump is not read further while more than this of it waits on disk",
+    )
     checkpoint_interval_s: float = option(
         0.5, key="syncer.checkpoint-interval", kind="duration", help="pace of the checkpoint row"
     )
@@ -169,6 +174,12 @@ class DrainerConfig(ListenConfig):
     to_password: str = option(
         "", key="syncer.to.password", secret=True, help="downstream password (default: MYSQL_PSWD)"
     )
+    to_encrypted_password: str = option(
+        "", key="syncer.to.encrypted_password", secret=True, help="as a Go drainer's file has it; wins"
+    )
+    to_password_file: str = option(
+        "", key="syncer.to.password-file", help="file that holds the downstream password and nothing else"
+    )
     to_socket: str = option(
         "", key="syncer.to.socket", help="downstream unix socket instead of host and port"
     )
@@ -180,6 +191,12 @@ class DrainerConfig(ListenConfig):
         "", key="syncer.to.security.ssl-cert", help="our certificate for the downstream"
     )
     to_ssl_key: str = option("", key="syncer.to.security.ssl-key", help="our private key for the downstream")
+    to_cert_allowed_cn: tuple[str, ...] = option(
+        (),
+        key="syncer.to.security.cert-allowed-cn",
+        kind="list",
+        help="common names that the downstream's certificate may have; empty: all",
+    )
     checkpoint_type: str = option(
         "", key="syncer.to.checkpoint.type", help="mysql or tidb: the checkpoint row has a server of its own"
     )
@@ -205,6 +222,15 @@ class DrainerConfig(ListenConfig):
     checkpoint_password: str = option(
         "", key="syncer.to.checkpoint.password", secret=True, help="and the password"
     )
+    checkpoint_encrypted_password: str = option(
+        "",
+        key="syncer.to.checkpoint.encrypted_password",
+        secret=True,
+        help="as a Go drainer's file has it; wins",
+    )
+    checkpoint_password_file: str = option(
+        "", key="syncer.to.checkpoint.password-file", help="file that holds this password and nothing else"
+    )
     checkpoint_ssl_ca: str = option(
         "", key="syncer.to.checkpoint.security.ssl-ca", help="and its authority; empty: no TLS"
     )
@@ -228,7 +254,11 @@ class DrainerConfig(ListenConfig):
             )
         if self.upstream != "standalone":
             raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
-        for key, value in (("worker-count", self.worker_count), ("txn-batch", self.txn_batch)):
+        for key, value in (
+            ("worker-count", self.worker_count),
+            ("txn-batch", self.txn_batch),
+            ("spill-above", self.spill_above_bytes),
+        ):
             if value < 1:
                 raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
         if self.rate_rows < 0:
@@ -239,6 +269,8 @@ class DrainerConfig(ListenConfig):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
+        self.check_former()
+        _ = self.downstream
         self.check_listener()
 
     @property
@@ -257,9 +289,29 @@ class DrainerConfig(ListenConfig):
     def downstream(self) -> tuple[str, int, str, str]:
         """host, port, user, password with the defaults of the environment."""
         environ = os.environ
+        port = environ.get("MYSQL_PORT", "3306")
+        if not port.isascii() or not port.isdigit():
+            raise ConfigError("MYSQL_PORT is not a number", hint="unset it, or set [syncer.to] port")
         return (
             self.to_host or environ.get("MYSQL_HOST", "localhost"),
-            self.to_port or int(environ.get("MYSQL_PORT", "3306")),
+            self.to_port or int(port),
             self.to_user or environ.get("MYSQL_USER", "root"),
-            self.to_password or environ.get("MYSQL_PSWD", ""),
+            password.find(
+                "syncer.to", self.to_encrypted_password, self.to_password_file, self.to_password, environ
+            ),
         )
+
+    def remarks(self) -> list[str]:
+        """What an operator should know of what he set, one line each, for the log."""
+        said = [
+            f"{entry.key or entry.flag} is accepted for Go's sake: {entry.help}"
+            for name, entry in options(type(self)).items()
+            if entry.deprecated and getattr(self, name) != defaults(type(self))[name]
+        ]
+        if (self.to_encrypted_password or self.checkpoint_encrypted_password) and not os.environ.get(
+            password.KEY_VARIABLE
+        ):
+            said.append(
+                f"encrypted_password is protected by a key that everybody knows: set {password.KEY_VARIABLE}"
+            )
+        return said

@@ -19,6 +19,7 @@ ADAPTERS = {
     "aetcd": ("common.etcd",),
     "pymysql": ("drainer", "deploy.playground"),
     "grpc": ("common.rpc", "common.tls"),
+    "cryptography": ("drainer.password",),
     "h11": ("common.door.http1",),
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),
