@@ -47,6 +47,7 @@ class CheckpointKeeper:
         self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self.stored_ts = min(position.complete_ts for position in start.positions)
+        self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     @property
@@ -66,16 +67,24 @@ class CheckpointKeeper:
 
     async def save(self, resolved_ts: int) -> None:
         """Store that everything at or below `resolved_ts` is applied, if that is news."""
-        if resolved_ts > self.stored_ts:
-            await self.call(self.store.save, self.checkpoint(resolved_ts))
-            self.note_stored(resolved_ts)
+        async with self._storing:
+            if resolved_ts > self.stored_ts:
+                await self.call(self.store.save, self.checkpoint(resolved_ts))
+                self._note_stored(resolved_ts)
+
+    async def end_ddl(self, commit_ts: int) -> None:
+        """A DDL is done, and every lane stands behind it."""
+        async with self._storing:
+            await self.call(self.store.end_ddl, self.checkpoint(commit_ts))
+            self._note_stored(commit_ts)
 
     async def settle(self, resolved_ts: int) -> None:
         """All lanes are drained and end here: downstream equals upstream at `resolved_ts`."""
-        await self.call(self.store.settle, self.checkpoint(resolved_ts, consistent=True))
-        self.note_stored(resolved_ts)
+        async with self._storing:
+            await self.call(self.store.settle, self.checkpoint(resolved_ts, consistent=True))
+            self._note_stored(resolved_ts)
 
-    def note_stored(self, commit_ts: int) -> None:
+    def _note_stored(self, commit_ts: int) -> None:
         self.stored_ts = commit_ts
         metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
         metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))

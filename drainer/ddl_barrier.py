@@ -54,8 +54,7 @@ class DdlBarrier:
         metrics.EVENTS.labels("DDL").inc()
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
         self._keep_schema(ddl.commit_ts)
-        await keeper.call(keeper.store.end_ddl, keeper.checkpoint(ddl.commit_ts))
-        keeper.note_stored(ddl.commit_ts)
+        await keeper.end_ddl(ddl.commit_ts)
         self.doing = ""
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
 
