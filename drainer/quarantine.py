@@ -21,7 +21,8 @@ A DDL that touches a waiting table joins its queue and takes its other tables in
 that touches two queues makes them one. When a queue has nothing left and everything up to `now_ts` has gone
 through drained lanes, all lanes are put at `now_ts` in the transaction that deletes its entries: from there
 on its tables are like all others. That needs `now_ts` to have reached the highest lane position found at the
-start, or rows of the tables between the two would be skipped by lanes that never had them.
+start, or rows of the tables between the two would be skipped by lanes that never had them; and the queue's
+own position, or rows that release had applied before the start would be applied again.
 """
 
 from __future__ import annotations
@@ -318,17 +319,30 @@ class Quarantine:
             self.put(entry)
         return moved
 
+    def behind(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
+        """Entries other than the DDL's own that have come up to it, and no further.
+
+        One that joined the queue late may have been released past it already.
+        """
+        return tuple(
+            entry
+            for entry in queue.entries.values()
+            if entry.job_id != ddl.job_id and entry.position.complete_ts < ddl.commit_ts
+        )
+
     def stop_at(self, queue: Queue, ddl: Ddl, made: Entry) -> Entry:
-        """Everything before a kept DDL is applied, and it waits for a decision: one entry for the queue.
+        """Everything before a kept DDL is applied, and it waits for a decision: one entry for all `behind`.
 
         `made` has what is new about it (reason, floor, shape, decision); its tables and position come from
-        the queue. The driver stores it in place of the queue's other entries.
+        the queue. The driver stores it in place of those behind it.
         """
-        tables: dict[Name, int] = {}
-        for entry in queue.entries.values():
+        known = queue.entries.get(ddl.job_id)
+        tables = dict(known.tables) if known else {}
+        for entry in self.behind(queue, ddl):
             tables.update(entry.tables)
+            del queue.entries[entry.job_id]
         entry = replace(made, tables=tables, position=Position(ddl.commit_ts - 1))
-        queue.entries = {entry.job_id: entry}
+        queue.entries[entry.job_id] = entry
         self._reindex()
         return entry
 
@@ -341,8 +355,14 @@ class Quarantine:
 
     def may_close(self, queue: Queue, now_ts: int) -> bool:
         """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
-        decided = all(entry.done for entry in queue.entries.values())
-        return queue.exhausted and not queue.open_ts and decided and now_ts >= self._highest_ts
+        entries = queue.entries.values()
+        reached_ts = max(self._highest_ts, *(entry.position.commit_ts for entry in entries))
+        return (
+            queue.exhausted
+            and not queue.open_ts
+            and all(entry.done for entry in entries)
+            and now_ts >= reached_ts
+        )
 
     def close(self, queue: Queue) -> None:
         """Its entries are gone and the lanes moved, durably."""

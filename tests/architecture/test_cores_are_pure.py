@@ -64,6 +64,7 @@ CORES = (
     "drainer.merger",
     "drainer.name_pattern",
     "drainer.progress",
+    "drainer.quarantine",
     "drainer.rate_limit",
     "drainer.row_fold",
     "drainer.row_gate",
