@@ -1,7 +1,8 @@
 """Collector: all pumps of the cluster as one ordered stream of batches.
 
 Drives   the merger (core) and one `PumpSource` a pump
-Owns     the watch on the registry, the source tasks, a queue bounded in bytes
+Owns     the watch on the registry, the source tasks, a queue bounded in bytes, the directory where large
+         transactions wait
 Holds    nothing is emitted before the first listing of pumps has succeeded, and a listing adds all its pumps
          in one step, so no pump's binlogs can be overtaken. A pump leaves the merge only when the registry
          says `offline`: one that is paused, dead or has lost its entry holds the stream at its position.
@@ -26,9 +27,11 @@ from common.errors import Unavailable
 from common.registry import ClusterView, NodeEntry, Registry
 from common.upstream import SchemaHistory
 from drainer import ddl_job
+from drainer.arrival import Arrival, DdlMark
 from drainer.merger import Merged, MergedBatch, Merger
 from drainer.metrics import note_arrival
-from drainer.pump_source import Arrival, DdlMark, PullClient, PumpSource
+from drainer.pump_source import PullClient, PumpSource
+from drainer.spill import SpillDirectory
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
 
@@ -74,6 +77,7 @@ class Collector:
         after_ts: int,
         clock: Clock,
         queue_bytes_max: int,
+        spill: SpillDirectory,
         connect: Callable[[str], PullClient] = rpc.Client,
         idle_ask_s: float = IDLE_ASK_S,
         unbroken: Callable[[], int | None] = lambda: 0,
@@ -82,6 +86,7 @@ class Collector:
         self._history = history
         self._cluster_id = cluster_id
         self._clock = clock
+        self._spill = spill
         self._connect = connect
         self._idle_ask_s = idle_ask_s
         self._unbroken = unbroken
@@ -109,6 +114,7 @@ class Collector:
 
     async def run(self) -> None:
         """Collect until cancelled. Raises the first error that makes it impossible to go on."""
+        self._spill.clean()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -159,6 +165,8 @@ class Collector:
                 "connected": source.connected,
                 "protocol": "PullBatches" if source.speaks_batches else "PullBinlogs",
                 "held_bytes": source.held_bytes,
+                "spilled_bytes": source.spilled_bytes,
+                "waits_for_start_ts": source.waits_for_start_ts,
                 "holds": stream in awaited,
                 "error": source.error,
             }
@@ -184,9 +192,15 @@ class Collector:
         down = [stream for stream in awaited if not self._sources[stream].connected]
         if down:
             return f"pump {', '.join(sorted(down))}, not reachable; `binlogctl -cmd pumps` shows its state"
+        if awaited and self._spill.waiting:
+            return self._spill.waiting
         if awaited:
-            return f"the watermark of pump {', '.join(sorted(awaited))}"
+            return "the watermark of pump " + ", ".join(map(self._held_by, sorted(awaited)))
         return ""
+
+    def _held_by(self, stream: str) -> str:
+        start_ts = self._sources[stream].waits_for_start_ts
+        return f"{stream} (open transaction with start_ts {start_ts})" if start_ts else stream
 
     # -- discovery ------------------------------------------------------------------------------------
 
@@ -246,6 +260,7 @@ class Collector:
             credit_bytes=self._credit_bytes,
             connect=self._connect,
             deliver=partial(self._deliver, stream),
+            spill=self._spill,
         )
         self._merger.add_source(stream, position)
         self._sources[stream] = source
@@ -276,7 +291,7 @@ class Collector:
         for mark in arrival.ddl:
             self._ddl[mark.commit_ts] = mark
         if arrival.entries:
-            sizes = [len(entry.payload) for entry in arrival.entries]
+            sizes = [spilled.size if spilled else len(payload) for _, payload, _, spilled in arrival.entries]
             note_arrival(source.node_id, sizes, arrival.entries[-1].commit_ts, self._clock.wall_s())
             PULLED_BINLOGS.labels(source.node_id).inc(len(arrival.entries))
             PULLED_BYTES.labels(source.node_id).inc(sum(sizes))

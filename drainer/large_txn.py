@@ -22,19 +22,16 @@ from typing import Final
 
 from common import binlog
 from common.errors import Corruption
+from drainer import field_walk
+from drainer.field_walk import LENGTH, VARINT, WINDOW_BYTES, Broken, Read, field_head, sure_to
 from drainer.merger import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
 PIECE_BYTES: Final = 1 << 20
 PIECE_ROWS: Final = 4000
-WINDOW_BYTES: Final = 256 << 10
-
-Read = Callable[[int, int], bytes]
 Resolve = Callable[[int, int, int], TableVersion | None]
 """(table id, schema version, commit_ts): the table, or None for rows to be left out. May raise."""
 
-_VARINT, _LENGTH = 0, 2
-_HEAD_BYTES: Final = 24  # a tag and a varint of any length
 _TAG_INSERTED, _TAG_UPDATED, _TAG_DELETED = 0x12, 0x1A, 0x32
 _TAG_KIND, _TAG_KINDS_PACKED = 0x38, 0x3A
 _TAGS_OBSOLETE: Final = frozenset((0x20, 0x22, 0x2A))  # deleted_ids, also packed, and deleted_pks
@@ -42,10 +39,6 @@ _TAGS_OBSOLETE: Final = frozenset((0x20, 0x22, 0x2A))  # deleted_ids, also packe
 _LISTS: Final = {0: _TAG_INSERTED, 1: _TAG_UPDATED, 4: _TAG_DELETED}
 _KINDS: Final = {0: INSERT, 1: UPDATE, 4: DELETE}
 _HINT: Final = "`binlogctl -cmd pumps` lists the pumps; check the log of the one that served it for damage"
-
-
-class _Broken(Exception):
-    """Not a protobuf message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +57,12 @@ def outline(read: Read, size: int) -> Outline:
     numbers: dict[int, int] = {}
     value: tuple[int, int] | None = None
     try:
-        for tag, found, begin in _fields(read, 0, size):
-            if tag & 7 == _VARINT:
+        for tag, found, begin in field_walk.fields(read, 0, size):
+            if tag & 7 == VARINT:
                 numbers[tag >> 3] = found
             elif tag == 0x2A:
                 value = (begin, found)
-    except _Broken as error:
+    except Broken as error:
         raise Corruption(f"payload of {size} bytes is not a binlog: {error}", hint=_HINT) from None
     get = numbers.get
     return Outline(get(1, 0), get(2, 0), get(3, 0), get(7, 0), value)
@@ -86,7 +79,7 @@ def pieces(
     where = f"transaction with commit_ts {spilled.commit_ts}"
     try:
         version, mutations = _survey(spilled)
-    except _Broken as error:
+    except Broken as error:
         raise Corruption(f"{where}: rows cannot be decoded: {error}", hint=_HINT) from None
     tables = []
     for mutation in mutations:
@@ -146,7 +139,7 @@ def _survey(spilled: Spilled) -> tuple[int, list[_Mutation]]:
         raise Corruption(f"commit without prewrite: {where} has no rows", hint=_HINT)
     begin, length = found.value
     version, mutations = 0, []
-    for tag, value, at in _fields(read, begin, begin + length):
+    for tag, value, at in field_walk.fields(read, begin, begin + length):
         if tag == 0x08:
             version = value
         elif tag == 0x12:
@@ -164,7 +157,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
             if base >= stop:
                 break
             data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
-            sure = _sure(data, base, stop)
+            sure = sure_to(data, base, stop)
         head, tag = at, data[at]
         if tag == _TAG_KIND:
             kinds, at = _run_of_kinds(data, at)
@@ -173,11 +166,11 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
                 begins.setdefault(tag, base + head)
                 ends[tag] = base + at
                 continue
-        tag, value, at = _head(data, at)
-        if tag & 7 == _LENGTH:
+        tag, value, at = field_head(data, at)
+        if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
-                raise _Broken(f"a field of {value} bytes ends early")
+                raise Broken(f"a field of {value} bytes ends early")
         if tag in counts:
             counts[tag] += 1
             begins.setdefault(tag, base + head)
@@ -275,15 +268,15 @@ def _rows(read: Read, wanted: int, start: int, stop: int) -> Iterator[bytes]:
             if base >= stop:
                 return
             data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
-            sure = _sure(data, base, stop)
+            sure = sure_to(data, base, stop)
         tag, size = data[at], data[at + 1]
         if tag == wanted and size < 0x80:
             at += 2
         elif tag == wanted and data[at + 2] < 0x80:
             size, at = size & 0x7F | data[at + 2] << 7, at + 3
         else:
-            tag, size, at = _head(data, at)
-        behind = at + size if tag & 7 == _LENGTH else at
+            tag, size, at = field_head(data, at)
+        behind = at + size if tag & 7 == LENGTH else at
         if tag == wanted:
             if behind <= len(data):
                 yield data[at:behind]
@@ -301,15 +294,15 @@ def _kinds(read: Read, start: int, stop: int) -> Iterator[bytes]:
             if base >= stop:
                 return
             data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
-            sure = _sure(data, base, stop)
+            sure = sure_to(data, base, stop)
         if data[at] == _TAG_KIND:
             kinds, at = _run_of_kinds(data, at)
             yield kinds
             continue
-        tag, size, at = _head(data, at)
+        tag, size, at = field_head(data, at)
         if tag == _TAG_KINDS_PACKED:
             yield from _packed(read, base + at, size)
-        if tag & 7 == _LENGTH:
+        if tag & 7 == LENGTH:
             at += size
 
 
@@ -330,58 +323,3 @@ def _packed(read: Read, start: int, size: int) -> Iterator[bytes]:
     obsolete."""
     for at in range(start, start + size, WINDOW_BYTES):
         yield read(at, min(WINDOW_BYTES, start + size - at))
-
-
-# -- protobuf -------------------------------------------------------------------------------------------
-
-
-def _fields(read: Read, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(tag, value or length, offset behind them) of each field in [start, stop) of the payload."""
-    base, data, at, sure = start, b"", 0, -1
-    while True:
-        if at > sure:
-            base += at
-            if base >= stop:
-                return
-            data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
-            sure = _sure(data, base, stop)
-        tag, value, at = _head(data, at)
-        yield tag, value, base + at
-        if tag & 7 == _LENGTH:
-            at += value
-            if base + at > stop:
-                raise _Broken(f"a field of {value} bytes ends early")
-
-
-def _sure(data: bytes, base: int, stop: int) -> int:
-    """The last place in `data` at which a field's tag and length are certainly in it."""
-    if base + len(data) >= stop:
-        return len(data) - 1
-    if len(data) < WINDOW_BYTES:
-        raise _Broken("the payload ends early")
-    return len(data) - _HEAD_BYTES
-
-
-def _head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, number or length, and the offset behind them."""
-    tag, at = _varint(data, at)
-    wire = tag & 7
-    if wire in (_VARINT, _LENGTH):
-        value, at = _varint(data, at)
-        return tag, value, at
-    if wire in (1, 5) and tag >> 3 and at + (8 if wire == 1 else 4) <= len(data):
-        return tag, 0, at + (8 if wire == 1 else 4)
-    raise _Broken(f"a field of wire type {wire}")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise _Broken("a number ends early")
-        octet = data[at]
-        at += 1
-        value |= (octet & 0x7F) << shift
-        shift += 7
-        if octet < 0x80:
-            return value, at

@@ -3,13 +3,17 @@
 Drives   nothing; hands what arrives to `deliver` in the same turn of the event loop
 Owns     one connection at a time
 Holds    what was delivered and not yet released stays below `credit_bytes`, plus one payload that is larger
-         by itself. A connection begins behind the last position delivered, so nothing is skipped or repeated
+         by itself. A connection begins behind the last position delivered, so nothing is skipped or repeated.
+         A transaction above the limit of `spill` is never in memory as a whole: the pump sends it in parts,
+         which go to disk as they come, and it is delivered when the last of them is there
 Stops    by cancellation, which abandons only what had not been delivered
 
 Two protocols: `PullBatches` (many payloads a message, a watermark with each, credit in bytes), and where the
-pump does not know it `PullBinlogs`, whose only watermark are the time marks that an idle pump stores. A pump
-that does not answer is asked again for ever, with growing pauses: only the registry can say that it is gone.
-What the pump refuses for good (position purged, its data damaged) stops the drainer.
+pump does not know it `PullBinlogs`, whose only watermark are the time marks that an idle pump stores, and
+which brings a transaction of any size in one message. A pump that does not answer is asked again for ever,
+with growing pauses: only the registry can say that it is gone. One that says nothing at all although it was
+asked to is taken for cut off. What the pump refuses for good (position purged, its data damaged) stops the
+drainer.
 """
 
 from __future__ import annotations
@@ -17,8 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -26,8 +29,11 @@ from google.protobuf.message import DecodeError
 from common import log, rpc
 from common.backoff import Backoff
 from common.errors import Corruption, Unavailable
-from common.wire import binlog_pb2, pump_pb2
+from common.wire import pump_pb2
+from drainer import field_walk, large_txn
+from drainer.arrival import Arrival, arrival
 from drainer.merger import Merged
+from drainer.spill import Account, SpillDirectory, SpillFile
 
 PULL_BATCHES: Final = "/binlog.PumpBatch/PullBatches"
 PULL_BINLOGS: Final = "/binlog.Pump/PullBinlogs"
@@ -35,6 +41,9 @@ PULL_BINLOGS: Final = "/binlog.Pump/PullBinlogs"
 OUT_OF_RANGE: Final = 11
 RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
+# A pump is to say something once a second; a slow line has a minute for a message of 8 MiB.
+SILENCE_ASKED_MS: Final = 1000
+SILENCE_MAX_S: Final = 60.0
 
 _logger = log.get("pump_source")
 
@@ -49,56 +58,8 @@ class PullClient(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class DdlMark:
-    """Among the payloads just decoded, one of a DDL. `query` is its beginning, in lower case."""
-
-    commit_ts: int
-    job_id: int
-    schema_state: int
-    query: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What one message of a pump holds. `watermark` 0: none; `mark_bytes`: size of time marks left out."""
-
-    entries: list[Merged]
-    watermark: int
-    ddl: list[DdlMark]
-    mark_bytes: int = 0
-
-
 Deliver = Callable[[Arrival], None]
 Reply = TypeVar("Reply", pump_pb2.PullBatchesResp, pump_pb2.PullBinlogResp)
-
-
-def decode_arrival(payloads: Sequence[bytes], watermark: int, node_id: str) -> Arrival:
-    """Payloads of a message; a time mark raises the watermark. Raises `Corruption` for undecodable ones."""
-    entries: list[Merged] = []
-    ddl: list[DdlMark] = []
-    mark_bytes = 0
-    decode = binlog_pb2.Binlog.FromString
-    for payload in payloads:
-        try:
-            message = decode(payload)
-        except DecodeError as error:
-            last = entries[-1].commit_ts if entries else None
-            where = f"behind commit_ts {last}" if last else "as the first of a message"
-            raise Corruption(
-                f"pump {node_id} sent {len(payload)} bytes {where} that are not a binlog: {error}",
-                hint=f"`binlogctl -cmd pumps` shows where {node_id} is; check its data directory",
-            ) from None
-        commit_ts = message.commit_ts
-        if commit_ts == message.start_ts and commit_ts > 0:
-            watermark = max(watermark, commit_ts)
-            mark_bytes += len(payload)
-            continue
-        entries.append(Merged(commit_ts, payload))
-        if message.ddl_job_id:
-            begin = message.ddl_query[:64].lstrip().lower()
-            ddl.append(DdlMark(commit_ts, message.ddl_job_id, message.ddl_schema_state, begin))
-    return Arrival(entries, watermark, ddl, mark_bytes)
 
 
 class PumpSource:
@@ -118,6 +79,8 @@ class PumpSource:
         credit_bytes: int,
         connect: Callable[[str], PullClient],
         deliver: Deliver,
+        spill: SpillDirectory,
+        silence_max_s: float = SILENCE_MAX_S,
         rng: random.Random | None = None,
     ) -> None:
         assert credit_bytes > 0
@@ -128,10 +91,18 @@ class PumpSource:
         self.connected = False
         self.error = ""
         self.speaks_batches = True
+        self.waits_for_start_ts = 0
+        """The open prewrite that keeps the pump from telling its watermark; 0 if there is none."""
         self._cluster_id = cluster_id
         self._credit_bytes = credit_bytes
         self._connect = connect
         self._deliver = deliver
+        self._spill = spill
+        self._silence_max_s = silence_max_s
+        self._room = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._account = Account(lambda: _call_on(loop, self._room.set))
+        self._incoming: tuple[SpillFile, pump_pb2.Part] | None = None
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, rng)
         self._wanted_ts = 0
         self._asked_ts = 0
@@ -139,6 +110,11 @@ class PumpSource:
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._session: asyncio.Task[None] | None = None
+
+    @property
+    def spilled_bytes(self) -> int:
+        """What lies on disk of this pump, delivered or not."""
+        return self._account.bytes
 
     # -- what the collector says ------------------------------------------------------------------------
 
@@ -152,8 +128,11 @@ class PumpSource:
     def release(self, size: int) -> None:
         """`size` bytes delivered earlier have left the merger: the pump may send as many again."""
         self.held_bytes -= size
-        self._owed_bytes += size
         assert self.held_bytes >= 0
+        self._give_back(size)
+
+    def _give_back(self, size: int) -> None:
+        self._owed_bytes += size
         if self._owed_bytes * 8 >= self._credit_bytes or not self.held_bytes:
             self._changed.set()
 
@@ -235,14 +214,31 @@ class PumpSource:
                 await self._pull_binlogs(client)
         finally:
             self.connected = False
+            self.waits_for_start_ts = 0
+            self._incoming = None
             await client.close()
 
     async def _pull_batches(self, client: PullClient) -> None:
         replies = client.bidi(PULL_BATCHES, self._requests())
         async with _closing(replies):
-            async for data in replies:
+            while (data := await self._next(replies)) is not None:
                 batch = self._decode(pump_pb2.PullBatchesResp, data)
-                self._arrived(batch.payloads[:], batch.watermark)
+                self.waits_for_start_ts = batch.waits_for_start_ts
+                if batch.HasField("part"):
+                    await self._take_part(batch.part, batch.watermark)
+                else:
+                    stamps = batch.commit_ts[:]
+                    self._arrived(arrival(batch.payloads[:], batch.watermark, self.node_id, stamps))
+
+    async def _next(self, replies: AsyncIterator[bytes]) -> bytes | None:
+        """The next message; `Unavailable` when the pump says nothing, as behind a connection that is cut."""
+        try:
+            async with asyncio.timeout(self._silence_max_s):
+                return await anext(replies, None)
+        except TimeoutError:
+            raise Unavailable(
+                f"nothing was heard for {self._silence_max_s:g} s", hint=f"check the way to {self.address}"
+            ) from None
 
     async def _requests(self) -> AsyncGenerator[bytes, None]:
         """The opening, then credit and waits as they come up. Asks at once: the answer tells of life."""
@@ -253,6 +249,8 @@ class PumpSource:
             after_ts=self.position,
             credit_bytes=max(0, self._credit_bytes - self.held_bytes),
             wait_watermark=self._asked_ts,
+            parts_above=self._spill.above_bytes,
+            silence_ms=SILENCE_ASKED_MS,
         ).SerializeToString()
         while True:
             await self._changed.wait()
@@ -271,7 +269,11 @@ class PumpSource:
         replies = client.server_stream(PULL_BINLOGS, request.SerializeToString())
         async with _closing(replies):
             async for data in replies:
-                self._arrived([self._decode(pump_pb2.PullBinlogResp, data).entity.payload], 0)
+                if len(data) > self._spill.above_bytes:
+                    await self._take_large(data)
+                else:
+                    payload = self._decode(pump_pb2.PullBinlogResp, data).entity.payload
+                    self._arrived(arrival([payload], 0, self.node_id))
                 while self.held_bytes >= self._credit_bytes:  # not reading is what slows an old pump down
                     self._changed.clear()
                     await self._changed.wait()
@@ -280,21 +282,87 @@ class PumpSource:
         try:
             return kind.FromString(data)
         except DecodeError as error:
-            raise Corruption(
-                f"pump {self.node_id} ({self.address}) sent a message of {len(data)} bytes behind commit_ts "
-                f"{self.position} that cannot be decoded: {error}",
-                hint=f"check that a pump, and of which version, listens on {self.address}",
-            ) from None
+            raise self._nonsense(data, error) from None
 
-    def _arrived(self, payloads: Sequence[bytes], watermark: int) -> None:
+    def _nonsense(self, data: bytes, error: Exception) -> Corruption:
+        return Corruption(
+            f"pump {self.node_id} ({self.address}) sent a message of {len(data)} bytes behind commit_ts "
+            f"{self.position} that cannot be decoded: {error}",
+            hint=f"check that a pump, and of which version, listens on {self.address}",
+        )
+
+    def _arrived(self, found: Arrival) -> None:
         self._note_up()
-        arrival = decode_arrival(payloads, watermark, self.node_id)
-        self.held_bytes += sum(len(entry.payload) for entry in arrival.entries)
-        if arrival.mark_bytes:
-            self._owed_bytes += arrival.mark_bytes
-        self._deliver(arrival)
-        last_ts = arrival.entries[-1].commit_ts if arrival.entries else 0
-        self.position = max(self.position, arrival.watermark, last_ts)
+        self.held_bytes += found.size
+        if found.mark_bytes:
+            self._owed_bytes += found.mark_bytes
+        self._deliver(found)
+        last_ts = found.entries[-1].commit_ts if found.entries else 0
+        self.position = max(self.position, found.watermark, last_ts)
+
+    # -- large transactions -----------------------------------------------------------------------------
+
+    async def _take_part(self, part: pump_pb2.Part, watermark: int) -> None:
+        """Put a part on disk; it takes no credit there. With the last one the transaction has arrived."""
+        if part.offset == 0:
+            self._arrived(Arrival([], watermark, []))  # others wait for this one's commit_ts at most
+            self._incoming = (await self._spill.begin(self._account), part)
+        file, first = self._incoming or (None, None)
+        if (
+            file is None
+            or first is None
+            or (part.commit_ts, part.size, part.offset) != (first.commit_ts, first.size, file.size)
+            or not 0 < len(part.data) <= part.size - part.offset
+        ):
+            raise Corruption(
+                f"pump {self.node_id} ({self.address}) sent a part at {part.offset} of the binlog with "
+                f"commit_ts {part.commit_ts} that does not follow on what it sent before",
+                hint=f"check that a pump, and of which version, listens on {self.address}",
+            )
+        await self._spill.append(file, part.data)
+        self._give_back(len(part.data))
+        if file.size == part.size:
+            self._incoming = None
+            await self._spilled(file, part.commit_ts, watermark)
+
+    async def _take_large(self, data: bytes) -> None:
+        """A large transaction that came in one message of the old protocol."""
+        view = memoryview(data)
+
+        def read(offset: int, size: int) -> bytes:
+            return bytes(view[offset : offset + size])
+
+        begin, size = 0, len(data)
+        try:
+            for wanted in (0x0A, 0x12):  # PullBinlogResp.entity, Entity.payload
+                begin, size = next(
+                    (at, value)
+                    for tag, value, at in field_walk.fields(read, begin, begin + size)
+                    if tag == wanted
+                )
+        except (field_walk.Broken, StopIteration) as error:
+            raise self._nonsense(data, error) from None
+        await self._spilled(await self._spill.keep(self._account, view[begin : begin + size]), 0, 0)
+
+    async def _spilled(self, file: SpillFile, commit_ts: int, watermark: int) -> None:
+        """Deliver what is on disk as a whole; then wait if there is too much of this pump."""
+        found = await asyncio.to_thread(large_txn.outline, file.read, file.size)
+        if found.ddl_job_id or found.commit_ts == found.start_ts:  # no rows: of any use in memory only
+            self._arrived(arrival([file.read(0, file.size)], watermark, self.node_id))
+            return
+        if commit_ts not in (0, found.commit_ts):
+            raise Corruption(
+                f"pump {self.node_id} ({self.address}) sent a binlog with commit_ts {found.commit_ts} "
+                f"as that of {commit_ts}",
+                hint=f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its data directory",
+            )
+        spilled = file.spilled(found.start_ts, found.commit_ts)
+        self._arrived(Arrival([Merged(found.commit_ts, b"", None, spilled)], watermark, []))
+        del file, spilled
+        while self._account.bytes > self._spill.ahead_bytes:
+            self._room.clear()
+            if self._account.bytes > self._spill.ahead_bytes:
+                await self._room.wait()
 
 
 @contextlib.asynccontextmanager
@@ -305,3 +373,8 @@ async def _closing(stream: AsyncIterator[bytes]) -> AsyncIterator[None]:
         close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        loop.call_soon_threadsafe(function)

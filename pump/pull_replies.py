@@ -1,6 +1,6 @@
 """Pull replies: deliveries as messages of the two pull services, their bytes put together once.
 
-    PullBatchesResp    0a length payload ...  10 watermark  20 waits_for_start_ts
+    PullBatchesResp    0a length payload ...  10 watermark  20 waits_for_start_ts  2a length commit_ts ...
                        10 watermark  1a length { 08 commit_ts 10 size 18 offset 22 length data }
     PullBinlogResp     0a length { 0a 00  12 length payload  22 length { 08 start_ts 10 commit_ts } }
 
@@ -10,6 +10,8 @@ Why    a serializer wants the payload in one piece and copies it again; here eac
 
 from __future__ import annotations
 
+import operator
+import struct
 from collections.abc import Sequence
 
 from pump.delivery import Delivery
@@ -24,6 +26,9 @@ def varint(value: int) -> bytes:
         value >>= 7
     octets.append(value)
     return bytes(octets)
+
+
+_commit_ts = operator.itemgetter(0)
 
 
 class _PayloadTags(dict[int, bytes]):
@@ -51,6 +56,9 @@ def batch(deliveries: Sequence[Delivery], watermark: int, waits_for_start_ts: in
         append(b"\x10" + varint(watermark))
     if waits_for_start_ts:
         append(b"\x20" + varint(waits_for_start_ts))
+    if deliveries:
+        count = len(deliveries)
+        append(b"\x2a" + varint(8 * count) + struct.pack(f"<{count}q", *map(_commit_ts, deliveries)))
     return b"".join(parts)
 
 

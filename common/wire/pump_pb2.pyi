@@ -234,6 +234,7 @@ class PullBatchesResp(_message.Message):
     WATERMARK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     WAITS_FOR_START_TS_FIELD_NUMBER: _builtins.int
+    COMMIT_TS_FIELD_NUMBER: _builtins.int
     watermark: _builtins.int
     """every commit_ts at or below it has been sent by now"""
     waits_for_start_ts: _builtins.int
@@ -246,6 +247,10 @@ class PullBatchesResp(_message.Message):
     def part(self) -> Global___Part:
         """stands alone: no payloads in the same message"""
 
+    @_builtins.property
+    def commit_ts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each payload, so that nobody needs to decode them all for it"""
+
     def __init__(
         self,
         *,
@@ -253,10 +258,11 @@ class PullBatchesResp(_message.Message):
         watermark: _builtins.int = ...,
         part: Global___Part | None = ...,
         waits_for_start_ts: _builtins.int = ...,
+        commit_ts: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "payloads", b"payloads", "waits_for_start_ts", b"waits_for_start_ts", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "part", b"part", "payloads", b"payloads", "waits_for_start_ts", b"waits_for_start_ts", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from common import etcd
 from common.clock import SystemClock
 from drainer.collector import Collector
 from drainer.merger import MergedBatch
+from drainer.spill import SpillDirectory
 from tests.benchmarks.pump_nodes import PumpNodes
 
 QUEUE_BYTES: Final = 64 << 20
@@ -34,6 +35,7 @@ async def following(
         after_ts=after_ts,
         clock=SystemClock(),
         queue_bytes_max=QUEUE_BYTES,
+        spill=SpillDirectory(str(nodes.directory / "spill")),
     )
 
     async def take() -> None:

@@ -12,6 +12,7 @@ import pytest
 from common.clock import ManualClock
 from common.errors import Corruption, Unavailable
 from drainer.collector import Collector, MergedBatch
+from drainer.spill import SpillDirectory
 from tests.drainer.scripted_pump import (
     MemoryRegistry,
     ScriptedClient,
@@ -62,6 +63,7 @@ class World:
             after_ts=after_ts,
             clock=ManualClock(),
             queue_bytes_max=queue_bytes,
+            spill=SpillDirectory("never made"),
             connect=self._connect,
             idle_ask_s=idle_ask_s,
         )

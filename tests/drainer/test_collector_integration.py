@@ -19,6 +19,7 @@ from common.upstream.standalone import StandaloneUpstream
 from common.wire import binlog_pb2, pump_pb2
 from drainer.collector import Collector
 from drainer.pump_source import PULL_BATCHES, PullClient
+from drainer.spill import SpillDirectory
 
 pytestmark = pytest.mark.integration
 
@@ -95,6 +96,7 @@ class Cluster:
             after_ts=0,
             clock=SystemClock(),
             queue_bytes_max=16 << 20,
+            spill=SpillDirectory("never made"),
             connect=connect,
         )
         seen: dict[int, float] = {}

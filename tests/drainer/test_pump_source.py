@@ -11,7 +11,9 @@ import pytest
 from common import binlog, rpc
 from common.errors import Corruption, Unavailable
 from common.wire import pump_pb2
-from drainer.pump_source import PULL_BATCHES, PULL_BINLOGS, Arrival, PumpSource, decode_arrival
+from drainer.arrival import Arrival, arrival
+from drainer.pump_source import PULL_BATCHES, PULL_BINLOGS, PumpSource
+from drainer.spill import ABOVE_BYTES, SpillDirectory
 from tests.drainer.scripted_pump import ScriptedPump, ddl_payload, row_payload, settle, until
 
 CREDIT = 1000
@@ -31,12 +33,13 @@ class Reading:
             credit_bytes=CREDIT,
             connect=pump.client,
             deliver=self.arrivals.append,
+            spill=SpillDirectory("never made"),
         )
         pump.on_connect = self.source.retry_now  # pauses end at once: no test waits
 
     @property
     def stamps(self) -> list[int]:
-        return [entry.commit_ts for arrival in self.arrivals for entry in arrival.entries]
+        return [entry.commit_ts for one in self.arrivals for entry in one.entries]
 
 
 @contextlib.asynccontextmanager
@@ -56,21 +59,21 @@ async def reading(pump: ScriptedPump, after_ts: int = 5) -> AsyncIterator[Readin
 
 def test_time_marks_raise_the_watermark_and_are_no_entries() -> None:
     mark = binlog.fake(30)
-    arrival = decode_arrival([row_payload(9, 10), mark], 20, "p1")
-    assert [entry.commit_ts for entry in arrival.entries] == [10]
-    assert (arrival.watermark, arrival.mark_bytes) == (30, len(mark))
+    found = arrival([row_payload(9, 10), mark], 20, "p1")
+    assert [entry.commit_ts for entry in found.entries] == [10]
+    assert (found.watermark, found.mark_bytes) == (30, len(mark))
 
 
 def test_ddl_is_marked_with_job_state_and_kind() -> None:
-    arrival = decode_arrival([ddl_payload(8, 3, "SELECT SETVAL(`s`, 5)", 1), row_payload(8, 9)], 9, "p1")
-    (mark,) = arrival.ddl
+    found = arrival([ddl_payload(8, 3, "SELECT SETVAL(`s`, 5)", 1), row_payload(8, 9)], 9, "p1")
+    (mark,) = found.ddl
     assert (mark.commit_ts, mark.job_id, mark.schema_state) == (8, 3, 1)
     assert mark.query.startswith(b"select setval")
 
 
 def test_undecodable_payload_names_pump_and_place() -> None:
     with pytest.raises(Corruption, match=r"pump p1 sent 2 bytes behind commit_ts 10 that are not a binlog"):
-        decode_arrival([row_payload(9, 10), b"\xff\xff"], 20, "p1")
+        arrival([row_payload(9, 10), b"\xff\xff"], 20, "p1")
 
 
 # -- batches -------------------------------------------------------------------------------------------
@@ -82,7 +85,14 @@ async def test_opening_names_cluster_position_credit_and_asks_for_a_sign_of_life
         connection = await pump.connected()
         assert connection.path == PULL_BATCHES
         assert connection.batch_requests() == [
-            pump_pb2.PullBatchesReq(cluster_id=77, after_ts=5, credit_bytes=CREDIT, wait_watermark=6)
+            pump_pb2.PullBatchesReq(
+                cluster_id=77,
+                after_ts=5,
+                credit_bytes=CREDIT,
+                wait_watermark=6,
+                parts_above=ABOVE_BYTES,
+                silence_ms=1000,
+            )
         ]
 
 
@@ -204,7 +214,14 @@ async def test_what_deliver_raises_stops() -> None:
         raise Corruption("out of order")
 
     source = PumpSource(
-        "p1", "pump:1", cluster_id=1, after_ts=0, credit_bytes=9, connect=pump.client, deliver=refuse
+        "p1",
+        "pump:1",
+        cluster_id=1,
+        after_ts=0,
+        credit_bytes=9,
+        connect=pump.client,
+        deliver=refuse,
+        spill=SpillDirectory("never made"),
     )
     task = asyncio.create_task(source.run())
     (await pump.connected()).send([row_payload(6, 7)], 7)

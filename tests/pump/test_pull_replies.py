@@ -13,10 +13,15 @@ TS = st.one_of(st.just(0), st.integers(0, 300), st.integers(0, 2**63 - 1))
 DELIVERIES = st.builds(Delivery, TS, TS, st.binary(max_size=300), st.binary(max_size=300))
 
 
-@given(st.lists(DELIVERIES, max_size=5), TS)
-def test_a_batch(deliveries: list[Delivery], watermark: int) -> None:
-    expected = pump_pb2.PullBatchesResp(payloads=[one.payload for one in deliveries], watermark=watermark)
-    assert pull_replies.batch(deliveries, watermark) == expected.SerializeToString()
+@given(st.lists(DELIVERIES, max_size=5), TS, TS)
+def test_a_batch(deliveries: list[Delivery], watermark: int, waits_for: int) -> None:
+    expected = pump_pb2.PullBatchesResp(
+        payloads=[one.payload for one in deliveries],
+        watermark=watermark,
+        waits_for_start_ts=waits_for,
+        commit_ts=[one.commit_ts for one in deliveries],
+    )
+    assert pull_replies.batch(deliveries, watermark, waits_for) == expected.SerializeToString()
 
 
 @given(DELIVERIES)

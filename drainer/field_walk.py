@@ -1,0 +1,77 @@
+"""Field walk: the fields of a protobuf message that is too large to be decoded at once.
+
+In     who reads a stretch of it, where it begins and ends
+Out    (tag, number or length, place behind them) of each field; contents are stepped over
+Why    a message is walked from window to window: what is in memory does not depend on its size
+Never  decodes what a field means
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+WINDOW_BYTES: Final = 256 << 10
+VARINT: Final = 0
+LENGTH: Final = 2
+_HEAD_BYTES: Final = 24  # a tag and a varint of any length
+
+Read = Callable[[int, int], bytes]
+"""(offset, size): bytes of the message, fewer only at its end."""
+
+
+class Broken(Exception):
+    """Not a protobuf message."""
+
+
+def fields(read: Read, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(tag, value or length, offset behind them) of each field in [start, stop) of the payload."""
+    base, data, at, last = start, b"", 0, -1
+    while True:
+        if at > last:
+            base += at
+            if base >= stop:
+                return
+            data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
+            last = sure_to(data, base, stop)
+        tag, value, at = field_head(data, at)
+        yield tag, value, base + at
+        if tag & 7 == LENGTH:
+            at += value
+            if base + at > stop:
+                raise Broken(f"a field of {value} bytes ends early")
+
+
+def sure_to(data: bytes, base: int, stop: int) -> int:
+    """The last place in `data` at which a field's tag and length are certainly in it."""
+    if base + len(data) >= stop:
+        return len(data) - 1
+    if len(data) < WINDOW_BYTES:
+        raise Broken("the payload ends early")
+    return len(data) - _HEAD_BYTES
+
+
+def field_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Tag, number or length, and the offset behind them."""
+    tag, at = varint(data, at)
+    wire = tag & 7
+    if wire in (VARINT, LENGTH):
+        value, at = varint(data, at)
+        return tag, value, at
+    if wire in (1, 5) and tag >> 3 and at + (8 if wire == 1 else 4) <= len(data):
+        return tag, 0, at + (8 if wire == 1 else 4)
+    raise Broken(f"a field of wire type {wire}")
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at `at` and the offset behind it."""
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise Broken("a number ends early")
+        octet = data[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            return value, at
