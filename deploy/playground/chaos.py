@@ -1,26 +1,36 @@
-"""Kills processes with -9 at random moments, starts them again, and keeps up what died in between.
+"""Breaks things at random moments, and keeps up what died in between: processes killed or frozen,
+connections reset, the downstream read-only, the disk under the relay log full.
 
-Drives  the cluster's processes, by the pids it started
-Owns    the random choice of victim and moment (seeded)
-Stops   at the moment given, with every process started again
-Never   touches etcd: it stands for the database's own storage, which is not what is tested here
+Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
+Owns    the random choice of fault and moment (seeded)
+Stops   at the moment given, with every process running and every fault taken back
+Never   breaks etcd while a session works: it stands for the database's own storage, whose loss the sessions
+        would have to survive, not what is tested here. Sessions pause until it is back
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final
 
+import pymysql
+
 from common.clock import Clock
+from common.errors import Unavailable
 from deploy.playground.cluster import Cluster
 from deploy.playground.replay import Replay
+from deploy.playground.session import Writer
 from deploy.playground.statistics import Statistics
 from deploy.playground.supervisor import Process
 
-PAUSE_S: Final = (2.0, 6.0)
+PAUSE_S: Final = (1.5, 5.0)
 DOWN_S: Final = (0.1, 1.5)
+FROZEN_S: Final = (0.5, 6.0)
+AWAY_S: Final = (0.5, 3.0)
 WATCH_S: Final = 0.2
 RESTART_AFTER_S: Final = 0.5
 DEATHS_IN_A_ROW_MAX: Final = 10
@@ -58,25 +68,132 @@ class Keeper:
             await asyncio.sleep(WATCH_S)
 
 
-async def run_chaos(
-    cluster: Cluster, random: Random, statistics: Statistics, end_s: float, clock: Clock
-) -> None:
-    """Kill and restart Pumps, the Drainer and MariaDB until `end_s` (monotonic)."""
-    assert cluster.drainer is not None
-    victims: list[Process] = [node.process for node in cluster.nodes]
-    assert cluster.mariadb.process is not None
-    victims.append(cluster.mariadb.process)
-    while True:
-        pause_s = random.uniform(*PAUSE_S)
-        if clock.monotonic_s() + pause_s > end_s:
-            return
-        await asyncio.sleep(pause_s)
-        victim = random.choice(victims)
+class Chaos:
+    """One fault after the other. `faults` has how often each comes, relative to the others."""
+
+    def __init__(self, cluster: Cluster, writer: Writer, random: Random, statistics: Statistics) -> None:
+        assert cluster.drainer is not None
+        assert cluster.mariadb.process is not None
+        self._cluster = cluster
+        self._writer = writer
+        self._random = random
+        self._statistics = statistics
+        self._nodes: list[Process] = [node.process for node in cluster.nodes]
+        self._mariadb = cluster.mariadb.process
+        self._faults: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (6, self._kill),
+            (3, self._freeze),
+            (2, self._cut_connections),
+            (1, self._stall_connections),
+            (1, self._read_only),
+            (1, self._etcd_killed),
+            (1, self._etcd_frozen),
+        ]
+        if cluster.small_disk is not None:
+            self._faults.append((1, self._disk_full))
+
+    async def run(self, end_s: float, clock: Clock) -> None:
+        """Until `end_s` (monotonic)."""
+        weights = [weight for weight, _ in self._faults]
+        while True:
+            pause_s = self._random.uniform(*PAUSE_S)
+            if clock.monotonic_s() + pause_s + FROZEN_S[1] > end_s:
+                return
+            await asyncio.sleep(pause_s)
+            ((_, fault),) = self._random.choices(self._faults, weights)
+            await fault()
+
+    def _count(self, what: str) -> None:
+        self._statistics.faults[what] += 1
+
+    async def _kill(self) -> None:
+        victim = self._random.choice([*self._nodes, self._mariadb])
         victim.kill()
-        statistics.kills += 1
-        await asyncio.sleep(random.uniform(*DOWN_S))
+        self._count("kill -9")
+        await asyncio.sleep(self._random.uniform(*DOWN_S))
         if not victim.is_running:
             victim.start()
+
+    async def _freeze(self) -> None:
+        victim = self._random.choice([*self._nodes, self._mariadb])
+        await self._frozen(victim)
+
+    async def _frozen(self, victim: Process) -> None:
+        self._count("frozen")
+        victim.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(self._random.uniform(*FROZEN_S))
+        finally:
+            victim.signal(signal.SIGCONT)
+
+    async def _cut_connections(self) -> None:
+        if self._cluster.proxy is not None and self._cluster.proxy.reset():
+            self._count("connections reset")
+
+    async def _stall_connections(self) -> None:
+        proxy = self._cluster.proxy
+        if proxy is None:
+            return
+        self._count("connections stalled")
+        proxy.stall()
+        try:
+            await asyncio.sleep(self._random.uniform(*AWAY_S))
+        finally:
+            proxy.reset()
+            proxy.flow()
+
+    async def _read_only(self) -> None:
+        if not await asyncio.to_thread(self._set_read_only, True):
+            return
+        self._count("read-only")
+        try:
+            await asyncio.sleep(self._random.uniform(*AWAY_S))
+        finally:
+            while self._mariadb.is_running and not await asyncio.to_thread(  # noqa: ASYNC110 - nobody tells
+                self._set_read_only, False
+            ):
+                await asyncio.sleep(WATCH_S)
+
+    def _set_read_only(self, value: bool) -> bool:
+        try:
+            connection = self._cluster.mariadb.open(2.0, read_timeout=10.0)
+        except Unavailable:
+            return False
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET GLOBAL read_only={int(value)}")
+        except pymysql.MySQLError:
+            return False
+        finally:
+            with contextlib.suppress(pymysql.MySQLError):
+                connection.close()
+        return True
+
+    async def _etcd_killed(self) -> None:
+        etcd = self._cluster.etcd
+        assert etcd is not None
+        async with self._writer.paused():
+            self._count("etcd killed")
+            etcd.kill()
+            await asyncio.sleep(self._random.uniform(*AWAY_S))
+            etcd.start()
+            await self._cluster.until_etcd_answers()
+
+    async def _etcd_frozen(self) -> None:
+        assert self._cluster.etcd is not None
+        async with self._writer.paused():
+            await self._frozen(self._cluster.etcd)
+            await self._cluster.until_etcd_answers()
+
+    async def _disk_full(self) -> None:
+        disk = self._cluster.small_disk
+        assert disk is not None
+        self._count("disk full")
+        await asyncio.to_thread(disk.fill)
+        try:
+            await asyncio.sleep(self._random.uniform(*AWAY_S))
+        finally:
+            disk.clear()
 
 
 async def run_replay_kills(
@@ -93,7 +210,7 @@ async def run_replay_kills(
         replay.gate.clear()
         for node in victims:
             node.process.kill()
-            statistics.kills += 1
+            statistics.faults["kill -9"] += 1
         report(f"killed {' and '.join(node.name for node in victims)} after {replay.sent} records")
         await asyncio.sleep(random.uniform(0.05, 0.3))
         for node in victims:

@@ -25,12 +25,16 @@ from common.errors import Unavailable
 from common.etcd_server import EtcdServer
 from common.port import LOOPBACK, free_ports
 from common.upstream.standalone import StandaloneUpstream
+from deploy.playground import small_disk
 from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.proxy import Proxy
+from deploy.playground.small_disk import SmallDisk
 from deploy.playground.supervisor import Process, Supervisor
 
 READY_DEADLINE_S = 30.0
 POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
+RELAY_DISK_MIB = 96
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 # No proxy of the environment may come between us and loopback.
@@ -78,6 +82,8 @@ class Cluster:
         self.etcd: Process | None = None
         self.etcd_endpoint = ""
         self.upstream: StandaloneUpstream | None = None
+        self.proxy: Proxy | None = None
+        self.small_disk: SmallDisk | None = None
         self._clock = clock
 
     @property
@@ -96,11 +102,25 @@ class Cluster:
         self.mariadb.prepare(self.directory / "mariadb", log)
         assert self.mariadb.process is not None
         self.supervisor.adopt(self.mariadb.process)
-        await self._until(self.etcd, lambda: http_get(f"{server.endpoint}/health"))
+        await self.until_etcd_answers()
         self.upstream = await StandaloneUpstream.connect(server.endpoint, cluster_id=cluster_id)
         self.mariadb.launch()
         await self._until(self.mariadb.process, self.mariadb.ping)
         return self.upstream
+
+    async def until_etcd_answers(self) -> None:
+        """After it was away."""
+        assert self.etcd is not None
+        await self._until(self.etcd, lambda: http_get(f"{self.etcd_endpoint}/health"))
+
+    async def prepare_faults(self) -> None:
+        """A proxy between the Drainer and MariaDB, and where possible a small disk under its relay log."""
+        self.proxy = Proxy(self.mariadb.host, self.mariadb.port)
+        await self.proxy.start()
+        if small_disk.possible():
+            disk = SmallDisk(self.directory / "relay-disk", RELAY_DISK_MIB)
+            disk.make()
+            self.small_disk = disk
 
     async def start_pumps(self, count: int) -> None:
         """Start Pumps and wait until each is registered and answers."""
@@ -128,6 +148,8 @@ class Cluster:
         address = f"{LOOPBACK}:{port}"
         config = self.directory / "drainer.toml"
         config.touch(mode=0o600)
+        server = self.mariadb
+        relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
         config.write_text(
             "# Configuration of the playground's Drainer.\n"
             f'addr = "{address}"\n'
@@ -135,8 +157,9 @@ class Cluster:
             f'data-dir = "{self.directory / name}"\n'
             "initial-commit-ts = 0\n\n"
             '[syncer]\ndb-type = "mysql"\nworker-count = 2\n\n'
-            f'[syncer.to]\nhost = "{self.mariadb.host}"\nport = {self.mariadb.port}\n'
-            f'user = "{self.mariadb.user}"\npassword = "{self.mariadb.password}"\n'
+            f'{relay}[syncer.to]\nhost = "{server.host}"\n'
+            f"port = {self.proxy.port if self.proxy else server.port}\n"
+            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n'
         )
         arguments = [f"--config={config}", f"--node-id={name}"]
         self.drainer = Node(
@@ -175,7 +198,9 @@ class Cluster:
         return self.supervisor.add(name, [sys.executable, "-m", module, *arguments], environ)
 
     async def close(self) -> None:
-        """End our own connection to etcd."""
+        """End our own connections."""
+        if self.proxy is not None:
+            await self.proxy.close()
         if self.upstream is not None:
             await self.upstream.close()
             self.upstream = None
@@ -189,6 +214,8 @@ class Cluster:
 
     def remove(self, *, keep_logs: bool = False) -> Path | None:
         """Delete the scratch directory, but for the logs if wanted; where these are."""
+        if self.small_disk is not None:
+            self.small_disk.remove()
         logs = self.directory / "logs"
         if keep_logs and logs.is_dir():
             for entry in self.directory.iterdir():

@@ -37,6 +37,11 @@ _DURABLE = (
     "--server-id=1",
     "--innodb-flush-log-at-trx-commit=1",
 )
+# What a Drainer needs: rows, all of DDL, and to see how far its DDL is. Not: to write on a read-only server.
+DRAINER_RIGHTS = (
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER,"
+    " PROCESS, SET USER"
+)
 SOCKET_PATH_MAX = 100  # of the 108 bytes of a Unix socket address
 
 
@@ -66,6 +71,7 @@ class MariaDbServer:
         self.durable = durable
         self.host = LOOPBACK
         self.user = "playground"
+        self.drainer_user = "drainer"
         self.password = secrets.token_hex(8)
         self.directory = Path()
         self.socket = ""
@@ -180,6 +186,8 @@ class MariaDbServer:
         init.write_text(
             f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+            f"CREATE USER IF NOT EXISTS '{self.drainer_user}'@'%' IDENTIFIED BY '{self.password}';\n"
+            f"GRANT {DRAINER_RIGHTS} ON *.* TO '{self.drainer_user}'@'%';\n"
         )
         init.chmod(0o600)
 

@@ -48,8 +48,7 @@ def summary(statistics: Statistics) -> str:
             f"{statistics.rolled_back} rolled back",
             f"{statistics.abandoned} never finished",
         ]
-    if statistics.kills:
-        parts.append(f"{statistics.kills} times kill -9")
+    parts += [f"{count} times {fault}" for fault, count in sorted(statistics.faults.items())]
     if statistics.lag_s:
         parts.append(f"lag p50 {statistics.lag_ms(0.5):.0f} ms, p99 {statistics.lag_ms(0.99):.0f} ms")
     if statistics.first_row_s:
@@ -76,6 +75,7 @@ def result_json(report: Report, statistics: Statistics, options: Options) -> str
             "abandoned": statistics.abandoned,
             "ddl": statistics.ddl,
             "kills": statistics.kills,
+            "faults": dict(statistics.faults),
             "replayed": statistics.replayed,
             "replay_s": round(statistics.replay_s, 2),
             "lag_p50_ms": round(statistics.lag_ms(0.5), 1),

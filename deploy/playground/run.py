@@ -23,7 +23,7 @@ from common import tso
 from common.clock import Clock
 from common.errors import Unavailable
 from deploy.playground import tables
-from deploy.playground.chaos import Keeper, run_chaos, run_replay_kills
+from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
 from deploy.playground.cluster import Cluster
 from deploy.playground.downstream import Downstream, quote
 from deploy.playground.evolution import Evolution, creation
@@ -94,6 +94,10 @@ class Run:
         upstream = await self.cluster.start_base(scenario.cluster_id)
         await Replay.prepare(scenario, upstream)
         await self.cluster.start_pumps(pumps)
+        if self.options.chaos:
+            await self.cluster.prepare_faults()
+            if self.cluster.small_disk is None:
+                self._view.say("not among the faults: a full disk, which only root can make")
         await self.cluster.start_drainer()
         self._view.say(f"set up in {self._elapsed_s():.1f} s")
 
@@ -171,7 +175,7 @@ class Run:
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
             chaos = Random(self._random.random())
-            work.create_task(run_chaos(self.cluster, chaos, self.statistics, end_s, clock))
+            work.create_task(Chaos(self.cluster, writer, chaos, self.statistics).run(end_s, clock))
 
     async def _drain(self, last_commit_ts: int) -> None:
         """Wait until the checkpoint has passed the last commit; `Unavailable` if it stands still."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 from common.clock import Clock
 from common.errors import BinlogError
@@ -56,13 +57,37 @@ class Writer:
         self._ids = ids
         self._versions = itertools.count(schema_version + 1)
         self.schema_version = schema_version
+        self._open = asyncio.Event()
+        self._open.set()
+        self._under_way = 0
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing new begins, and what was begun has ended."""
+        self._open.clear()
+        try:
+            while self._under_way:  # noqa: ASYNC110 - as rare as a fault, not worth an event
+                await asyncio.sleep(POLL_S)
+            yield
+        finally:
+            self._open.set()
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        await self._open.wait()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     async def run(self, plan: Plan) -> bool:
         """Carry out one transaction; True when it committed. Its locks are released at the end."""
         transaction = plan.transaction
         committed = False
         try:
-            committed = await self._run(plan)
+            async with self._working():
+                committed = await self._run(plan)
         except WriteFailed:  # no Pump took it: rolled back, as an application would see it
             self.statistics.refused += 1
         finally:
@@ -119,7 +144,8 @@ class Writer:
         """Publish a DDL whose table is closed and idle, then change the model."""
         table = ddl.after or ddl.before
         assert table is not None
-        await self._publish(ddl.kind, ddl.query, table, ddl.before or table)
+        async with self._working():
+            await self._publish(ddl.kind, ddl.query, table, ddl.before or table)
         evolution.apply(self.model, ddl)
         self.statistics.ddl += 1
 

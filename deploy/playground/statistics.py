@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ class Statistics:
     lost_by_lease: int = 0
     refused: int = 0
     ddl: int = 0
-    kills: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     replayed: int = 0
     replay_s: float = 0.0
     first_row_s: float = 0.0
@@ -37,6 +37,10 @@ class Statistics:
     ended_s: float = 0.0
     lag_s: list[float] = field(default_factory=list)
     _window: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    @property
+    def kills(self) -> int:
+        return self.faults["kill -9"]
 
     def committed(self, rows: int) -> None:
         self.transactions += 1
