@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -37,8 +38,9 @@ _logger = log.get("tls")
 class TlsConfig:
     """Paths of PEM files: the authority, our certificate and our private key; and who may call us.
 
-    `allowed_cn` is for listeners only. Whom we call is known by the name in its certificate, so outgoing
-    channels do not look at the list (Go nodes do, and need PD and Drainer to carry a listed CN).
+    `allowed_cn` is for listeners, and for servers that are no nodes (`ClientTls`). A node that we call is
+    known by the name in its certificate, so those channels do not look at the list (Go nodes do, and need PD
+    and Drainer to carry a listed CN).
     """
 
     ca: str
@@ -193,34 +195,22 @@ class Reread(Generic[_Built]):
             )
 
 
-class ServerTls:
-    """TLS of a listener that shakes hands by itself: a context for each handshake, and who may call."""
+class _Names:
+    """Common names that a peer's certificate may have; without any, all of the authority's may come."""
 
-    __slots__ = ("_allowed", "_files")
+    __slots__ = ("_allowed",)
 
-    def __init__(self, config: TlsConfig, *, clock: Clock | None = None) -> None:
-        """Raises `ConfigError` for unusable files and for a list of names without a name."""
-        self._allowed = frozenset(name.strip() for name in config.allowed_cn) - {""}
-        if config.allowed_cn and not self._allowed:
+    def __init__(self, allowed_cn: Sequence[str]) -> None:
+        """Raises `ConfigError` for a list of names without a name."""
+        self._allowed = frozenset(name.strip() for name in allowed_cn) - {""}
+        if allowed_cn and not self._allowed:
             # Taken for an empty list it would let everybody in.
             raise ConfigError(
                 "cert-allowed-cn holds no name", hint="name some, or remove it to allow everybody of ssl-ca"
             )
 
-        def build() -> ssl.SSLContext:
-            context = config.server_context()
-            # Offered, not insisted on: Go pumps' clients of old send none.
-            context.set_alpn_protocols(list(ALPN))
-            return context
-
-        self._files = Reread(config, build, use="listener", clock=clock)
-
-    def context(self) -> ssl.SSLContext:
-        """The context of the next handshake. Costs three `stat` while the files stay the same."""
-        return self._files.current()
-
     def refusal(self, peer_certificate: Mapping[str, Any] | None) -> str | None:
-        """Why this peer may not call; None if it may. Takes what `getpeercert` gives: the leaf alone.
+        """Why this peer is not wanted; None if it is. Takes what `getpeercert` gives: the leaf alone.
 
         A name of the authority or of one in between must not count: whoever may issue is not who calls.
         """
@@ -236,6 +226,46 @@ class ServerTls:
         shown = ", ".join(_shown(name) for name in names[:_NAMES_SHOWN])
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         return f"certificate of CN {shown}{more} is not in cert-allowed-cn"
+
+
+class ServerTls(_Names):
+    """TLS of a listener that shakes hands by itself: a context for each handshake, and who may call."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, config: TlsConfig, *, clock: Clock | None = None) -> None:
+        """Raises `ConfigError` for unusable files and for a list of names without a name."""
+        super().__init__(config.allowed_cn)
+
+        def build() -> ssl.SSLContext:
+            context = config.server_context()
+            # Offered, not insisted on: Go pumps' clients of old send none.
+            context.set_alpn_protocols(list(ALPN))
+            return context
+
+        self._files = Reread(config, build, use="listener", clock=clock)
+
+    def context(self) -> ssl.SSLContext:
+        """The context of the next handshake. Costs three `stat` while the files stay the same."""
+        return self._files.current()
+
+
+class ClientTls(_Names):
+    """TLS to one server that is no node of ours: a context for each connection, and who may answer. Safe to
+    use from several threads."""
+
+    __slots__ = ("_files", "_lock")
+
+    def __init__(self, config: TlsConfig, *, use: str, clock: Clock | None = None) -> None:
+        """`use` is for log lines. Raises `ConfigError` as `ServerTls`."""
+        super().__init__(config.allowed_cn)
+        self._files = Reread(config, config.client_context, use=use, clock=clock)
+        self._lock = threading.Lock()
+
+    def context(self) -> ssl.SSLContext:
+        """The context of the next connection, from the files as they are now."""
+        with self._lock:
+            return self._files.current()
 
 
 def _common_names(certificate: Mapping[str, Any]) -> Iterator[str]:

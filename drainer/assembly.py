@@ -20,7 +20,7 @@ from common.backoff import Backoff
 from common.clock import SystemClock
 from common.errors import Unavailable
 from common.registry import Registry
-from common.tls import TlsConfig
+from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
 from drainer import metrics
 from drainer.applier import Applier, ApplierSettings
@@ -45,9 +45,11 @@ T = TypeVar("T")
 
 def target_of(settings: DrainerConfig) -> Target:
     host, port, user, password = settings.downstream
-    tls = TlsConfig.from_paths(settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key)
-    context = tls.client_context() if tls else None
-    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, context)
+    paths = TlsConfig.from_paths(
+        settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key, settings.to_cert_allowed_cn
+    )
+    tls = ClientTls(paths, use="downstream") if paths else None
+    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, tls)
 
 
 def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
@@ -56,16 +58,12 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
         return None
     if (settings.checkpoint_host, settings.checkpoint_port) == (target.host, target.port):
         return None  # with the lanes in one transaction
-    tls = TlsConfig.from_paths(
+    paths = TlsConfig.from_paths(
         settings.checkpoint_ssl_ca, settings.checkpoint_ssl_cert, settings.checkpoint_ssl_key
     )
-    return Target(
-        settings.checkpoint_host,
-        settings.checkpoint_port,
-        settings.checkpoint_user,
-        settings.checkpoint_password,
-        tls=tls.client_context() if tls else None,
-    )
+    host, port, user, password = settings.checkpoint_server
+    tls = ClientTls(paths, use="checkpoint") if paths else None
+    return Target(host, port, user, password, tls=tls)
 
 
 async def open_checkpoint(

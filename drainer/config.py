@@ -270,7 +270,7 @@ class DrainerConfig(FormerOptions):
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         self.check_former()
-        _ = self.downstream
+        _ = self.downstream, self.checkpoint_server  # the passwords can be read
         self.check_listener()
 
     @property
@@ -300,6 +300,18 @@ class DrainerConfig(FormerOptions):
                 "syncer.to", self.to_encrypted_password, self.to_password_file, self.to_password, environ
             ),
         )
+
+    @property
+    def checkpoint_server(self) -> tuple[str, int, str, str]:
+        """host, port, user, password of the server of the checkpoint row, where it is another one."""
+        found = password.find(
+            "syncer.to.checkpoint",
+            self.checkpoint_encrypted_password,
+            self.checkpoint_password_file,
+            self.checkpoint_password,
+            {key: value for key, value in os.environ.items() if key == password.KEY_VARIABLE},
+        )
+        return self.checkpoint_host, self.checkpoint_port, self.checkpoint_user, found
 
     def remarks(self) -> list[str]:
         """What an operator should know of what he set, one line each, for the log."""

@@ -29,55 +29,16 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from common.errors import BinlogError, DownstreamError, Unavailable
+from common.tls import ClientTls
 
-SQL_MODE: Final = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
-LAX_SQL_MODE: Final = "NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+SQL_MODE: Final = DEFAULT.strict
+LAX_SQL_MODE: Final = DEFAULT.lax
 
-# Codes after which the same batch is tried again on a fresh connection.
-TRANSIENT: Final = frozenset(
-    {
-        1020,  # record has changed since last read
-        1040,  # too many connections
-        1053,  # server shutdown in progress
-        1077,
-        1129,  # host blocked after connection errors
-        1152,  # aborted connection
-        1158,
-        1159,
-        1160,
-        1161,  # network read and write errors
-        1180,  # error during COMMIT
-        1184,
-        1205,  # lock wait timeout: only the statement was rolled back, hence always ROLLBACK
-        1213,  # deadlock
-        1290,  # read_only
-        1317,  # query interrupted
-        1836,
-        1927,  # connection was killed
-        2002,
-        2003,
-        2006,
-        2013,
-        2014,
-        2055,  # client side: cannot connect, gone away, lost
-        3024,
-        8002,
-        8022,
-        8028,
-        9001,
-        9002,
-        9003,
-        9004,
-        9005,
-        9007,  # TiDB: retryable transaction and store errors
-    }
-)
+_NO_TLS: Final = 2026
 LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 DUPLICATE: Final = 1062
 NO_SUCH_DATABASE: Final = 1049
 NO_SUCH_TABLE: Final = 1146
-_CARRIES_VALUES: Final = frozenset({1062, 1264, 1265, 1292, 1366, 1411, 1586, 4025})
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +51,10 @@ class Target:
     password: str
     socket: str = ""
     read_timeout_s: float = 60.0
-    tls: ssl.SSLContext | None = None  # None: not encrypted; made once, since it costs 40 ms
+    tls: ClientTls | None = None  # None: not encrypted
 
     def __repr__(self) -> str:
         return f"{self.user}@{self.socket or f'{self.host}:{self.port}'}"
-
-
-def error_code(error: BaseException) -> int:
-    """MySQL error code of a PyMySQL error, 0 if it carries none."""
-    code = error.args[0] if error.args else 0
-    return code if isinstance(code, int) else 0
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the same work may succeed on a fresh connection."""
-    if isinstance(error, OSError | pymysql.err.InterfaceError):
-        return True
-    return isinstance(error, pymysql.err.MySQLError) and error_code(error) in TRANSIENT
-
-
-def safe_text(error: BaseException) -> str:
-    """The server's text without row values."""
-    code = error_code(error)
-    text = str(error.args[1]) if len(error.args) > 1 else str(error)
-    if code in _CARRIES_VALUES:
-        text = _QUOTED.sub("'...'", text)
-    return f"{code}: {text}" if code else text
 
 
 def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.Connection[Any]:
@@ -126,7 +65,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
             host=target.host,
             port=target.port,
             user=target.user,
-            password=target.password,
+            password=target.password.encode(),  # a text would go as Latin-1
             unix_socket=target.socket or None,
             charset="utf8mb4",
             autocommit=False,
@@ -134,7 +73,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
             connect_timeout=5,
             read_timeout=timeout,
             write_timeout=timeout,
-            ssl=target.tls,
+            ssl=target.tls.context() if target.tls else None,
             ssl_disabled=target.tls is None,
         )
     except (pymysql.err.MySQLError, OSError) as error:
@@ -143,16 +82,35 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
                 f"downstream {target!r} refused the login: {safe_text(error)}",
                 hint="check [syncer.to] user, password and grants",
             ) from None
+        cause = getattr(error, "original_exception", error)
         raise Unavailable(
             f"downstream {target!r} cannot be reached: {safe_text(error)}",
-            hint="is it running? check [syncer.to] host and port",
+            hint="check [syncer.to.security], the certificates and the host's name in the downstream's"
+            if isinstance(cause, ssl.SSLError) or error_code(error) == _NO_TLS
+            else "is it running? check [syncer.to] host and port",
         ) from None
     try:
+        if target.tls is not None:
+            check_encrypted(connection, target, target.tls)
         prepare_session(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def check_encrypted(connection: pymysql.Connection[Any], target: Target, tls: ClientTls) -> None:
+    """Whoever asked for TLS gets it, from whom he named, or nothing. Raises `Unavailable`."""
+    transport = getattr(connection, "_sock", None)
+    if not isinstance(transport, ssl.SSLSocket):
+        refusal = "it does not speak TLS"
+    else:
+        refusal = tls.refusal(transport.getpeercert()) or ""
+    if refusal:
+        raise Unavailable(
+            f"downstream {target!r} is not used: {refusal}",
+            hint="check [syncer.to.security] and its certificate",
+        )
 
 
 def prepare_session(connection: pymysql.Connection[Any], sql_mode: str = SQL_MODE) -> None:
