@@ -60,7 +60,7 @@ class LoopbackMarks:
             connection.close()
 
     def close(self, target: mysql.Target) -> None:
-        """`remove` on a connection of its own. Rows that stay behind do no harm, so errors are only logged."""
+        """`remove` on a connection of its own. Rows that stay do no harm: errors are only logged."""
         try:
             connection = mysql.connect(target)
             try:

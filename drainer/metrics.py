@@ -19,7 +19,9 @@ QUERY_SECONDS: Final = histogram(
     "binlog_drainer_query_duration_time", "Downstream statements (exec) and commits, a batch each.", ["type"]
 )
 QUEUE_BYTES: Final = gauge("binlog_drainer_lane_queue_bytes", "Encoded rows waiting in a lane.", ["lane"])
-LANE_RETRIES: Final = counter("binlog_drainer_lane_retries_total", "Batches tried again.")
+LANE_RETRIES: Final = counter(
+    "binlog_drainer_lane_retries_total", "Batches tried again, by what was in the way.", ["reason"]
+)
 LANE_BATCH_ROWS: Final = histogram(
     "binlog_drainer_lane_batch_rows",
     "Row changes in one downstream transaction.",
@@ -28,13 +30,19 @@ LANE_BATCH_ROWS: Final = histogram(
 DRIFT_ROWS: Final = counter(
     "binlog_drainer_drift_rows_total",
     "Rows that a statement should have touched and did not, or the reverse.",
+    ["table"],
+)
+FOREIGN_TEXT: Final = counter(
+    "binlog_drainer_drift_text_values_total",
+    "Texts that the column's character set downstream does not have.",
+    ["table", "column"],
 )
 MARKS_MISSING: Final = counter(
     "binlog_drainer_loopback_marks_missing_total",
     "Transactions whose lane had no mark row downstream; it was written with them.",
 )
-LOOPBACK_TRANSACTIONS: Final = counter(
-    "binlog_drainer_loopback_transactions_total",
+LOOPBACK_TRANSACTIONS: Final = gauge(
+    "binlog_drainer_loopback_transactions",
     "Transactions dropped because a drainer of the same channel wrote them upstream.",
 )
 DDL_SECONDS: Final = histogram("binlog_drainer_ddl_execute_seconds", "Run time of DDL downstream.")

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 
 from common import binlog
-from common.errors import Corruption
+from common.errors import ConfigError, Corruption
+from common.rowcodec.encoder import RowEncoder
 from common.wire import binlog_pb2
+from drainer.column_rule import ColumnRule, ColumnRules
 from drainer.ddl_policy import NO_DOWNSTREAM_MEANING
-from drainer.merger import Merged
+from drainer.event_filter import EventFilter, EventRule
+from drainer.merger import Merged, Spilled
+from drainer.name_pattern import Source
+from drainer.rules import Rules
 from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable
 from drainer.table_filter import TableFilter
+from drainer.table_route import RouteRule, TableRouter
 from drainer.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from tests.drainer.test_mark_rows import mark_table
 from tests.drainer.test_schema import Upstream, database, table
 
 I, U, D = binlog_pb2.Insert, binlog_pb2.Update, binlog_pb2.DeleteRow  # noqa: E741
@@ -48,7 +55,7 @@ def ddl(job: Any, query: str = "ALTER TABLE t", commit_ts: int = 2001, state: in
 class Setting:
     """Db (1000) with t (1), u (2); other (2000); mysql.user (4)."""
 
-    def __init__(self, **lists: Any) -> None:
+    def __init__(self, rules: Rules | None = None, **lists: Any) -> None:
         self.up = Upstream()
         self.tracker = SchemaTracker()
         for job in (
@@ -59,7 +66,7 @@ class Setting:
             self.up.create(table(4, "user"), schema_id=1),
         ):
             self.tracker.apply(job)
-        self.translator = Translator(self.tracker, TableFilter(**lists))
+        self.translator = Translator(self.tracker, rules or TableFilter(**lists))
 
     def rows(self, *mutations: binlog_pb2.TableMutation, version: int = 5) -> Transaction:
         item = self.translator.translate(rows(*mutations, version=version))
@@ -313,3 +320,219 @@ def test_a_ddl_brings_no_pending_job_forward_that_is_still_to_come() -> None:
     translator.translate(ddl(jobs[2], commit_ts=28))
     (events,) = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3)).tables  # type: ignore[union-attr]
     assert len(events.table.info.columns) == 2
+
+
+# -- rules --------------------------------------------------------------------------------------------------
+
+
+def routed(*pairs: tuple[str, str, str, str], **more: Any) -> Rules:
+    made = (RouteRule(f"rule {n}", Source.of(*pair[:2]), *pair[2:]) for n, pair in enumerate(pairs))
+    return Rules(router=TableRouter(made), **more)
+
+
+def ignoring(*events: str, table: str = "t") -> Rules:
+    return Rules(events=EventFilter([(Source.of("db", table), EventRule.of("r", events, ()))]))
+
+
+def runs(item: Transaction) -> list[tuple[str, tuple[int, ...], list[bytes], int]]:
+    return [(one.table.name, tuple(one.kinds), one.rows, one.first_ordinal) for one in item.tables]
+
+
+def test_ignored_row_kinds_are_taken_out_one_by_one_and_ordinals_stay() -> None:
+    item = Setting(rules=ignoring("delete")).rows(mutation(1, [I, D, D, U, I, D]), mutation(2, [D]))
+    assert runs(item) == [
+        ("t", (INSERT,), [b"i0"], 0),
+        ("t", (UPDATE, INSERT), [b"u0", b"i1"], 3),
+        ("u", (DELETE,), [b"d0"], 6),
+    ]
+
+
+def test_when_nothing_is_left_the_transaction_is_empty_and_in_its_place() -> None:
+    assert Setting(rules=ignoring("all dml")).rows(mutation(1, [I, U, D])).tables == ()
+    assert Setting(rules=ignoring("insert")).rows(mutation(1, [I])).tables == ()
+
+
+def test_rows_taken_out_are_still_checked() -> None:
+    with pytest.raises(Corruption, match="its sequence"):
+        Setting(rules=ignoring("delete")).rows(mutation(1, [D], deletes=[]))
+
+
+def test_routed_tables_carry_their_target_and_keep_their_identity() -> None:
+    s = Setting(rules=routed(("db", "t", "shop", "orders")))
+    first, other = (one.table for one in s.rows(mutation(1, [I]), mutation(2, [I])).tables)
+    assert (first.target, first.downstream, first.schema) == (("shop", "orders"), ("shop", "orders"), "Db")
+    assert (other.target, other.downstream) == (None, ("Db", "u"))
+    for number in range(3):  # DDL of another table, without rows in between
+        s.ddl(5, info=table(2, "u", "id", f"c{number}"))
+        s.ddl(5, info=table(2, "u", "id", f"d{number}"))
+    assert s.rows(mutation(1, [D]), version=99).tables[0].table is first
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    changed = s.rows(mutation(1, [D]), version=99).tables[0].table
+    assert (changed is first, changed.target) == (False, ("shop", "orders"))
+    assert s.translator.route("Db", "t") == ("shop", "orders")
+
+
+def test_columns_left_out_go_along_with_the_table() -> None:
+    rule = ColumnRule.of("`column-rule` 1", "db", "t", ["c"], keep=False)
+    s = Setting(rules=Rules(columns=ColumnRules([rule])))
+    assert s.rows(mutation(1, [I])).tables[0].table.left_out == frozenset()
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    (events,) = s.rows(mutation(1, [I]), version=6).tables
+    assert events.table.left_out == {2}
+    assert events.table.target is None
+
+
+def test_rules_are_replaced_from_the_next_binlog_on() -> None:
+    s = Setting()
+    assert len(s.rows(mutation(1, [I])).tables) == 1
+    s.translator.replace_rules(Rules(names=TableFilter(ignore_table=[("db", "t")])))
+    assert s.rows(mutation(1, [I])).tables == ()
+    s.translator.replace_rules(routed(("db", "", "shop", "")))
+    assert s.rows(mutation(1, [I])).tables[0].table.downstream == ("shop", "t")
+
+
+def test_rules_that_contradict_each_other_for_a_table_are_refused_and_the_old_ones_stay() -> None:
+    s = Setting(rules=routed(("db", "t", "shop", "orders")))
+    with pytest.raises(ConfigError, match=r"Db\.u is routed .*rule 0 .* and rule 1"):
+        s.translator.replace_rules(routed(("db", "?", "a", ""), ("*", "u", "b", "")))
+    assert s.rows(mutation(1, [I])).tables[0].table.downstream == ("shop", "orders")
+    with pytest.raises(ConfigError, match=r"Db\.u"):
+        Setting(rules=routed(("db", "?", "a", ""), ("*", "u", "b", "")))
+
+
+def test_passed_over_transactions_are_empty_whatever_is_in_them() -> None:
+    s = Setting(rules=Rules(passed_over=frozenset({1001, 2001, 9})))
+    assert s.rows(mutation(1, [I])).tables == ()
+    assert s.rows(mutation(77, [I])).tables == ()
+    broken = s.translator.translate(Merged(9, b"\xff\xff"))
+    assert isinstance(broken, Transaction)
+    assert (broken.commit_ts, broken.tables) == (9, ())
+    with pytest.raises(UnknownTable):
+        s.translator.translate(rows(mutation(77, [I]), commit_ts=1002))
+
+
+def test_a_ddl_passed_over_still_counts_for_the_schema() -> None:
+    s = Setting(rules=Rules(passed_over=frozenset({2001})))
+    assert s.ddl(5, info=table(1, "t", "id", "c")).skip == "listed in ignore-txn-commit-ts"
+    assert len(s.rows(mutation(1, [I]), version=6).tables[0].table.info.columns) == 2
+    without_job = s.translator.translate(ddl(s.up.job(5, info=table(1, "t")))._replace(job=None))
+    assert isinstance(without_job, Ddl)
+    assert without_job.skip == "listed in ignore-txn-commit-ts"
+
+
+def test_without_sync_ddl_the_schema_is_still_tracked() -> None:
+    s = Setting(rules=Rules(sync_ddl=False))
+    item = s.ddl(5, info=table(1, "t", "id", "c"))
+    assert (item.skip, item.tables) == ("sync-ddl is false", (("Db", "t"),))
+    assert len(s.rows(mutation(1, [I]), version=6).tables[0].table.info.columns) == 2
+
+
+def test_verdicts_of_the_ddl_filter_are_in_the_ddl() -> None:
+    s = Setting(rules=Rules(names=TableFilter(ignore_table=[("db", "t")])))
+    item = s.ddl(14, "RENAME TABLE t TO v", info=table(1, "v"))
+    assert "its rows so far are not downstream" in item.refused
+    assert not item.skip
+    s = Setting(rules=routed(("db", "*", "shop", "")))
+    item = s.ddl(14, "RENAME TABLE t TO v", info=table(1, "v"))
+    assert item.instead == ("RENAME TABLE `shop`.`t` TO `shop`.`v`",)
+    batch = s.ddl(60, "", infos=[table(11, "x"), table(12, "y")])
+    assert (batch.skip, batch.tables) == ("", (("Db", "x"), ("Db", "y")))
+
+
+# -- marks --------------------------------------------------------------------------------------------------
+
+OURS, THEIRS = 7, 8
+
+
+class Marked(Setting):
+    """With the mark table (90) of two-way replication, and rules on top."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(rules=Rules(channel_id=OURS, own_schemas=frozenset({"tidb_binlog"}), **more))
+        self.info = mark_table()
+        self.tracker.apply(self.up.create_database(3000, "retl"))
+        self.tracker.apply(self.up.create(self.info.to_json(), schema_id=3000))
+        self.tracker.apply(self.up.create_database(4000, "tidb_binlog"))
+        self.tracker.apply(self.up.create(table(91, "lanes"), schema_id=4000))
+
+    def mark(self, kind: int, channel: int) -> binlog_pb2.TableMutation:
+        encoder, row = RowEncoder(self.info), (1, channel, 1, "")
+        if kind == I:
+            return mutation(90, [I], inserts=[encoder.insert(row)])
+        if kind == U:
+            return mutation(90, [U], updates=[encoder.update(row, (1, channel, 2, ""))])
+        return mutation(90, [D], deletes=[encoder.delete(row)])
+
+
+@pytest.mark.parametrize("kind", [I, U, D])
+@pytest.mark.parametrize("names", [{}, {"ignore_schemas": ["retl"]}])
+def test_a_transaction_with_our_mark_is_dropped_whole(kind: int, names: dict[str, Any]) -> None:
+    s = Marked(names=TableFilter(**names))
+    for mutations in ([s.mark(kind, OURS), mutation(1, [I])], [mutation(1, [I]), s.mark(kind, OURS)]):
+        item = s.rows(*mutations, version=9)
+        assert (item.tables, item.commit_ts) == ((), 1001)
+    assert s.translator.looped == 2
+
+
+def test_marks_of_other_channels_are_rows_like_others_unless_filtered() -> None:
+    s = Marked()
+    item = s.rows(mutation(1, [I]), s.mark(U, THEIRS), version=9)
+    assert [one.table.name for one in item.tables] == ["t", "_drainer_repl_mark"]
+    s = Marked(names=TableFilter(ignore_schemas=["retl"]))
+    assert [one.table.name for one in s.rows(mutation(1, [I]), s.mark(U, THEIRS), version=9).tables] == ["t"]
+    assert s.translator.looped == 0
+
+
+def test_without_loopback_control_marks_are_rows_like_others() -> None:
+    s = Marked()
+    s.translator.replace_rules(Rules())
+    assert len(s.rows(mutation(1, [I]), s.mark(U, OURS), version=9).tables) == 2
+
+
+def test_checkpoints_of_drainers_do_not_replicate_with_loopback_control() -> None:
+    s = Marked()
+    assert s.rows(mutation(91, [U]), mutation(1, [I]), version=9).tables[0].table.name == "t"
+    assert s.ddl(5, schema_id=4000, info=table(91, "lanes", "id", "c")).skip == "filtered"
+
+
+# -- large transactions -----------------------------------------------------------------------------------
+
+
+def spilled(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001) -> Spilled:
+    payload = rows(*mutations, commit_ts=commit_ts, version=9).payload
+
+    def read(offset: int, size: int) -> bytes:
+        return payload[offset : offset + size]
+
+    return Spilled(commit_ts, 1000, len(payload), 0, 0, read)
+
+
+def test_large_transactions_go_through_the_same_rules() -> None:
+    mutations = [mutation(4, [I]), mutation(1, [I, D, U, D, D, I]), mutation(2, [D, I] * 5000)]
+    for rules in (Rules(), ignoring("delete", table="*"), routed(("db", "t", "shop", "orders"))):
+        s = Setting(rules=rules)
+        whole = s.rows(*mutations, version=9)
+        pieces = list(s.translator.pieces(spilled(*mutations)))
+        assert len(pieces) > 2
+        assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+        assert _flat(pieces) == _flat([whole])
+
+
+def _flat(pieces: list[Transaction]) -> list[Any]:
+    return [
+        (one.table, one.first_ordinal + place, kind, row)
+        for piece in pieces
+        for one in piece.tables
+        for place, (kind, row) in enumerate(zip(one.kinds, one.rows, strict=True))
+    ]
+
+
+def test_a_large_transaction_with_our_mark_is_one_empty_piece() -> None:
+    s = Marked()
+    (piece,) = s.translator.pieces(spilled(mutation(1, [I] * 9000), s.mark(U, OURS)))
+    assert (piece.tables, piece.last, piece.commit_ts, s.translator.looped) == ((), True, 1001, 1)
+    kept = list(s.translator.pieces(spilled(mutation(1, [I] * 9000), s.mark(U, THEIRS))))
+    assert sum(len(one.rows) for piece in kept for one in piece.tables) == 9001
+    s.translator.replace_rules(Rules(passed_over=frozenset({1001})))
+    (over,) = s.translator.pieces(spilled(mutation(1, [I] * 9000)))
+    assert over.tables == ()
