@@ -235,7 +235,7 @@ def test_a_dropped_database_takes_along_what_replicates_of_it() -> None:
 
 
 def test_a_dropped_database_under_routes() -> None:
-    drop = {"action": ddl_job.DROP_SCHEMA, "db": database(1000, "Db")}
+    drop: Any = {"action": ddl_job.DROP_SCHEMA, "db": database(1000, "Db")}
     whole = Setting(routed(("db", "", "shop", ""))).judge(**drop)
     assert whole == Verdict((("Db", ""),)), "its database downstream is its own"
     away = Setting(routed(("db", "t", "shop", "orders"))).judge(**drop)
@@ -255,7 +255,7 @@ def by_event(*events: str, table: str = "t*", sql: tuple[str, ...] = ()) -> Rule
 
 
 def test_events_and_statements_are_filtered_by_rule() -> None:
-    add = {"action": 5, "query": "ALTER TABLE t ADD COLUMN aaa INT", "info": table(1, "t", "id", "aaa")}
+    add: Any = {"action": 5, "query": "ALTER TABLE t ADD COLUMN aaa INT", "info": table(1, "t", "id", "aaa")}
     for rules in (by_event("alter table"), by_event(sql=("add column aaa",)), by_event("all")):
         assert Setting(rules).judge(**add).skip == "filtered by binlog-filter-rule rule"
     assert not Setting(by_event("drop table", sql=("drop column",))).judge(**add).skip
@@ -279,6 +279,6 @@ def test_a_rename_is_asked_for_by_its_new_name() -> None:
 
 
 def test_of_tables_created_together_rules_take_out_single_ones() -> None:
-    batch = {"action": ddl_job.CREATE_TABLES, "infos": [table(11, "t1"), table(12, "y")]}
+    batch: Any = {"action": ddl_job.CREATE_TABLES, "infos": [table(11, "t1"), table(12, "y")]}
     assert Setting(by_event("create table")).judge(**batch).tables == (("Db", "y"),)
     assert Setting(by_event("create table", table="*")).judge(**batch).skip

@@ -315,11 +315,13 @@ def test_a_ddl_brings_no_pending_job_forward_that_is_still_to_come() -> None:
     tracker = SchemaTracker.from_history(jobs, schema_version=1)
     translator = Translator(tracker, TableFilter())
     translator.translate(ddl(jobs[1], "CREATE TABLE t (id INT)", commit_ts=18))
-    (events,) = translator.translate(rows(mutation(1, [I]), commit_ts=22, version=2)).tables  # type: ignore[union-attr]
-    assert len(events.table.info.columns) == 1
+    before = translator.translate(rows(mutation(1, [I]), commit_ts=22, version=2))
+    assert isinstance(before, Transaction)
+    assert len(before.tables[0].table.info.columns) == 1
     translator.translate(ddl(jobs[2], commit_ts=28))
-    (events,) = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3)).tables  # type: ignore[union-attr]
-    assert len(events.table.info.columns) == 2
+    after = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3))
+    assert isinstance(after, Transaction)
+    assert len(after.tables[0].table.info.columns) == 2
 
 
 # -- rules --------------------------------------------------------------------------------------------------
