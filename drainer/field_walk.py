@@ -55,10 +55,12 @@ def field_head(data: bytes, at: int) -> tuple[int, int, int]:
     """Tag, number or length, and the offset behind them."""
     tag, at = varint(data, at)
     wire = tag & 7
+    if not 0 < tag >> 3 < 1 << 29:
+        raise Broken(f"a field with number {tag >> 3}")
     if wire in (VARINT, LENGTH):
         value, at = varint(data, at)
         return tag, value, at
-    if wire in (1, 5) and tag >> 3 and at + (8 if wire == 1 else 4) <= len(data):
+    if wire in (1, 5) and at + (8 if wire == 1 else 4) <= len(data):
         return tag, 0, at + (8 if wire == 1 else 4)
     raise Broken(f"a field of wire type {wire}")
 

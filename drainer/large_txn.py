@@ -135,7 +135,7 @@ def _survey(spilled: Spilled) -> tuple[int, list[_Mutation]]:
     where = f"binlog with commit_ts {spilled.commit_ts}"
     if found.tp > binlog.ROLLBACK:
         raise Corruption(f"{where} is of obsolete type {found.tp}", hint=_HINT)
-    if found.value is None:
+    if found.value is None or found.ddl_job_id:
         raise Corruption(f"commit without prewrite: {where} has no rows", hint=_HINT)
     begin, length = found.value
     version, mutations = 0, []
