@@ -1,0 +1,190 @@
+"""Relay recovery: the downstream is brought to a consistent state without the upstream.
+
+In     the stored checkpoint, the relay log
+Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
+Order  what is stored is looked at; every record is checked; the checkpoint is taken over (older drainers are
+       fenced off); the records behind it go through an applier like any stream
+Holds  rows that our lanes had applied are left out by the lanes' positions; behind another drainer's
+       checkpoint statements are used that may be repeated. Nothing is written downstream before all of the
+       relay log is known to be whole
+Never  calls a downstream consistent when rows behind the end of the relay log went there
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pymysql
+
+from common import log, tso
+from common.clock import Clock
+from common.errors import ConfigError, Conflict
+from drainer.applier import Applier
+from drainer.binlog_directory import BinlogDirectory
+from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.checkpoint_row import Checkpoint
+from drainer.relay_source import RelaySource
+from drainer.relay_tables import RelayTables
+from drainer.sink import mysql
+
+logger = log.get(__name__)
+
+STOP_DEADLINE_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a recovery did. `nothing`: why there was nothing to do, "" if there was."""
+
+    nothing: str = ""
+    from_ts: int = 0
+    to_ts: int = 0
+    records: int = 0
+    rows: int = 0
+    ddls: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if self.nothing:
+            return f"relay log: nothing to do: {self.nothing}"
+        return (
+            f"relay log: the downstream is consistent as of commit_ts {self.to_ts} "
+            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records behind {self.from_ts}, "
+            f"{self.rows} row changes, {self.ddls} DDL, in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The cluster whose checkpoint is downstream, and the checkpoint."""
+
+    cluster_id: int
+    checkpoint: Checkpoint
+
+
+def stored_checkpoint(target: mysql.Target, schema: str, table: str = DEFAULT_TABLE) -> Stored | None:
+    """The only checkpoint that is stored; None if there is none. Blocks.
+
+    Raises `ConfigError` if there are several, PyMySQL's errors, `DownstreamError`, `Unavailable`.
+    """
+    connection = mysql.connect(target)
+    try:
+        name = mysql.qualified(schema, table)
+        rows = mysql.rows(connection, b"SELECT clusterID, checkPoint FROM " + name)
+    except pymysql.err.MySQLError as error:
+        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            return None
+        raise
+    finally:
+        connection.close()
+    if len(rows) > 1:
+        raise ConfigError(
+            f"{schema}.{table} has checkpoints of {len(rows)} clusters: which one the relay log belongs to "
+            "cannot be known without the upstream",
+            hint="give each cluster a checkpoint schema of its own",
+        )
+    return Stored(int(rows[0][0]), Checkpoint.from_json(str(rows[0][1]))) if rows else None
+
+
+ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
+
+
+class RelayRecovery:
+    """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source."""
+
+    def __init__(
+        self,
+        path: str,
+        target: mysql.Target,
+        stored: Stored | None,
+        store_of: Callable[[int], CheckpointStore],
+        applier_of: ApplierOf,
+        clock: Clock,
+        lane_count: int,
+    ) -> None:
+        self._path = path
+        self._tables = RelayTables(target)
+        self._stored = stored
+        self._store_of = store_of
+        self._applier_of = applier_of
+        self._clock = clock
+        self._lane_count = lane_count
+
+    async def run(self) -> Summary:
+        """Raises `Corruption` for a damaged relay log, `Conflict` if it ends before what the downstream has,
+        and what an applier raises. Done again, it goes on where it stopped."""
+        if self._stored is None:
+            return Summary("no checkpoint is stored downstream")
+        started_s = self._clock.monotonic_s()
+        directory = await asyncio.to_thread(BinlogDirectory, self._path, self._clock)
+        try:
+            source = RelaySource(directory, self._tables, self._clock)
+            await asyncio.to_thread(source.survey)
+            nothing = _nothing_to_do(self._stored.checkpoint, source)
+            if nothing:
+                return Summary(nothing)
+            return await self._recover(self._stored, source, started_s)
+        finally:
+            self._tables.close()
+            directory.close()
+
+    async def _recover(self, stored: Stored, source: RelaySource, started_s: float) -> Summary:
+        from_ts = stored.checkpoint.commit_ts
+        store = self._store_of(stored.cluster_id)
+        to_ts = max(source.last_ts, from_ts)
+        start = await asyncio.to_thread(store.start, self._lane_count, from_ts, to_ts)
+        reached_ts = max(position.commit_ts for position in start.positions)
+        if reached_ts > to_ts:
+            await asyncio.to_thread(store.close)
+            raise Conflict(
+                f"rows of commit_ts {reached_ts} are downstream, but the relay log in {self._path} ends at "
+                f"{source.last_ts}: it was off, or another one was in use",
+                hint="point log-dir to the relay log of the last run, or bring the upstream back",
+            )
+        source.begin_behind(start.floor_ts)
+        records = source.records
+        logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
+        applier = self._applier_of(store, start, source)
+        await self._apply(applier, source)
+        return Summary(
+            from_ts=from_ts,
+            to_ts=to_ts,
+            records=records,
+            rows=applier.rows,
+            ddls=source.ddls,
+            seconds=self._clock.monotonic_s() - started_s,
+        )
+
+    async def _apply(self, applier: Applier, source: RelaySource) -> None:
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(applier.run(source.batches())),
+            asyncio.create_task(applier.watch()),
+            asyncio.create_task(applier.keep_checkpoint()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks[1:]:
+                task.cancel()
+            await asyncio.gather(*tasks[1:], return_exceptions=True)
+            drained = await applier.stop(STOP_DEADLINE_S)
+        if not drained:
+            raise Conflict(
+                "the relay log was not applied to its end",
+                hint="start again: it goes on where the lanes stopped",
+            )
+
+
+def _nothing_to_do(checkpoint: Checkpoint, source: RelaySource) -> str:
+    """Why the downstream is consistent already, or cannot be made so; "" if there is work.
+
+    `consistent` of a Go drainer may be an old one: it is cleared by the first save, not at the start.
+    """
+    if checkpoint.consistent and (checkpoint.epoch is not None or source.last_ts <= checkpoint.commit_ts):
+        return f"the downstream is consistent as of commit_ts {checkpoint.commit_ts}"
+    return ""

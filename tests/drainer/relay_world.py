@@ -1,0 +1,136 @@
+"""What tests of the relay log have in common: recorded streams, relay logs made of them, recoveries."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from common.clock import SystemClock
+from deploy.playground.downstream import Downstream
+from deploy.playground.limits import MARIADB
+from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.scenario import load
+from deploy.playground.verify import Report, compare
+from drainer.applier import Applier, ApplierSettings
+from drainer.checkpoint import CheckpointStore, Start
+from drainer.ddl_apply import DdlRunner
+from drainer.lane import LaneSettings
+from drainer.relay import RelayLog
+from drainer.relay_recovery import RelayRecovery, Summary, stored_checkpoint
+from drainer.relay_source import RelaySource
+from drainer.rules import Rules
+from drainer.schema import SchemaTracker
+from drainer.sink import mysql
+from drainer.translator import Translator
+from drainer.txn import Ddl, Item
+from tests.drainer import recorded
+
+CLUSTER_ID = 7
+SCHEMA = "tidb_binlog"
+
+
+def items(scenario: str) -> list[Item]:
+    """What the translator gives to the applier, DDL that do not run left out."""
+    translator = Translator(SchemaTracker.from_history([], finished_ts=0), Rules())
+    found = [translator.translate(entry) for entry in recorded.merged(scenario)]
+    return [item for item in found if item is not None and not (isinstance(item, Ddl) and item.skip)]
+
+
+def go_relay(scenario: str, directory: Path) -> Path:
+    """The relay log that the Go drainer wrote."""
+    directory.mkdir()
+    for path in (recorded.ROOT / scenario / "relay").iterdir():
+        (directory / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(path.read_bytes()))
+    return directory
+
+
+async def write(relay: RelayLog, stream: Iterable[Item], every: int = 50) -> None:
+    for number, item in enumerate(stream):
+        relay.append(item)
+        if number % every == 0:
+            await relay.sync()
+    await relay.sync()
+
+
+async def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int = 256 << 10) -> Path:
+    """The relay log that this drainer writes."""
+    relay = RelayLog.open(str(directory), max_file_size, SystemClock())
+    await write(relay, stream)
+    await relay.close()
+    return directory
+
+
+def target_of(server: MariaDbServer) -> mysql.Target:
+    return mysql.Target(server.host, server.port, server.user, server.password, server.socket)
+
+
+def clean(target: mysql.Target) -> None:
+    connection = mysql.connect(target)
+    system = {"information_schema", "performance_schema", "mysql", "sys"}
+    for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
+        if name not in system:
+            mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
+    connection.close()
+
+
+def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool = False) -> None:
+    """A row as a Go drainer leaves it."""
+    document = {"consistent": consistent, "commitTS": commit_ts, "ts-map": {}, "schema-version": 0}
+    connection = mysql.connect(target)
+    mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS tidb_binlog")
+    mysql.run(
+        connection,
+        b"CREATE TABLE IF NOT EXISTS tidb_binlog.checkpoint"
+        b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
+    )
+    text = mysql.literal(json.dumps(document))
+    mysql.run(connection, b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, %s)" % (CLUSTER_ID, text))
+    connection.commit()
+    connection.close()
+
+
+def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
+    def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
+        return Applier(
+            start,
+            store,
+            target,
+            source,
+            DdlRunner(target, source.schema),
+            ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
+            SystemClock(),
+        )
+
+    return RelayRecovery(
+        str(path),
+        target,
+        stored_checkpoint(target, SCHEMA),
+        lambda cluster_id: CheckpointStore(target, cluster_id, schema=SCHEMA),
+        applier_of,
+        SystemClock(),
+        lanes,
+    )
+
+
+async def recover(target: mysql.Target, path: Path, lanes: int = 2) -> Summary:
+    async with asyncio.timeout(120):
+        return await recovery(target, path, lanes).run()
+
+
+def report(server: MariaDbServer, scenario: str) -> Report:
+    """The downstream compared with what the upstream had at the end."""
+    expected = load(recorded.ROOT / scenario).expected
+    connection = server.open()
+    try:
+        return compare(expected, Downstream(connection).contents(expected), MARIADB)
+    finally:
+        connection.close()
+
+
+def is_consistent(target: mysql.Target) -> bool:
+    stored = stored_checkpoint(target, SCHEMA)
+    assert stored is not None
+    return stored.checkpoint.consistent
