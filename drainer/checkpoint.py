@@ -21,6 +21,7 @@ it still is what we wrote last: a Go drainer that works on the same row is notic
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,8 @@ from drainer.change import Position
 from drainer.checkpoint_row import Checkpoint, Intent
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
-from drainer.sink import mysql
+from drainer.sink import mysql, session_claim
+from drainer.sink.session_claim import Claims
 from drainer.takeover import Beginner, Found, Start, State
 
 __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
@@ -78,11 +80,12 @@ class LaneTable:
         if matched != 1:
             raise self.fenced()
 
-    def position(self, connection: pymysql.Connection[Any], lane: int) -> Position:
+    def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
+        """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
         found = mysql.rows(
             connection,
-            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d"
-            % (self._name, self.cluster_id, lane, self.epoch),
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d%s"
+            % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
         )
         if len(found) != 1:
             raise self.fenced()
@@ -91,6 +94,18 @@ class LaneTable:
     def assert_epoch(self, connection: pymysql.Connection[Any], lane: int) -> None:
         self.position(connection, lane)
         connection.rollback()
+
+    def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """Mark a lane's session, so that a successor can end it, and see that the lane is still ours.
+
+        A session that the lane lost, and that the server has not given up yet, is ended: it may hold the
+        lane's row for hours.
+        """
+        name = Claims(self.schema, self.cluster_id).name(lane)
+        is_ours = session_claim.claim(connection, name)
+        self.assert_epoch(connection, lane)
+        if not is_ours and session_claim.end(connection, [name]):
+            session_claim.claim(connection, name)
 
     def fenced(self) -> Conflict:
         return Conflict(
@@ -124,6 +139,7 @@ class CheckpointStore:
         self._owner = owner
         self._state = mysql.qualified(schema, "drainer_state")
         self._lanes = mysql.qualified(schema, "lanes")
+        self._claims = Claims(schema, cluster_id)
         self._snapshot = SchemaStore(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
@@ -182,14 +198,40 @@ class CheckpointStore:
         connection = self._connected()
         try:
             self._row.ensure(self._row_connected())
+            self._end_predecessor(connection)
             state = self._lock_state(connection)
             found = self._find(connection, state)
             start = takeover.take_over(found, beginner)
             self._begin(connection, found, start)
+            self._claims.end_idle_ddl(connection)
+            connection.rollback()
         except BaseException:
             self.close()
             raise
         return start
+
+    def _end_predecessor(self, connection: pymysql.Connection[Any]) -> None:
+        """A frozen drainer in the middle of a transaction has locked what is changed now."""
+        lanes: list[tuple[Any, ...]] = []
+        with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
+            lanes = mysql.rows(
+                connection, b"SELECT lane FROM %s WHERE cluster_id=%d" % (self._lanes, self._cluster_id)
+            )
+        connection.rollback()
+        self._claims.succeed_store(connection, [int(lane) for (lane,) in lanes])
+
+    def guard_ddl(self, connection: pymysql.Connection[Any]) -> None:
+        """For every new session that will run DDL, before its first statement: no epoch could stop those.
+
+        Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over.
+        """
+        self._claims.succeed_ddl(connection)
+        found = mysql.rows(
+            connection, b"SELECT epoch FROM %s WHERE cluster_id=%d" % (self._state, self._cluster_id)
+        )
+        connection.rollback()
+        if [int(epoch) for (epoch,) in found] != [self.epoch]:
+            raise self.lane_table().fenced()
 
     def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
         """Our state, locked until the end of the transaction, and made if there is none."""
