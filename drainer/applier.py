@@ -1,9 +1,9 @@
 """Applier: ordered binlogs in, downstream contents out.
 
-Drives  the translator (core), the lane set, the DDL barrier, the checkpoint keeper
+Drives  the translator (core), the lane set, the DDL barrier, the relay log, the checkpoint keeper
 Owns    where in the stream it is
-Holds   rows before a DDL are committed before it runs, rows behind it go out after it is recorded;
-        the stored checkpoint never passes uncommitted work
+Holds   rows before a DDL are committed before it runs, rows behind it go out after it is recorded; with a
+        relay log, all of it is durable there first; the stored checkpoint never passes uncommitted work
 Stops   `stop` takes no further item, commits what lanes have, stores `consistent = true`; if that takes
         longer than allowed, lanes are abandoned and their positions say where to go on
 """
@@ -11,21 +11,25 @@ Stops   `stop` takes no further item, commits what lanes have, stores `consisten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common import log
 from common.clock import Clock
 from drainer import metrics
+from drainer.change import Position
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.column_match import FULL
+from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_barrier import DdlBarrier
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
-from drainer.merger import Merged, MergedBatch
+from drainer.lane_tuning import LaneSample, LaneTuning
+from drainer.merger import Merged, MergedBatch, Spilled
+from drainer.relay import RelayLog
 from drainer.sink import mysql
 from drainer.table_reader import TableReader
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, Transaction
@@ -35,6 +39,7 @@ logger = log.get(__name__)
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more
 # are being cut.
 HAND_OVER_ROWS: Final = 400
+TUNE_S: Final = 1.0
 # By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
 _EVENT_METRICS: Final = tuple(
     metrics.EVENTS.labels({INSERT: "Insert", UPDATE: "Update", DELETE: "Delete"}[kind]) for kind in range(3)
@@ -44,12 +49,15 @@ _EVENT_METRICS: Final = tuple(
 class ItemSource(Protocol):
     """The translator, as the applier sees it."""
 
-    def translate(self, merged: Merged) -> Item | None: ...
+    def translate(self, merged: Merged) -> Item: ...
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ApplierSettings:
-    """`sync_mode` as in `column_match`. `whole_transactions`: one lane, and no transaction is ever cut.
+    """`sync_mode` as in `column_match`. `lanes_max`: so many lanes at most are tried; 0: their number stays.
+    `whole_transactions`: one lane, and no transaction is ever cut.
 
     `keep_schema` is called with the commit_ts of every DDL, before its checkpoint is stored.
     """
@@ -58,6 +66,7 @@ class ApplierSettings:
     checkpoint_interval_s: float = 0.5
     safe_mode: bool = False
     sync_mode: int = FULL
+    lanes_max: int = 0
     whole_transactions: bool = False
     keep_schema: Callable[[int], None] = lambda _commit_ts: None
 
@@ -72,7 +81,12 @@ class Applier:
         ddl_runner: DdlRunner,
         settings: ApplierSettings,
         clock: Clock,
+        *,
+        control: Control | None = None,
+        relay: RelayLog | None = None,
     ) -> None:
+        self._control = control or Control(clock)
+        self._relay = relay
         self._target = target
         self._tables = TableReader(target, sync_mode=settings.sync_mode)
         self._translator = translator
@@ -83,9 +97,14 @@ class Applier:
         self._keeper = CheckpointKeeper(store, start, self._failure, clock, always_safe=settings.safe_mode)
         self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock, settings.keep_schema)
         self._changed = asyncio.Event()
-        self._lanes = self._lane_set(start)
+        self._lanes = self._lane_set(start.positions)
+        self._tuning = LaneTuning(len(start.positions), settings.lanes_max) if settings.lanes_max else None
+        self._tuned_s = clock.monotonic_s()
+        self._tuned_rows = 0
+        self._wanted_lanes = len(start.positions)
         self._stopping = False
         self._broken = False
+        self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
         self._next: asyncio.Future[MergedBatch] | None = None
         self._finished = asyncio.Event()
         self._last_ts = self._lanes.resolved_ts
@@ -94,9 +113,9 @@ class Applier:
         self.transactions = 0
         self.rows = 0
 
-    def _lane_set(self, start: Start) -> LaneSet:
+    def _lane_set(self, positions: Sequence[Position]) -> LaneSet:
         return LaneSet(
-            start.positions,
+            positions,
             self._target,
             self._keeper.store.lane_table(),
             self._settings.lane,
@@ -186,13 +205,17 @@ class Applier:
 
     async def save_checkpoint(self) -> None:
         await self._keeper.save(self._lanes.resolved_ts)
+        if self._relay is not None:
+            self._relay.done(self._keeper.stored_ts)
 
     async def stop(self, deadline_s: float) -> bool:
         """Finish what was begun. True if the downstream now equals the stored checkpoint exactly.
 
+        A transaction that came in pieces is not finished: the lanes' positions say how far it is.
         Raises what made a lane fail, after everything is closed.
         """
         self._stopping = True
+        self._control.let_go()
         if self._next is not None:
             self._next.cancel()
         drained = False
@@ -200,7 +223,7 @@ class Applier:
             async with asyncio.timeout(deadline_s):
                 await self._finished.wait()
                 if not self._broken:
-                    self._hand_over()
+                    await self._hand_over()
                 await self._drained()
                 drained = True
         except TimeoutError:
@@ -208,63 +231,89 @@ class Applier:
         except Exception as error:
             logger.failure("lanes could not finish", error)
         await self._lanes.end(drained=drained)
-        if drained:
+        if drained and not self._cut_short:
             await self._keeper.settle(self._lanes.resolved_ts)
         await self._keeper.close(self._ddl_runner.close, self._tables.close)
+        if self._relay is not None:
+            await self._relay.close()
         if not drained and self._failure.done():
             await self._failure
-        return drained
+        return drained and not self._cut_short
 
     # -- applying --------------------------------------------------------------------------------
 
     async def _apply(self, batch: MergedBatch) -> None:
         self._doing = "applying"
-        waiting_rows = 0
         for merged in batch.entries:
-            item = self._translator.translate(merged)
-            if item is None:
-                continue
-            if isinstance(item, Ddl):
-                self._hand_over()
-                waiting_rows = 0
-                await self._apply_ddl(item)
+            if merged.spilled is not None:
+                await self._apply_large(merged.spilled)
             else:
-                if not self._lanes.knows(item):
-                    await self._learn(item)
-                waiting_rows += self._dispatch(item)
-                if waiting_rows >= HAND_OVER_ROWS:
-                    self._hand_over()
-                    waiting_rows = 0
-                    await self._room()
+                item = self._translator.translate(merged)
+                if isinstance(item, Ddl):
+                    await self._apply_ddl(item)
+                else:
+                    await self._take(item)
+                    if len(self._kinds) >= HAND_OVER_ROWS:
+                        await self._hand_over()
+                        await self._room()
             if self._stopping:
                 break
         else:
             self._last_ts = max(self._last_ts, batch.watermark)
-            self._hand_over()
+        await self._hand_over()
+        await self._room()
+        if self._wanted_lanes != len(self._lanes) and not self._stopping:
+            await self._change_lanes(self._wanted_lanes)
+
+    async def _apply_large(self, spilled: Spilled) -> None:
+        """Piece by piece; reading the file and looking it over is done on a thread."""
+        self._doing = f"applying the large transaction of commit_ts {spilled.commit_ts}"
+        pieces = await asyncio.to_thread(self._translator.pieces, spilled)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            if self._stopping:
+                return
+            self._cut_short = not piece.last
+            await self._take(piece)
+            await self._hand_over()
             await self._room()
-            return
-        self._hand_over()
+        self._doing = "applying"
+
+    async def _take(self, transaction: Transaction) -> None:
+        """A transaction, or the next piece of one, on its way to the lanes."""
+        if self._control.holds:
+            await self._admit(transaction)
+        lanes = self._lanes
+        if not lanes.knows(transaction):
+            await self._learn(transaction)
+        if self._relay is not None:
+            self._relay.append(transaction)
+        self.rows += lanes.dispatch(transaction)
+        if transaction.last:
+            self._last_ts = transaction.commit_ts
+            self.transactions += 1
+        for events in transaction.tables:
+            self._kinds += events.kinds
+
+    async def _admit(self, transaction: Transaction) -> None:
+        """What was taken before goes out; then wait for leave."""
+        await self._hand_over()
+        self._doing = "held back by the operator"
+        rows = sum(len(events.rows) for events in transaction.tables)
+        await self._control.admit(rows, transaction.size_bytes)
+        self._doing = "applying"
 
     async def _learn(self, transaction: Transaction) -> None:
         unknown = self._lanes.unknown(transaction)
         self._lanes.learn(await self._keeper.call(self._tables.targets, unknown, len(self._lanes)))
 
-    def _dispatch(self, transaction: Transaction) -> int:
-        rows = self._lanes.dispatch(transaction)
-        if transaction.last:
-            self._last_ts = transaction.commit_ts
-            self.transactions += 1
-        self.rows += rows
-        for events in transaction.tables:
-            self._kinds += events.kinds
-        return rows
-
-    def _hand_over(self) -> None:
-        """Give the lanes everything cut so far."""
+    async def _hand_over(self) -> None:
+        """Give the lanes everything cut so far, once it is in the relay log."""
         if self._kinds:
             for kind, metric in enumerate(_EVENT_METRICS):
                 metric.inc(self._kinds.count(kind))
             self._kinds.clear()
+        if self._relay is not None:
+            await self._relay.sync()
         self._lanes.hand_over(self._last_ts)
 
     async def _room(self) -> None:
@@ -284,7 +333,41 @@ class Applier:
                 await self._changed.wait()
 
     async def _apply_ddl(self, ddl: Ddl) -> None:
+        await self._hand_over()
         await self._drained()
+        if self._control.holds:
+            self._doing = "held back by the operator"
+            await self._control.admit(1, len(ddl.query))
+        if self._stopping:
+            return
+        if self._relay is not None and not ddl.skip:
+            self._relay.append(ddl)
+            await self._relay.sync()
         await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts
         self._lanes.hand_over(ddl.commit_ts)
+        self._doing = "applying"
+
+    # -- number of lanes -------------------------------------------------------------------------
+
+    async def tune(self) -> None:
+        """Try other numbers of lanes while there is work; ends at once if their number stays."""
+        while self._tuning is not None:
+            await asyncio.sleep(TUNE_S)
+            self._wanted_lanes = self._tuning.decide(self._sample())
+
+    def _sample(self) -> LaneSample:
+        now_s = self._clock.monotonic_s()
+        rows, seconds = self.rows - self._tuned_rows, now_s - self._tuned_s
+        self._tuned_rows, self._tuned_s = self.rows, now_s
+        return LaneSample(len(self._lanes), rows, seconds, self._lanes.busy())
+
+    async def _change_lanes(self, lanes: int) -> None:
+        """At a drained point: end these lanes, go on with another number of them."""
+        await self._drained()
+        position = Position(self._lanes.resolved_ts)
+        await self._lanes.end(drained=True)
+        await self._keeper.call(self._keeper.store.resize, lanes, position)
+        self._lanes = self._lane_set((position,) * lanes)
+        self._lanes.start()
+        logger.info("number of lanes changed", lanes=lanes)

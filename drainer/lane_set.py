@@ -48,6 +48,7 @@ class LaneSet:
         self._failed = on_failed
         self._dispatcher = Dispatcher(positions, whole=whole)
         self._progress = Progress(len(positions), min(position.complete_ts for position in positions))
+        self._working = self._looks = 0
         self._lanes = [
             Lane(number, target, table, settings, clock, self._on_committed, self._on_failed)
             for number in range(len(positions))
@@ -87,6 +88,8 @@ class LaneSet:
 
     def hand_over(self, upto_ts: int) -> None:
         """Give the lanes everything cut so far: every change at or below `upto_ts`, and maybe more."""
+        self._looks += len(self._lanes)
+        self._working += self._progress.working
         for lane, chunk in self._dispatcher.take():
             self._progress.sent(lane, chunk.sequence, chunk.first_ts)
             self._lanes[lane].offer(chunk)
@@ -95,6 +98,12 @@ class LaneSet:
     @property
     def has_room(self) -> bool:
         return all(lane.has_room for lane in self._lanes)
+
+    def busy(self) -> float:
+        """Part of the lanes that still had work when more came, since this was asked last; 0 to 1."""
+        share = self._working / self._looks if self._looks else 0.0
+        self._working = self._looks = 0
+        return share
 
     @property
     def drained(self) -> bool:

@@ -33,6 +33,11 @@ class Progress:
         """Nothing handed to a lane is uncommitted."""
         return not any(self._open)
 
+    @property
+    def working(self) -> int:
+        """Lanes with something uncommitted."""
+        return sum(map(bool, self._open))
+
     def sent(self, lane: int, sequence: int, first_ts: int) -> None:
         waiting = self._open[lane]
         assert not waiting or waiting[-1].sequence < sequence
