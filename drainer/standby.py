@@ -23,9 +23,7 @@ from common import log, rival
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Unavailable
 from common.registry import DRAINERS, ClusterView, Registry
-from common.upstream import SchemaHistory
-from drainer import ddl_job, metrics
-from drainer.ddl_job import DdlJob
+from drainer import metrics
 from drainer.succession import Seen, Succession, Verdict
 
 STANDBY: Final = "standby"
@@ -67,29 +65,6 @@ class StandbyStatus:
             "WaitsFor": standby.reason,
             "Standby": standby.facts(),
         }
-
-
-class WarmHistory:
-    """The DDL history as parsed jobs: what was read before is not parsed again.
-
-    Calling `jobs` once in a while keeps it warm, so that a takeover has to parse only what is new.
-    """
-
-    def __init__(self, history: SchemaHistory) -> None:
-        self._history = history
-        self._parsed: dict[bytes, DdlJob] = {}
-
-    async def jobs(self) -> list[DdlJob]:
-        """All jobs, ascending id. Raises `Unavailable`, `Corruption`."""
-        fresh: dict[bytes, DdlJob] = {}
-        for raw in await self._history.jobs():
-            job = self._parsed.get(raw)
-            if job is None:
-                job = ddl_job.parse(raw)
-                await asyncio.sleep(0)  # a long history must not keep the heartbeat waiting
-            fresh[raw] = job
-        self._parsed = fresh
-        return list(fresh.values())
 
 
 class Standby:
