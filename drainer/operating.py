@@ -1,0 +1,128 @@
+"""Operating: what people see of a drainer and may change while it runs, put together.
+
+Drives  standby, control, status, progress line
+Owns    the HTTP routes, the health answers, the node's lifecycle state
+Order   `take_name` before the checkpoint is opened, `show` once there is a pipeline
+Holds   /status answers while a standby waits, and of an active drainer as soon as rows can go on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from common import config, daemon, health, log, node
+from common.clock import Clock
+from common.door import Routes
+from common.heartbeat import Heartbeat
+from common.registry import Registry
+from common.tls import TlsConfig
+from drainer import progress_line
+from drainer.config import DrainerConfig
+from drainer.control import Control, Reload, add_own, rate_of
+from drainer.server import NodeState, Shown, add_control_routes, add_routes
+from drainer.standby import STANDBY, Standby, StandbyStatus
+from drainer.status import ApplierFacts, CollectorFacts, Status
+
+RULE_FIELDS: Final = (
+    "ignore_schemas",
+    "replicate_do_db",
+    "replicate_do_table",
+    "ignore_table",
+    "ignore_txn_commit_ts",
+    "case_sensitive",
+    "table_migrate_rule",
+    "binlog_filter_rule",
+    "column_rule",
+    "sync_ddl",
+)
+"""What a reload puts in place as one set of rules."""
+
+_logger = log.get("operating")
+
+
+class Operating:
+    """`read` loads the configuration again. `state` is this node's lifecycle state."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        read: Callable[[], DrainerConfig],
+        process: daemon.Daemon,
+        routes: Routes,
+        clock: Clock,
+        tls: TlsConfig | None,
+    ) -> None:
+        self._settings = settings
+        self._process = process
+        self._routes = routes
+        self._clock = clock
+        self._tls = tls
+        self._standby: Standby | None = None
+        self._shown: Shown | None = None
+        self._running = False
+        self.state = NodeState(settings.name, node.ONLINE)
+        self.control = Control(clock, rate_of(settings))
+        self.reload = Reload(settings, read)
+        add_own(self.reload, self.control)
+        health.add_health(routes, self.unready)
+        for remark in settings.remarks():
+            _logger.warning(remark)
+
+    async def take_name(
+        self, nodes: Registry, heartbeat: Heartbeat, rehearse: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Register; as a standby, when its turn has come. Raises what `Heartbeat.register` raises.
+
+        `rehearse` does without writing what a takeover will have to do.
+        """
+        if not self._settings.standby:
+            await heartbeat.register(node.ONLINE)
+            return
+        name = self._settings.name
+        self._standby = standby = Standby(nodes, name, self._clock, rehearse)
+        self.state.state = STANDBY
+        self._shown = Shown(StandbyStatus(standby, name))
+        add_routes(self._routes, self._shown, self.state, self._process.stop)
+        self._process.ready(f"standing by for {name}")
+        await standby.take_over(lambda: heartbeat.register(node.ONLINE))
+        self.state.state = node.ONLINE
+        self._process.status(f"taking over as {name}")
+
+    def show(self, applier: ApplierFacts, collector: CollectorFacts) -> None:
+        """The pipeline is there: its status, gauges and controls, from now on."""
+        settings = self._settings
+        status = Status(
+            applier,
+            collector,
+            self.state,
+            self._clock,
+            settings.synced_check_time * 60.0,
+            control=self.control,
+            tls=self._tls,
+        )
+        status.bind_gauges()
+        self.control.bind_gauges()
+        if self._shown is None:
+            add_routes(self._routes, status, self.state, self._process.stop)
+        else:
+            self._shown.source = status
+        add_control_routes(
+            self._routes, self.control, self.reload.run, lambda: config.describe(self.reload.settings)
+        )
+        line = progress_line.run(
+            status.view, self._clock, on_terminal=progress_line.fits_terminal(settings.log_file)
+        )
+        self._process.task("status", status.run())
+        self._process.task("progress-line", line)
+        self._running = True
+
+    def unready(self) -> str:
+        """Why this process does not replicate; "" if it does."""
+        if self._standby is not None and self._standby.waiting:
+            return self._standby.unready()
+        if not self._running:
+            return health.STARTING
+        if self.state.state != node.ONLINE:
+            return self.state.state
+        return "paused by an operator" if self.control.paused else ""
