@@ -372,14 +372,16 @@ class CheckpointStore:
         *,
         lanes_at: int | None = None,
         clear_intent: bool = False,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
-        """`work` in one transaction with the lanes and the intent, if the epoch is still ours.
+        """`work` in one transaction with lanes, intent and checkpoint, if the epoch is still ours.
 
         `lanes_at`: every lane moves there; all are drained. Tried again, `work` is called again.
         """
         self._update(
             intent=b"NULL" if clear_intent else None,
             position=None if lanes_at is None else Position(lanes_at),
+            checkpoint=checkpoint,
             also=work,
         )
 

@@ -7,7 +7,12 @@ Stops   `finish` lets it commit what is queued, `abandon` ends it after the stat
 
 A batch is whatever is queued when the lane is free, up to `batch_rows` and `batch_bytes`: an idle lane
 commits at once, a busy one in large batches. After a lost connection or an ambiguous COMMIT the position
-in the lane table says whether the batch is in.
+in the lane table says whether the batch is in: it is read with a lock, so that a COMMIT which the server is
+still busy with has ended, and a session of ours that it has not given up yet is ended first.
+
+What passes by itself (`sink.trouble`) is tried again without limit, and the state says since when. Anything
+else stops the lane, naming transactions, table and key columns; row values only if that is allowed. When a
+table turns out to have other columns than it had, its definition is read again, once.
 """
 
 from __future__ import annotations
@@ -23,27 +28,58 @@ import pymysql
 from common import log
 from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import Unavailable
-from drainer import metrics
-from drainer.change import Chunk, Position
+from common.errors import Corruption, DownstreamError, Unavailable
+from drainer import downstream_table, metrics
+from drainer.change import Change, Chunk, Position, TableTarget
 from drainer.checkpoint import LaneTable
+from drainer.column_match import FULL
+from drainer.drift import Drift
 from drainer.row_fold import fold
 from drainer.sink import mysql
+from drainer.sink.trouble import Trouble, trouble_of
 from drainer.statement import Statement, statements
+from drainer.table_target import missing, refreshed
 
 logger = log.get(__name__)
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 PACKET_SLACK_BYTES: Final = 4096
+READ_TIMEOUT_MAX_S: Final = 3600.0
+NO_SUCH_TABLE: Final = 1146
+# Unknown column, wrong number of values, no such table: the table is not what it was when it was read.
+OTHER_SHAPE: Final = frozenset({1054, 1136, NO_SUCH_TABLE})
+LOST_DURING_QUERY: Final = 2013
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
+    """`strict`: stop where the downstream is not as it should be, instead of counting it.
+
+    `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
+    connection and number (marks for two-way replication).
+    """
+
     batch_rows: int = 1600
     batch_bytes: int = 1 << 20
     queue_bytes_max: int = 32 << 20
-    # First in every transaction of a lane, with its connection and number (marks for two-way replication).
     on_begin: Callable[[pymysql.Connection[Any], int], None] | None = None
+    strict: bool = False
+    log_values: bool = False
+    sync_mode: int = FULL
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What keeps a lane from working: since when (monotonic seconds), how often it tried."""
+
+    trouble: Trouble
+    reason: str
+    since_s: float
+    tries: int = 0
+
+
+class _TooLarge(Exception):
+    """A statement that the session's limit does not let through."""
 
 
 class Lane(threading.Thread):
@@ -58,6 +94,7 @@ class Lane(threading.Thread):
         clock: Clock,
         on_committed: Callable[[int, int, int], None],
         on_failed: Callable[[int, BaseException], None],
+        drift: Drift | None = None,
     ) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
         self.number = number
@@ -74,9 +111,13 @@ class Lane(threading.Thread):
         self._abandoned = threading.Event()
         self._connection: pymysql.Connection[Any] | None = None
         self._bytes_max = STATEMENT_BYTES_MAX
+        self._packet_bytes_max = STATEMENT_BYTES_MAX
+        self._read_timeout_s = target.read_timeout_s
+        self._drift = drift or Drift(clock)
+        self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
         self.replaying_up_to = 0  # safe mode: rows at or below this commit_ts may already be there
-        self._running = "?"
-        self.waiting_for = ""  # what keeps the lane from working, for /status
+        self._running: TableTarget | None = None
+        self._waiting: Waiting | None = None
 
     # -- called by the applier -------------------------------------------------------------------
 
@@ -96,6 +137,23 @@ class Lane(threading.Thread):
 
     def queue_size(self) -> float:
         return float(self._queued_bytes)
+
+    @property
+    def waiting_for(self) -> str:
+        """What keeps the lane from working, "" if nothing does."""
+        waiting = self._waiting
+        return waiting.reason if waiting else ""
+
+    def state(self) -> dict[str, Any]:
+        """For /status."""
+        state: dict[str, Any] = {"lane": self.number, "queued_bytes": self._queued_bytes}
+        waiting = self._waiting
+        state["waiting_for"] = waiting.reason if waiting else ""
+        if waiting:
+            state["trouble"] = waiting.trouble.value
+            state["waiting_s"] = round(self._clock.monotonic_s() - waiting.since_s, 1)
+            state["tries"] = waiting.tries
+        return state
 
     def finish(self) -> None:
         """Commit what is queued, then end."""
@@ -141,77 +199,183 @@ class Lane(threading.Thread):
             return batch
 
     def _apply(self, batch: list[Chunk]) -> None:
-        position = batch[-1].position
-        replaying = batch[0].first_ts <= self.replaying_up_to or any(chunk.cut for chunk in batch)
         changes = [change for chunk in batch for change in chunk.changes]
-        prepared: list[Statement] | None = None
-        backoff = Backoff(0.05, 2.0)
+        work = _Work(batch, changes, self.replaying_up_to)
+        backoff, lock_backoff = Backoff(0.05, 5.0), Backoff(0.005, 1.0)
         while True:
-            try:
-                connection = self._connected()
-                if prepared is None:
-                    prepared = list(statements(fold(changes), self._bytes_max, replaying=replaying))
-                # A COMMIT whose answer got lost may have been carried out.
-                if not backoff.attempts or self._table.position(connection, self.number) != position:
-                    self._transaction(connection, prepared, position)
+            trouble = self._attempt(work)
+            if trouble is None:
                 break
-            except (pymysql.err.MySQLError, OSError, Unavailable) as error:
-                self._disconnect()  # rolls back; a connection after an unclear error is not used again
-                self._refuse_unless_transient(error)
-            if self._abandoned.wait(backoff.next_s()):
+            pause_s = (lock_backoff if trouble is Trouble.LOCK else backoff).next_s()
+            if self._abandoned.wait(pause_s):
                 return
-        self.waiting_for = ""
+        if self._waiting is not None:
+            logger.info("lane goes on", lane=self.number, tries=self._waiting.tries)
+            self._waiting = None
+        self._read_timeout_s = self._target.read_timeout_s
+        self._report(work)
         with self._condition:
             self._queued_bytes -= sum(chunk.size_bytes for chunk in batch)
         self._on_committed(self.number, batch[-1].sequence, len(changes))
 
+    def _attempt(self, work: _Work) -> Trouble | None:
+        """Apply the batch once; the trouble that was in the way, None if it is committed."""
+        self._running = None
+        try:
+            connection = self._connected()
+            if work.prepared is None:
+                work.prepared = self._prepare(work)
+            # A COMMIT whose answer got lost may have been carried out.
+            if work.in_doubt and self._table.position(connection, self.number, lock=True) == work.position:
+                connection.rollback()
+            else:
+                self._transaction(connection, work, work.prepared)
+            return None
+        except _TooLarge:
+            self._disconnect()  # a new session has the limit of now
+            return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
+        except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+            trouble = trouble_of(error)
+            if trouble is None and self._shape_was_other(work, error):
+                return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
+            self._roll_back(work, trouble)
+            if trouble is None:
+                doing = f"applying rows of {work.range_text} to {self._table_text()}"
+                raise mysql.refuse(error, doing, values=self._settings.log_values) from None
+            if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
+                self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
+            return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
+
+    def _roll_back(self, work: _Work, trouble: Trouble | None) -> None:
+        """A connection after an unclear error is not used again; the server rolls back."""
+        if trouble is not None and trouble.keeps_connection and self._connection is not None:
+            try:
+                self._connection.rollback()
+                return
+            except (pymysql.err.MySQLError, OSError):
+                pass
+        self._disconnect()
+        work.in_doubt = True
+
+    def _wait(self, trouble: Trouble, reason: str) -> Trouble:
+        waiting = self._waiting
+        if waiting is None or waiting.trouble is not trouble:
+            waiting = self._waiting = Waiting(trouble, reason, self._clock.monotonic_s())
+            if trouble is not Trouble.LOCK:
+                logger.warning("lane waits", lane=self.number, trouble=trouble.value, reason=reason)
+        waiting.reason = reason
+        waiting.tries += 1
+        metrics.LANE_RETRIES.labels(trouble.value).inc()
+        return trouble
+
+    def _prepare(self, work: _Work) -> list[Statement]:
+        changes = work.changes
+        if self._replaced:
+            changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
+        try:
+            return list(statements(fold(changes), self._bytes_max, replaying=work.replaying))
+        except Corruption as error:
+            raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
+
     def _transaction(
-        self, connection: pymysql.Connection[Any], prepared: list[Statement], position: Position
+        self, connection: pymysql.Connection[Any], work: _Work, prepared: list[Statement]
     ) -> None:
         started_s = self._clock.monotonic_s()
         if self._settings.on_begin is not None:
             self._settings.on_begin(connection, self.number)
+        work.drift.clear()
         for statement in prepared:
-            affected = self._execute(connection, statement)
-            if statement.expected is not None and affected != statement.expected:
-                metrics.DRIFT_ROWS.inc(abs(statement.expected - affected))
-                logger.warning(
-                    "downstream rows were not as expected",
-                    table=statement.table.label,
-                    expected=statement.expected,
-                    affected=affected,
-                )
-        self._table.advance(connection, self.number, position)
+            self._running = statement.table
+            if len(statement.sql) >= self._packet_bytes_max:
+                self._refuse_size(connection, work, statement)
+            drift = statement.drift(self._execute(connection, statement))
+            if drift:
+                if self._settings.strict:
+                    raise self._drifted(work, statement, drift)
+                work.drift.append((statement.table.label, drift))
+        self._running = None
+        self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()
         connection.commit()
         metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
         metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
 
     def _execute(self, connection: pymysql.Connection[Any], statement: Statement) -> int:
-        self._running = statement.table.label
         if not statement.lax:
             return mysql.run(connection, statement.sql)
-        mysql.run(connection, b"SET SESSION sql_mode='" + mysql.LAX_SQL_MODE.encode() + b"'")
-        try:
-            return mysql.run(connection, statement.sql)
-        finally:
-            mysql.run(connection, b"SET SESSION sql_mode='" + mysql.SQL_MODE.encode() + b"'")
+        mode = self._target.mode
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        affected = mysql.run(connection, statement.sql)
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        return affected
 
-    def _refuse_unless_transient(self, error: pymysql.err.MySQLError | OSError | Unavailable) -> None:
-        if not isinstance(error, Unavailable) and not mysql.is_transient(error):
-            raise mysql.refuse(error, f"applying rows to {self._running}") from None
-        text = str(error) if isinstance(error, Unavailable) else mysql.safe_text(error)
-        if self.waiting_for != text:
-            logger.warning("lane waits for the downstream", lane=self.number, reason=text)
-            self.waiting_for = text
-        metrics.LANE_RETRIES.inc()
+    def _report(self, work: _Work) -> None:
+        """What the batch met that was not as it should be; only now that it is committed."""
+        for table, rows in work.drift:
+            self._drift.note_rows(table, rows, work.first_ts, work.position.commit_ts)
+        for statement in work.prepared or ():
+            for column, values in statement.foreign_text:
+                table = statement.table.label
+                self._drift.note_texts(table, column, values, work.first_ts, work.position.commit_ts)
+
+    # -- refusals --------------------------------------------------------------------------------
+
+    def _table_text(self) -> str:
+        table = self._running
+        if table is None:
+            return "the lane's position"
+        key = ", ".join(column.name for column in table.sql.key_columns)
+        return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
+
+    def _drifted(self, work: _Work, statement: Statement, rows: int) -> DownstreamError:
+        self._disconnect()
+        return DownstreamError(
+            f"{work.range_text}: table {statement.table.label} is not as upstream's: {rows} rows that a "
+            "statement should touch were not there, or were there already",
+            hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
+        )
+
+    def _refuse_size(self, connection: pymysql.Connection[Any], work: _Work, statement: Statement) -> None:
+        needed = len(statement.sql) + 1
+        if mysql.packet_bytes_max(connection, "global") >= needed:
+            raise _TooLarge
+        self._disconnect()
+        raise DownstreamError(
+            f"{work.range_text}: a row of table {statement.table.label} needs a statement of {needed} bytes, "
+            f"max_allowed_packet of the downstream is {self._packet_bytes_max}",
+            hint=f"SET GLOBAL max_allowed_packet = {-(-needed // (1 << 20)) << 20} there, and start again",
+        )
+
+    def _shape_was_other(self, work: _Work, error: BaseException) -> bool:
+        """Read the table again; True if statements made for what it is now differ."""
+        target, connection = self._running, self._connection
+        if target is None or connection is None or mysql.error_code(error) not in OTHER_SHAPE:
+            return False
+        connection.rollback()
+        found = downstream_table.read(connection, *target.version.downstream)
+        if found is None:
+            self._disconnect()
+            raise DownstreamError(
+                f"{work.range_text}: {missing(target.version).message}", hint=missing(target.version).hint
+            )
+        fresh = refreshed(target, found, sync_mode=self._settings.sync_mode)
+        if fresh is None:
+            return False
+        logger.warning("table was changed downstream, its definition is read again", table=target.label)
+        for change in work.changes:
+            if self._replaced.get(change[0], change[0]) is target:
+                self._replaced[change[0]] = fresh
+        work.prepared = None
+        return True
+
+    # -- the connection --------------------------------------------------------------------------
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
-            self._connection = mysql.connect(self._target)
-            packet_bytes_max = mysql.packet_bytes_max(self._connection)
-            self._bytes_max = min(STATEMENT_BYTES_MAX, packet_bytes_max - PACKET_SLACK_BYTES)
-            self._table.assert_epoch(self._connection, self.number)
+            self._connection = mysql.connect(self._target, read_timeout_s=self._read_timeout_s)
+            self._packet_bytes_max = mysql.packet_bytes_max(self._connection)
+            self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
+            self._table.claim(self._connection, self.number)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -221,3 +385,23 @@ class Lane(threading.Thread):
                 connection.close()
             except (pymysql.err.MySQLError, OSError):
                 pass
+
+
+class _Work:
+    """A batch on its way: what it is made of, and what is known of its attempts."""
+
+    def __init__(self, batch: list[Chunk], changes: list[Change], replaying_up_to: int) -> None:
+        self.changes = changes
+        self.first_ts = batch[0].first_ts
+        self.position: Position = batch[-1].position
+        self.replaying = self.first_ts <= replaying_up_to or any(chunk.cut for chunk in batch)
+        self.prepared: list[Statement] | None = None
+        self.in_doubt = False  # an earlier attempt may have been committed
+        self.drift: list[tuple[str, int]] = []
+
+    @property
+    def range_text(self) -> str:
+        last_ts = self.position.commit_ts
+        if self.first_ts == last_ts:
+            return f"transaction with commit_ts {last_ts}"
+        return f"transactions with commit_ts {self.first_ts} to {last_ts}"

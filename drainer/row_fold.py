@@ -6,7 +6,8 @@ Holds  removals first, then writes, gives the same contents as the changes one a
 Why    a row that changed five times in a batch is written once; multi-row statements need sets
 
 Rows of one table may come with several targets: a transaction that ran under an older schema version has
-other defaults for columns that its rows lack. They are one table here; each change keeps its own target.
+other defaults for columns that its rows lack, and several tables upstream may go to one downstream. They are
+one table here; each change keeps its own target.
 
 Folding is by the binary identity of the key, never by the server's looser equality: two keys that differ
 in bytes but are one key for the server ('abc', 'ABC') stay two entries, and since every removal runs before
@@ -20,7 +21,12 @@ every write, `delete 'abc'` and `insert 'ABC'` cannot meet in the wrong order.
 
 In a table with further unique keys every row that is not born is removed before any is written: at the
 end of a consistent prefix no two live rows share a unique value, so the writes cannot collide even if
-values were swapped inside the batch.
+values were swapped inside the batch. Where something downstream would go with the row (columns of its own,
+triggers), a row whose unique values are the same before and after stays and is overwritten.
+
+An image that a later one replaces is never rendered, so nobody looks at all of it. That loses nothing: what
+the downstream holds does not depend on it, and the bytes are those that were written, since the pump
+compares the checksum of every record that it reads.
 """
 
 from __future__ import annotations
@@ -28,46 +34,100 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from drainer.change import PUT_MOVED, REMOVE, Change, TableTarget
+from drainer.change import APPEND, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, Change, Form, TableTarget
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TableFold:
-    """Net effect on one table. `last` keeps the last change of each key, `born` the keys that are new."""
+    """Net effect on one table. `first` and `last` keep those changes of each key.
+
+    `reborn` are keys that went and came back. `mixed`: the changes have several targets.
+    """
 
     table: TableTarget
     last: dict[bytes, Change] = field(default_factory=dict)
-    born: set[bytes] = field(default_factory=set)
+    first: dict[bytes, Change] = field(default_factory=dict)
+    reborn: set[bytes] = field(default_factory=set)
     ordered: list[Change] = field(default_factory=list)  # tables without key
+    mixed: bool = False
+
+    def is_born(self, key: bytes) -> bool:
+        """The row was not there before the batch."""
+        return self.first[key][1] <= PUT_MOVED
 
     def removals(self, *, replaying: bool) -> list[Change]:
         """Changes whose key is to be deleted first. `replaying`: rows may be there although born here."""
-        everything = self.table.has_other_unique_keys
+        first, form = self.first, self.table.form
+        if form is Form.REPLACE:
+            return [
+                change
+                for key, change in self.last.items()
+                if change[1] >= REMOVE and (replaying or first[key][1] > PUT_MOVED)
+            ]
         return [
             change
             for key, change in self.last.items()
-            if (everything or change[1] >= REMOVE) and (replaying or key not in self.born)
+            if (replaying or first[key][1] > PUT_MOVED) and not self._stays(key, change, replaying=replaying)
         ]
 
-    def writes(self) -> list[Change]:
-        """Changes whose image is to be written."""
-        return [change for change in self.last.values() if change[1] < REMOVE]
+    def writes(self, *, replaying: bool) -> tuple[list[Change], list[Change]]:
+        """Changes whose image is to be written: where no row of the key is then, and where one may be."""
+        puts = [(key, change) for key, change in self.last.items() if change[1] < REMOVE]
+        if self.table.form is not Form.REWRITE:
+            return [], [change for _, change in puts]
+        if replaying or not self.table.gentle:
+            return [change for _, change in puts], []
+        absent: list[Change] = []
+        present: list[Change] = []
+        for key, change in puts:
+            stays = not self.is_born(key) and self._stays(key, change, replaying=False)
+            (present if stays else absent).append(change)
+        return absent, present
+
+    def _stays(self, key: bytes, change: Change, *, replaying: bool) -> bool:
+        """Whether a row that is there is overwritten in place."""
+        if change[1] >= REMOVE or key in self.reborn:
+            return False
+        if self.table.form is not Form.REWRITE:
+            return True
+        return self.table.gentle and not replaying and _same_unique_values(self.first[key], change)
+
+
+def _same_unique_values(first: Change, last: Change) -> bool:
+    """Whether a row has the same values under all further unique keys before and after."""
+    if first[1] != PUT_UPDATE:
+        return False
+    before = first[0].sql.unique_values("old", first[3])
+    after = last[0].sql.unique_values("insert" if last[1] == PUT_INSERT else "new", last[3])
+    return before is not None and before == after
 
 
 def fold(changes: Iterable[Change]) -> list[TableFold]:
     """Net effect of `changes`, tables in order of first appearance."""
-    tables: dict[int, TableFold] = {}
+    tables: list[TableFold] = []
+    of_target: dict[TableTarget, TableFold] = {}
     for change in changes:
-        table = change[0]
-        table_id = table.version.id
-        net = tables.get(table_id)
+        net = of_target.get(change[0])
         if net is None:
-            net = tables[table_id] = TableFold(table)
-        if not table.keyed:
+            net = of_target[change[0]] = _of_table(tables, change[0])
+        op = change[1]
+        if op >= APPEND:
             net.ordered.append(change)
             continue
         key = change[2]
-        if change[1] <= PUT_MOVED and key not in net.last:
-            net.born.add(key)
-        net.last[key] = change
-    return list(tables.values())
+        last = net.last
+        if key not in last:
+            net.first[key] = change
+        elif op <= PUT_MOVED:
+            net.reborn.add(key)
+        last[key] = change
+    return tables
+
+
+def _of_table(tables: list[TableFold], target: TableTarget) -> TableFold:
+    for net in tables:
+        if net.table.fold_id == target.fold_id:
+            net.mixed = True
+            return net
+    tables.append(TableFold(target))
+    return tables[-1]

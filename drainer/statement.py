@@ -1,123 +1,239 @@
 """Statements: the net effect of a batch as multi-row SQL.
 
 In     folded changes, the server's limits
-Out    statements as bytes, each with the number of rows it must affect (None where the server's count
-       says nothing) and whether it needs the lax session
+Out    statements as bytes, each with the numbers of rows it may affect (None where the server's count says
+       nothing), whether it needs the lax session, and the text that the downstream cannot hold
 Holds  a statement stays below `bytes_max` unless one row alone is larger
-Why    REPLACE is the cheapest text form for a table whose only unique key is the row key (measured);
-       with further unique keys rows are deleted first and inserted then, so that a 1062 is drift and
-       not a lost row; a table without key is changed row by row in order
+Why    REPLACE is the cheapest text form for a table whose only unique key is the row key (measured); INSERT
+       ... ON DUPLICATE KEY UPDATE is as cheap and keeps what only the downstream has; with further unique
+       keys rows are deleted first and inserted then, so that a 1062 is drift and not a lost row
+
+What the counts say. DELETE and INSERT count exactly. REPLACE and ON DUPLICATE KEY UPDATE count one for a new
+row, one or two for a row that was there: more than that means that rows were there already. A table
+without key is a multiset of images: what was added and dropped again in a batch never goes out, and equal
+images to drop are one DELETE with a LIMIT.
 
 Nothing here is escaped twice: literals come from `drainer.sql_literal`, ready for the fixed session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drainer.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, REMOVE, REPLACE_ONE, Change, TableTarget
+from common.table_info import INTEGER_TYPES
+from drainer.change import (
+    APPEND,
+    DROP_ONE,
+    PUT_INSERT,
+    PUT_MOVED,
+    PUT_UPDATE,
+    REMOVE,
+    Change,
+    Form,
+    TableTarget,
+)
 from drainer.row_fold import TableFold
+from drainer.sql_literal import quote_name
 from drainer.sql_literal.literals import ENUM_ZERO
 
 ROWS_MAX: Final = 1000
+Text = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
+    """`expected`: the least and the most rows that the server may say it affected.
+
+    `foreign_text`: (column, values) whose character set downstream does not have the text.
+    """
+
     table: TableTarget
     sql: bytes
-    expected: int | None
+    expected: tuple[int, int] | None
     lax: bool = False
+    foreign_text: Text = ()
+
+    def drift(self, affected: int) -> int:
+        """Rows that were there and should not, or the reverse; at least so many."""
+        if self.expected is None:
+            return 0
+        least, most = self.expected
+        return max(least - affected, affected - most, 0)
 
 
 def statements(folds: Iterable[TableFold], bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
     """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode)."""
     for net in folds:
         if not net.table.keyed:
-            yield from _keyless(net.table, net.ordered, bytes_max)
+            yield from _keyless(net.ordered, bytes_max)
             continue
-        yield from _deletes(net.table, net.removals(replaying=replaying), bytes_max, replaying)
-        yield from _writes(net.table, net.writes(), bytes_max, replaying)
+        for table, removals in _by_target(net, net.removals(replaying=replaying)):
+            yield from _deletes(table, removals, bytes_max, replaying)
+        absent, present = net.writes(replaying=replaying)
+        for table, changes in _by_target(net, absent):
+            head = _head(table, b"REPLACE INTO " if replaying else b"INSERT INTO ")
+            surplus = None if replaying else 0
+            yield from _writes(table, head, changes, b"", bytes_max, surplus)
+        for table, changes in _by_target(net, present):
+            surplus = None if replaying else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
+            if table.form is Form.REPLACE:
+                yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
+            else:
+                head = _head(table, b"INSERT INTO ")
+                yield from _writes(table, head, changes, _on_duplicate(table), bytes_max, surplus)
 
 
-def _split(
-    table: TableTarget, head: bytes, items: list[bytes], tail: bytes, bytes_max: int, *, counted: bool
-) -> Iterator[Statement]:
-    """`head` + items joined by commas + `tail`, cut by rows and bytes."""
-    room = bytes_max - len(head) - len(tail)
+def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTarget, list[Change]]]:
+    """Targets of one table may name other columns: a statement has rows of one target."""
+    if not changes:
+        return ()
+    if not net.mixed:
+        return ((net.table, changes),)
+    groups: dict[TableTarget, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change[0], []).append(change)
+    return groups.items()
+
+
+def _cut(items: list[bytes], room: int) -> Iterator[tuple[int, int]]:
+    """Ranges of items that fit into `room` bytes with commas between them, a thousand at most."""
     start = 0
     size = 0
     for index, item in enumerate(items):
-        if index > start and (size + len(item) + 1 > room or index - start >= ROWS_MAX):
-            yield _statement(table, head, items[start:index], tail, counted)
-            start, size = index, 0
         size += len(item) + 1
+        if index > start and (size > room or index - start >= ROWS_MAX):
+            yield start, index
+            start, size = index, len(item) + 1
     if start < len(items):
-        yield _statement(table, head, items[start:], tail, counted)
+        yield start, len(items)
 
 
-def _statement(table: TableTarget, head: bytes, items: list[bytes], tail: bytes, counted: bool) -> Statement:
-    sql = head + b",".join(items) + tail
-    lax = table.sql.has_enum and ENUM_ZERO in sql
-    return Statement(table, sql, len(items) if counted else None, lax)
+# -- tables with a key -----------------------------------------------------------------------------
 
 
-def _key_literal(change: Change) -> bytes:
-    sql = change[0].sql
-    op = change[1]
-    if op == REMOVE:
-        return sql.key_literal_of_delete(change[3])
-    if op == PUT_INSERT:
-        return sql.key_literal_of_insert(change[3])
-    if op == PUT_MOVED:
-        return sql.key_literal_of_update_new(change[3])
-    return sql.key_literal_of_update_old(change[3])
+def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
+    sql = table.sql
+    if sql.key_is_literal:
+        return [change[2] for change in changes]
+    by_op: dict[int, Callable[[bytes], bytes]] = {
+        REMOVE: sql.key_literal_of_delete,
+        PUT_INSERT: sql.key_literal_of_insert,
+        PUT_MOVED: sql.key_literal_of_update_new,
+    }
+    return [by_op.get(change[1], sql.key_literal_of_update_old)(change[3]) for change in changes]
 
 
 def _deletes(
     table: TableTarget, removals: list[Change], bytes_max: int, replaying: bool
 ) -> Iterator[Statement]:
-    if not removals:
-        return
     head = b"DELETE FROM " + table.name + b" WHERE " + table.sql.key_list + b" IN ("
-    literals = [_key_literal(change) for change in removals]
-    yield from _split(table, head, literals, b")", bytes_max, counted=not replaying)
+    literals = _key_literals(table, removals)
+    for start, end in _cut(literals, bytes_max - len(head) - 1):
+        sql = head + b",".join(literals[start:end]) + b")"
+        yield Statement(table, sql, None if replaying else (end - start, end - start))
 
 
-def _image(change: Change) -> bytes:
-    sql = change[0].sql
-    if change[1] == PUT_INSERT or change[1] == APPEND:
-        return sql.insert_literals(change[3])
-    return sql.update_literals(change[3], change[4])
+def _head(table: TableTarget, verb: bytes) -> bytes:
+    columns = table.sql.column_list
+    if table.fillers:
+        columns = b",".join([columns, *(quote_name(name) for name, _ in table.fillers)])
+    return verb + table.name + b" (" + columns + b") VALUES "
 
 
-def _writes(table: TableTarget, writes: list[Change], bytes_max: int, replaying: bool) -> Iterator[Statement]:
-    if not writes:
-        return
-    insert = table.has_other_unique_keys and not replaying
-    verb = b"INSERT INTO " if insert else b"REPLACE INTO "
-    head = verb + table.name + b" (" + table.sql.column_list + b") VALUES "
-    yield from _split(table, head, [_image(change) for change in writes], b"", bytes_max, counted=insert)
+def _on_duplicate(table: TableTarget) -> bytes:
+    """Every column, key text too: the server may take another text for the same key."""
+    sql = table.sql
+    whole_numbers = {column.id for column in sql.key_columns if column.type.tp in INTEGER_TYPES}
+    columns = [column for column in sql.stored_columns if column.id not in whole_numbers]
+    names = [quote_name(column.name) for column in columns or sql.stored_columns]
+    return b" ON DUPLICATE KEY UPDATE " + b",".join(b"%b=VALUES(%b)" % (name, name) for name in names)
 
 
-def _keyless(table: TableTarget, ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
-    """Changes of a table without key, in order; runs of inserts become one statement."""
-    head = b"INSERT INTO " + table.name + b" (" + table.sql.column_list + b") VALUES "
-    run: list[bytes] = []
+def _images(table: TableTarget, changes: list[Change]) -> list[bytes]:
+    insert, update = table.sql.insert_literals, table.sql.update_literals
+    images = [
+        insert(change[3]) if change[1] == PUT_INSERT else update(change[3], change[4]) for change in changes
+    ]
+    return _filled(table, images)
+
+
+def _filled(table: TableTarget, images: list[bytes]) -> list[bytes]:
+    if not table.fillers:
+        return images
+    more = b"".join(b"," + literal for _, literal in table.fillers) + b")"
+    return [image[:-1] + more for image in images]
+
+
+def _writes(
+    table: TableTarget, head: bytes, changes: list[Change], tail: bytes, bytes_max: int, surplus: int | None
+) -> Iterator[Statement]:
+    """Images with what comes before and behind them.
+
+    `surplus`: by how much the count may exceed the rows; None: it says nothing.
+    """
+    images = _images(table, changes)
+    lax: list[bytes] = []
+    if table.sql.has_enum:
+        lax = [image for image in images if ENUM_ZERO in image]
+        if lax:
+            images = [image for image in images if ENUM_ZERO not in image]
+    foreign = _foreign_text(table, changes) if table.sql.has_narrow_text else ()
+    for some, is_lax in ((images, False), (lax, True)):
+        for start, end in _cut(some, bytes_max - len(head) - len(tail)):
+            sql = head + b",".join(some[start:end]) + tail
+            rows = end - start
+            expected = None if surplus is None else (rows, rows + min(rows, surplus))
+            yield Statement(table, sql, expected, is_lax, foreign)
+            foreign = ()
+
+
+def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
+    found: Counter[str] = Counter()
+    for change in changes:
+        found.update(
+            table.sql.foreign_text("insert" if change[1] in (PUT_INSERT, APPEND) else "new", change[3])
+        )
+    return tuple(found.items())
+
+
+# -- tables without a key --------------------------------------------------------------------------
+
+
+def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
+    """Changes of a table without key: images to drop, then images to add."""
+    table = ordered[0][0]
+    appended: dict[bytes, list[Change]] = {}
+    dropped: dict[bytes, list[Change]] = {}
     for change in ordered:
-        op, row = change[1], change[3]
-        if op == APPEND:
-            run.append(_image(change))
-            continue
-        if run:
-            yield from _split(table, head, run, b"", bytes_max, counted=True)
-            run = []
-        sql = change[0].sql
-        predicate = sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
-        yield Statement(table, b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT 1", 1)
-        if op == REPLACE_ONE:
-            run.append(_image(change))
-    if run:
-        yield from _split(table, head, run, b"", bytes_max, counted=True)
+        sql, op, row = change[0].sql, change[1], change[3]
+        if op != APPEND:
+            image = "delete" if op == DROP_ONE else "old"
+            literal = sql.literals_of(image, row)
+            waiting = appended.get(literal)
+            if waiting:
+                waiting.pop()
+            else:
+                dropped.setdefault(literal, []).append(change)
+        if op != DROP_ONE:
+            literal = sql.insert_literals(row) if op == APPEND else sql.update_literals(row, change[4])
+            appended.setdefault(literal, []).append(change)
+    for changes in dropped.values():
+        change = changes[0]
+        predicate = change[0].sql.full_row_predicate("delete" if change[1] == DROP_ONE else "old", change[3])
+        count = len(changes)
+        sql_text = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
+        yield Statement(table, sql_text, (count, count))
+    groups: dict[TableTarget, list[Change]] = {}
+    for changes in appended.values():
+        for change in changes:
+            groups.setdefault(change[0], []).append(change)
+    for target, changes in groups.items():
+        puts = [_as_put(change) for change in changes]
+        yield from _writes(target, _head(target, b"INSERT INTO "), puts, b"", bytes_max, 0)
+
+
+def _as_put(change: Change) -> Change:
+    return (change[0], PUT_INSERT if change[1] == APPEND else PUT_UPDATE, *change[2:])

@@ -42,19 +42,33 @@ def target_of(
         form=form,
         fold_id=fold_id,
         keyed=form is not Form.KEYLESS,
-        gentle=form is Form.REWRITE and facts.unique and not how.replaceable,
+        gentle=form is Form.REWRITE and facts.unique and not how.replaceable and _keys_are_known(downstream),
         fillers=how.fillers,
     )
 
 
+def _keys_are_known(downstream: DownstreamTable | None) -> bool:
+    """Every value of a unique key downstream comes from a column that is written."""
+    if downstream is None:
+        return True
+    computed = {column.name.lower() for column in downstream.columns if column.generated}
+    return not any({None, *computed} & key.columns for key in downstream.unique_keys)
+
+
 def _plan(version: TableVersion, how: Match, downstream: DownstreamTable | None) -> SqlPlan:
+    if downstream is None:
+        return compile_sql(version.info, written=Written(how.left_out, how.unwritten))
     charsets = {}
-    if downstream is not None and downstream.dialect is not Dialect.TIDB:
+    in_keys = {name for key in downstream.unique_keys for name in key.columns}
+    watched = {column.id for column in version.info.columns if column.name.lower() in in_keys}
+    if downstream.dialect is not Dialect.TIDB:
         for column in version.info.columns:
             theirs = downstream.column(column.name)
             if theirs is not None and Charset.is_narrow(theirs.charset):
                 charsets[column.id] = Charset(theirs.charset, theirs.length)
-    return compile_sql(version.info, written=Written(how.left_out, how.unwritten, charsets))
+    casts_json = downstream.dialect is not Dialect.MARIADB
+    written = Written(how.left_out, how.unwritten, charsets, frozenset(watched), casts_json)
+    return compile_sql(version.info, written=written)
 
 
 def missing(version: TableVersion) -> DownstreamError:

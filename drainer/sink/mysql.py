@@ -15,11 +15,12 @@ Session settings and why:
     and zero dates allowed          upstream accepted under a looser mode are stored as they are
     NO_AUTO_VALUE_ON_ZERO           0 in an AUTO_INCREMENT column stays 0
     client flag FOUND_ROWS          an UPDATE that changes nothing still counts the row it matched
+
+A user may give another sql_mode and variables of the session (`drainer.session_mode`).
 """
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,11 +31,22 @@ from pymysql.constants import CLIENT
 
 from common.errors import BinlogError, DownstreamError, Unavailable
 from common.tls import ClientTls
+from drainer.session_mode import DEFAULT, SessionMode
+from drainer.sink.trouble import error_code as error_code
+from drainer.sink.trouble import is_transient as is_transient
+from drainer.sink.trouble import safe_text as safe_text
 
 SQL_MODE: Final = DEFAULT.strict
 LAX_SQL_MODE: Final = DEFAULT.lax
 
 _NO_TLS: Final = 2026
+# Rows with given AUTO_RANDOM values, commits checked at their end, no placement of ours: if it knows them.
+TIDB_VARIABLES: Final = (
+    ("allow_auto_random_explicit_insert", "1"),
+    ("tidb_txn_mode", "'optimistic'"),
+    ("tidb_placement_mode", "'ignore'"),
+)
+UNKNOWN_VARIABLE: Final = 1193
 LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 DUPLICATE: Final = 1062
 NO_SUCH_DATABASE: Final = 1049
@@ -52,9 +64,19 @@ class Target:
     socket: str = ""
     read_timeout_s: float = 60.0
     tls: ClientTls | None = None  # None: not encrypted
+    mode: SessionMode = DEFAULT
+    variables: tuple[tuple[str, str], ...] = ()  # (name, literal) set in every session
 
     def __repr__(self) -> str:
         return f"{self.user}@{self.socket or f'{self.host}:{self.port}'}"
+
+
+class Away(Unavailable):
+    """The server cannot be reached; `code` is the error's, 0 if it has none."""
+
+    def __init__(self, message: str, *, hint: str, code: int) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.Connection[Any]:
@@ -83,16 +105,17 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
                 hint="check [syncer.to] user, password and grants",
             ) from None
         cause = getattr(error, "original_exception", error)
-        raise Unavailable(
+        raise Away(
             f"downstream {target!r} cannot be reached: {safe_text(error)}",
             hint="check [syncer.to.security], the certificates and the host's name in the downstream's"
             if isinstance(cause, ssl.SSLError) or error_code(error) == _NO_TLS
             else "is it running? check [syncer.to] host and port",
+            code=error_code(error),
         ) from None
     try:
         if target.tls is not None:
             check_encrypted(connection, target, target.tls)
-        prepare_session(connection)
+        prepare_session(connection, target.mode.strict, target.variables)
     except BaseException:
         connection.close()
         raise
@@ -113,22 +136,60 @@ def check_encrypted(connection: pymysql.Connection[Any], target: Target, tls: Cl
         )
 
 
-def prepare_session(connection: pymysql.Connection[Any], sql_mode: str = SQL_MODE) -> None:
-    """Give the session the settings that literals and statements are made for."""
-    mariadb = "mariadb" in server_version(connection).lower()
-    isolation = "tx_isolation" if mariadb else "transaction_isolation"
+def prepare_session(
+    connection: pymysql.Connection[Any],
+    sql_mode: str = SQL_MODE,
+    variables: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Give the session the settings that literals and statements are made for, and those of the user.
+
+    `DownstreamError`: the server does not take one of the user's.
+    """
+    version = server_version(connection).lower()
+    isolation = "tx_isolation" if "mariadb" in version else "transaction_isolation"
     settings = f"time_zone='+00:00', foreign_key_checks=0, sql_mode='{sql_mode}'"
     run(connection, f"SET SESSION {isolation}='READ-COMMITTED', {settings}".encode())
+    wanted = dict(variables)
+    if "tidb" in version:
+        for name, value in TIDB_VARIABLES:
+            if name not in wanted:
+                _set_if_known(connection, name, value)
+    for name, value in wanted.items():
+        try:
+            run(connection, f"SET SESSION {name}={value}".encode())
+        except pymysql.err.MySQLError as error:
+            if is_transient(error):
+                raise
+            raise DownstreamError(
+                f"syncer.to.params: downstream does not take {name}: {safe_text(error)}",
+                hint="take it out, or correct its value",
+            ) from None
+
+
+def _set_if_known(connection: pymysql.Connection[Any], name: str, value: str) -> None:
+    try:
+        run(connection, f"SET SESSION {name}={value}".encode())
+    except pymysql.err.MySQLError as error:
+        if error_code(error) != UNKNOWN_VARIABLE:
+            raise
 
 
 def server_version(connection: pymysql.Connection[Any]) -> str:
     return str(connection.get_server_info())  # type: ignore[no-untyped-call]
 
 
-def packet_bytes_max(connection: pymysql.Connection[Any]) -> int:
-    """Largest statement the server takes; a larger one looks like a dead network, so it is never sent."""
-    ((size,),) = rows(connection, b"SELECT @@max_allowed_packet")
+def packet_bytes_max(connection: pymysql.Connection[Any], scope: str = "session") -> int:
+    """Largest statement the server takes; a larger one looks like a dead network, so it is never sent.
+
+    A session keeps the limit that was `global` when it began.
+    """
+    ((size,),) = rows(connection, b"SELECT @@%b.max_allowed_packet" % scope.encode())
     return int(size)
+
+
+def session_id(connection: pymysql.Connection[Any]) -> int:
+    """The number by which the server knows the session."""
+    return int(connection.thread_id())  # type: ignore[no-untyped-call]
 
 
 def run(connection: pymysql.Connection[Any], statement: bytes) -> int:
@@ -143,10 +204,10 @@ def rows(connection: pymysql.Connection[Any], statement: bytes) -> list[tuple[An
         return list(cursor.fetchall())
 
 
-def refuse(error: BaseException, doing: str) -> BinlogError:
-    """The error to stop with when the downstream refused for good."""
+def refuse(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
+    """The error to stop with when the downstream refused for good; row values in it only if allowed."""
     return DownstreamError(
-        f"{doing}: downstream says {safe_text(error)}",
+        f"{doing}: downstream says {safe_text(error, values=values)}",
         hint="correct the downstream and start the drainer again; the checkpoint is before this point",
     )
 

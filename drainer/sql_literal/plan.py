@@ -16,7 +16,7 @@ from common.rowcodec.row_error import RowError
 from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, Index, TableInfo
 from drainer.sql_literal.charset import Charset
 from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
-from drainer.sql_literal.literals import NULL, ColumnSql, column_sql
+from drainer.sql_literal.literals import NULL, ColumnSql, column_sql, text_literal
 
 _IMAGES: Final = {image.value: image for image in Image}
 
@@ -31,12 +31,15 @@ class Written:
     """What of a table is written where rows go to; column ids.
 
     `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
-    character set is narrower than utf8mb4.
+    character set is narrower than utf8mb4. `watched` columns are in a unique key there. `casts_json`: JSON is
+    a type of its own there, which no text equals.
     """
 
     unknown: frozenset[int] = frozenset()
     unwritten: frozenset[int] = frozenset()
     charsets: Mapping[int, Charset] = field(default_factory=dict)
+    watched: frozenset[int] = frozenset()
+    casts_json: bool = False
 
 
 EVERYTHING: Final = Written()
@@ -57,14 +60,17 @@ class SqlPlan:
 
         def convert(column: Column, place: int) -> Any:
             entry = column_sql(column, place)
+            if written.casts_json and column.type.tp == JSON:
+                entry = replace(entry, compare=_json_to_compare)
             charset = written.charsets.get(column.id)
-            if charset is not None and entry.quoted:
+            if charset is not None and entry.quoted and column.type.tp != JSON:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
             described.append(entry)
             return entry.conversion
 
         self._readers = RowReaders(info, convert, defaults_from)
         self._sql = tuple(described)
+        self._watched = written.watched
         self._keys: Keys = find_keys(self._readers.layout, self._sql, written.unknown)
         self._name = f"{info.name} ({info.id})"
         self.columns: tuple[Column, ...] = self._readers.layout.columns
@@ -180,19 +186,19 @@ class SqlPlan:
     @cached_property
     def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
         """What stands for an INSERT row in `WHERE key_list IN (...)`."""
-        if self._is_own_literal:
+        if self.key_is_literal:
             return self.insert_key
         return self._of_insert(self._row_key.places, self._key_literal)
 
     @cached_property
     def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
-        if self._is_own_literal:
+        if self.key_is_literal:
             return self.delete_key
         return self._of_delete(self._row_key.places, self._key_literal)
 
     @cached_property
     def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
-        if self._is_own_literal:
+        if self.key_is_literal:
             return self.update_keys
         return self._of_update(self._row_key.places, self._key_literal)
 
@@ -213,8 +219,8 @@ class SqlPlan:
         """No two different identities can be one key for the server."""
         return not any(self._row_key.strings)
 
-    @property
-    def _is_own_literal(self) -> bool:
+    @cached_property
+    def key_is_literal(self) -> bool:
         """The identity of a single integer is its digits, which are also its literal."""
         return self._row_key.integers and len(self.key_columns) == 1 and self.key_columns[0].type.tp != YEAR
 
@@ -255,6 +261,23 @@ class SqlPlan:
             for key in self._keys.others
             if not key.has_null(values)
         ]
+
+    def unique_values(self, image: Image | str, row: bytes) -> tuple[Any, ...] | None:
+        """Exact values of an image in all columns of further unique keys; None if they are not known here."""
+        if self._keys.opaque:
+            return None
+        values = self._image(image)(row)
+        return tuple(values[place] for place in self._unique_places)
+
+    @cached_property
+    def _unique_places(self) -> tuple[int, ...]:
+        ours = {place for key in self._keys.others for place in key.places}
+        theirs = {place for place, column in enumerate(self.columns) if column.id in self._watched}
+        return tuple(sorted(ours | theirs))
+
+    def literals_of(self, image: Image | str, row: bytes) -> bytes:
+        """`(1,'abc',NULL)` of any image, the slow way."""
+        return self._render(self._image(image)(row))
 
     def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
@@ -374,6 +397,10 @@ def _is_text(literal: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _json_to_compare(raw: bytes) -> bytes:
+    return b"CAST(%b AS JSON)" % text_literal(raw)
 
 
 def _equals(entry: ColumnSql, value: Any) -> bytes:

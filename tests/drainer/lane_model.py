@@ -7,6 +7,7 @@ the way `drainer.sql_literal` does from encoded rows.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any, cast
 
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, Column, FieldType, TableInfo
@@ -79,7 +80,7 @@ class Downstream:
             for change in net.removals(replaying=chunk.cut):
                 met = rows.pop(change[2], None) is not None
                 assert met or chunk.cut, "a removal met no row: applied twice or in the wrong order"
-            for change in net.writes():
+            for change in chain(*net.writes(replaying=chunk.cut)):
                 image = change[3] if change[1] == PUT_INSERT else change[3][change[4] :]
                 key, _, value = image.partition(b"=")
                 assert key == change[2]
