@@ -1,9 +1,12 @@
 """DDL on the downstream: run each once, whatever happens in between.
 
-Drives  `checkpoint` (the stored intent) and one connection without read time-out
-Holds   the intent, with the shape of the tables concerned before the statement, is durable before the
-        statement runs; after a crash the shape decides whether it had run. Error codes decide nothing.
-Never   edits the statement's text
+Drives  one connection without read time-out; `ddl_derive` (core) for what the downstream refuses
+Holds   the upstream's statement is run as it was, in its own settings; where the downstream refuses it, or
+        tables are routed elsewhere, statements derived from the tracked schema reach the same columns and
+        keys. Afterwards the columns and keys are compared, and what the statement left out is added
+        The shape of the tables before the statement is stored by the caller before it runs. After a crash
+        or a lost connection the shape decides whether it had run. Error codes decide nothing
+Never   edits the statement's text; loses in silence what the downstream cannot have: `Ran.missing`
 
 A statement that leaves the shape as it was can be run again without harm: it changed nothing that a second
 run would change differently (TRUNCATE runs at a barrier, so no later row can be in the table).
@@ -13,31 +16,36 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pymysql
 
 from common import log
 from common.errors import DownstreamError
-from common.table_info import STRING_TYPES, TableInfo
+from drainer import ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_traces
 from drainer.checkpoint import Intent
+from drainer.ddl_alteration import Route
+from drainer.ddl_connection import DdlConnection, TrackedSchema
+from drainer.ddl_derive import Change
+from drainer.ddl_progress import progress_of, wait_for
+from drainer.ddl_render import NotDerivable
+from drainer.ddl_session import Session, session_of
+from drainer.ddl_steps import Derived, Step
 from drainer.sink import mysql
-from drainer.txn import Ddl, TableVersion
+from drainer.sink.trouble import error_code, is_transient, safe_text
+from drainer.txn import Ddl, Tracked
 
 logger = log.get(__name__)
 
-NO_SUCH_DATABASE: Final = 1049
-NO_SUCH_TABLE: Final = 1146
-_AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 _DATABASE_STATEMENT = re.compile(
     r"\s*(?:/\*.*?\*/\s*)*(?:create|drop|alter)\s+(?:database|schema)\b", re.I | re.S
 )
-
-
 _DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
 _QUOTED_NAME = re.compile(r"`(?:[^`]|``)*`")
+_NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
+_MOVES: Final = frozenset({ddl_job.RENAME_TABLE, ddl_job.RENAME_TABLES, ddl_job.EXCHANGE_PARTITION})
+_COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +57,24 @@ class Ran:
 
 
 class Refused(DownstreamError):
-    """The downstream refused a DDL, and no other statement reaches the same columns and keys."""
+    """The downstream refused a DDL, and no other statement reaches the same columns and keys.
 
-    def __init__(self, message: str, *, hint: str = "", code: int = 0) -> None:
-        super().__init__(message, hint=hint)
+    `code` is the downstream's error code, 0 if it was not asked.
+    """
+
+    def __init__(self, ddl: Ddl, reason: str, *, code: int = 0) -> None:
+        tables = ", ".join(".".join(name) if name[1] else name[0] for name in ddl.tables)
+        kind = ddl_job.action_name(ddl.action)
+        super().__init__(
+            f"DDL job {ddl.job_id} ({kind}) at commit_ts {ddl.commit_ts} on {tables or 'no table'} was"
+            f" refused: {reason}; statement in `{ddl.schema}`: {ddl.query}",
+            hint=_COPY_HINT,
+        )
         self.code = code
-
-
-class TrackedSchema(Protocol):
-    """What DDL needs of the tracked schema, as it is after the DDL."""
-
-    def table_named(self, schema: str, name: str) -> TableVersion | None: ...
-
-    def database_collation(self, schema: str) -> tuple[str, str] | None:
-        """(charset, collation) of a database."""
-        ...
+        self.kind = kind
+        self.job_id = ddl.job_id
+        self.commit_ts = ddl.commit_ts
+        self.tables = ddl.tables
 
 
 def touches_database(query: str) -> bool:
@@ -79,205 +90,265 @@ def statement_of(ddl: Ddl) -> bytes:
     """
     kind = _DROPS.get(ddl.action)
     if kind is None or len(ddl.tables) != 1 or "," not in _QUOTED_NAME.sub("", ddl.query):
-        return ddl.query.encode()
+        return ddl.query.encode("utf-8", "surrogateescape")
     return kind + b" IF EXISTS " + mysql.qualified(*ddl.tables[0])
-
-
-def shape(connection: pymysql.Connection[Any], names: Sequence[tuple[str, str]]) -> dict[str, str | None]:
-    """Definition of each (schema, table) as the downstream prints it; None where it does not exist."""
-    found: dict[str, str | None] = {}
-    for schema, table in names:
-        statement = (
-            b"SHOW CREATE TABLE " + mysql.qualified(schema, table)
-            if table
-            else b"SHOW CREATE DATABASE " + mysql.quote(schema)
-        )
-        try:
-            rows = mysql.rows(connection, statement)
-            text = _AUTO_INCREMENT.sub("", str(rows[0][1]))
-        except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) not in (NO_SUCH_TABLE, NO_SUCH_DATABASE):
-                raise
-            text = None
-        found[f"{schema}.{table}"] = text
-    return found
 
 
 class DdlRunner:
     """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
 
-    Not thread-safe: one call at a time.
+    A call that failed with a passing error is to be repeated: it finds out how far the last one came. One
+    call at a time; only `progress` may come from another thread.
     """
 
-    def __init__(self, target: mysql.Target, schema: TrackedSchema) -> None:
-        self._target = target
-        self._schema = schema
-        self._connection: pymysql.Connection[Any] | None = None
+    def __init__(
+        self, target: mysql.Target, schema: TrackedSchema, route: Route = ddl_derive.same_names
+    ) -> None:
+        self._session = DdlConnection(target, schema)
+        self._route = route
+        self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
+        self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(pymysql.err.MySQLError, OSError):
-                connection.close()
+        self._session.close()
+
+    # -- what the caller asks -------------------------------------------------------------------------
 
     def before(self, ddl: Ddl) -> dict[str, str | None]:
         """The shape of what the statement touches, as it is now."""
-        with self._session() as connection:
-            return shape(connection, ddl.tables)
+        with self._session.session() as connection:
+            found = self._shape(connection, ddl)
+            self._before = ddl.commit_ts, found
+            return found
 
     def had_run(self, intent: Intent, ddl: Ddl) -> bool:
-        """Whether the statement of a stored intent had taken effect before the crash."""
-        return self.before(ddl) != intent.before
+        """Whether the statement of a stored intent took effect; then what it left undone is done now."""
+        with self._session.session() as connection:
+            wait_for(connection, self._texts(ddl))
+            self._before = ddl.commit_ts, intent.before
+            if self._shape(connection, ddl) == intent.before:
+                return False
+            self._finish(connection, ddl, ())
+            return True
+
+    def already_done(self, ddl: Ddl) -> bool:
+        """Whether the DDL shows in columns, keys or names, and the downstream has them as they are after it.
+
+        Asked before running where another program may have run the statement without recording it. False for
+        what leaves no trace (TRUNCATE, EXCHANGE PARTITION): it is run.
+        """
+        with self._session.session() as connection:
+            change = self._change(connection, ddl)
+            if change.database is not None and not change.after:
+                there = self._session.has_database(connection, self._route(change.database[0], "")[0])
+                return there == (ddl.action != ddl_job.DROP_SCHEMA) and ddl.action in (
+                    ddl_job.CREATE_SCHEMA,
+                    ddl_job.DROP_SCHEMA,
+                )
+            return ddl_traces.shows(change) and ddl_traces.is_done(change)
 
     def progress(self, ddl: Ddl) -> str:
         """How far the statement under way has come, in words of the downstream; "" if it does not say.
 
-        May be called from another thread while `run` works.
+        May be called from another thread while `run` works. Never raises: it is for the status only.
         """
-        return ""
+        number = self._session.thread_id if self._under_way == ddl.commit_ts else 0
+        return progress_of(self._session.target, number) if number else ""
 
     def run(self, ddl: Ddl, text: str | None = None) -> Ran:
         """Execute the statement, or `text` in its place; what the downstream refuses is derived.
 
-        Raises `Refused` when nothing that can be derived is accepted.
+        Raises `Refused` when nothing that can be derived is accepted. A `text` that was given is run as it
+        is, and nothing is derived from it.
         """
-        with self._session() as connection:
-            self._set_defaults(connection, ddl)
-            self._use(connection, ddl)
+        with self._session.session() as connection:
+            if self._under_way == ddl.commit_ts:
+                wait_for(connection, self._texts(ddl) if text is None else [text])
+            if self._before is None or self._before[0] != ddl.commit_ts:
+                self._before = ddl.commit_ts, self._shape(connection, ddl)
+            elif self._under_way == ddl.commit_ts and self._shape(connection, ddl) != self._before[1]:
+                logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
+                return self._finish(connection, ddl, ()) if text is None else Ran()
+            self._under_way = ddl.commit_ts
             try:
-                mysql.run(connection, statement_of(ddl) if text is None else text.encode())
-            except pymysql.err.MySQLError as error:
-                if mysql.is_transient(error):
-                    raise
-                raise self._refused(ddl, error) from None
-            self._align_collation(connection, ddl)
-            return Ran((ddl.query if text is None else text,))
-
-    def already_done(self, ddl: Ddl) -> bool:
-        """Whether the downstream already has exactly the columns that the tracked schema has after the DDL.
-
-        Asked only in safe mode, where another program may have run the statement without recording it.
-        """
-        with self._session() as connection:
-            return all(self._as_tracked(connection, schema, table) for schema, table in ddl.tables)
-
-    def _as_tracked(self, connection: pymysql.Connection[Any], schema: str, table: str) -> bool:
-        if not table:
-            exists = shape(connection, [(schema, "")])[f"{schema}."] is not None
-            return exists == (self._schema.database_collation(schema) is not None)
-        tracked = self._schema.table_named(schema, table)
-        wanted = [column.name.lower() for column in _visible(tracked.info)] if tracked else []
-        rows = mysql.rows(
-            connection,
-            b"SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema="
-            + mysql.literal(schema)
-            + b" AND table_name="
-            + mysql.literal(table)
-            + b" ORDER BY ordinal_position",
-        )
-        return [str(name) for (name,) in rows] == wanted
-
-    @contextlib.contextmanager
-    def _session(self) -> Iterator[pymysql.Connection[Any]]:
-        """The session, made when there is none and dropped after any error."""
-        try:
-            if self._connection is None:
-                self._connection = mysql.connect(self._target, read_timeout_s=None)
-                mysql.prepare_session(self._connection, mysql.LAX_SQL_MODE)
-                # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
-                self._connection.autocommit(True)
-            yield self._connection
-        except BaseException:
-            self.close()
-            raise
-
-    def _set_defaults(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
-        """What a database gets that is created without naming a character set: the upstream's."""
-        names = self._schema.database_collation(ddl.tables[0][0] if ddl.tables else ddl.schema)
-        if names is not None and all(re.fullmatch(r"\w+", name) for name in names):
-            charset, collation = names
-            mysql.run(
-                connection,
-                f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
-            )
-
-    def _use(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
-        if not ddl.schema or touches_database(ddl.query):
-            return
-        try:
-            mysql.run(connection, b"USE " + mysql.quote(ddl.schema))
-        except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) != NO_SUCH_DATABASE:
+                ran = self._run(connection, ddl, text)
+            except DownstreamError:
+                self._under_way = 0
                 raise
-            logger.warning("database is missing downstream, creating it", schema=ddl.schema)
-            mysql.run(connection, b"CREATE DATABASE " + mysql.quote(ddl.schema))
-            mysql.run(connection, b"USE " + mysql.quote(ddl.schema))
+            self._under_way = 0
+            if ran.missing:
+                logger.warning(
+                    "downstream lacks a part of a DDL",
+                    job_id=ddl.job_id,
+                    commit_ts=ddl.commit_ts,
+                    missing=list(ran.missing),
+                )
+            return ran
 
-    def _align_collation(self, connection: pymysql.Connection[Any], ddl: Ddl) -> None:
-        """Give text columns the upstream's collation where the downstream chose another default.
+    # -- running --------------------------------------------------------------------------------------
 
-        `CHARSET=utf8mb4` alone means utf8mb4_bin upstream and something case-insensitive elsewhere: keys
-        that differ upstream would collide downstream.
-        """
-        for schema, table in ddl.tables:
-            tracked = self._schema.table_named(schema, table) if table else None
-            if tracked is None or tracked.info.is_view or tracked.info.is_sequence:
-                continue
-            wanted = {
-                column.name.lower(): (column.type.charset, column.type.collate)
-                for column in _visible(tracked.info)
-                if column.type.tp in STRING_TYPES and not column.type.is_binary_string
-            }
-            rows = mysql.rows(
-                connection,
-                b"SELECT column_name, character_set_name, collation_name, column_type, is_nullable"
-                b" FROM information_schema.columns WHERE collation_name IS NOT NULL AND table_schema="
-                + mysql.literal(schema)
-                + b" AND table_name="
-                + mysql.literal(table),
-            )
-            differing = [row for row in rows if wanted.get(row[0].lower(), row[1:3]) != tuple(row[1:3])]
-            if differing:
-                self._convert(connection, tracked, differing, set(wanted.values()))
+    def _run(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+        settings = session_of(ddl.job)
+        if text is not None:
+            try:
+                self._run_texts(connection, ddl, settings, [text])
+            except pymysql.err.MySQLError as error:
+                if is_transient(error):
+                    raise
+                raise Refused(ddl, safe_text(error), code=error_code(error)) from None
+            return Ran((text,))
+        refusal: pymysql.err.MySQLError | None = None
+        texts = self._texts(ddl)
+        if texts and (ddl.instead or self._text_will_do(ddl, settings)):
+            try:
+                self._run_texts(connection, ddl, settings, texts)
+                return self._finish(connection, ddl, tuple(texts))
+            except pymysql.err.MySQLError as error:
+                if is_transient(error):
+                    raise
+                refusal = error
+        return self._derive(connection, ddl, settings, refusal)
 
-    def _convert(
+    def _texts(self, ddl: Ddl) -> list[str]:
+        """The upstream's statement, or what filters and routes left of it; nothing where it must not run."""
+        if ddl.instead:
+            return list(ddl.instead)
+        routed = any(self._route(*name) != name for name in ddl.tables)
+        if routed or ddl.action in _NEVER_AS_TEXT or not ddl.query.strip():
+            return []
+        return [statement_of(ddl).decode("utf-8", "surrogateescape")]
+
+    def _text_will_do(self, ddl: Ddl, settings: Session) -> bool:
+        return ddl_derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
+
+    def _run_texts(
+        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, texts: list[str]
+    ) -> None:
+        self._session.settings(connection, settings, zone=settings.time_zone)
+        self._session.defaults(connection, ddl.tables[0][0] if ddl.tables else ddl.schema, settings)
+        if ddl.schema and not touches_database(ddl.query):
+            schema = self._route(ddl.schema, "")[0]
+            self._session.make_database(connection, schema, ddl.schema)
+            mysql.run(connection, b"USE " + mysql.quote(schema))
+        for text in texts:
+            mysql.run(connection, text.encode("utf-8", "surrogateescape"))
+
+    def _derive(
         self,
         connection: pymysql.Connection[Any],
-        tracked: TableVersion,
-        differing: list[tuple[Any, ...]],
-        wanted: set[tuple[str, str]],
-    ) -> None:
-        if len(wanted) != 1:
-            logger.warning(
-                "text columns have another collation downstream than upstream",
-                table=f"{tracked.schema}.{tracked.name}",
-                columns=[row[0] for row in differing],
-            )
-            return
-        ((charset, collation),) = wanted
-        statement = (
-            b"ALTER TABLE "
-            + mysql.qualified(tracked.schema, tracked.name)
-            + f" CONVERT TO CHARACTER SET {charset} COLLATE {collation}".encode()
-        )
+        ddl: Ddl,
+        settings: Session,
+        refusal: pymysql.err.MySQLError | None,
+    ) -> Ran:
+        reason = "" if refusal is None else f"{safe_text(refusal)}; "
+        code = 0 if refusal is None else error_code(refusal)
+        if refusal is not None and not (ddl.before or ddl.after or ddl.job):
+            raise Refused(ddl, safe_text(refusal), code=code)
         try:
-            mysql.run(connection, statement)
+            for one in ddl.after:  # routes may lead where nothing is yet
+                schema = self._route(one.schema, one.name)[0]
+                self._session.make_database(connection, schema, one.schema)
+            derived = ddl_derive.derive(self._change(connection, ddl))
+            self._session.settings(connection, settings, zone="+00:00")
+            return self._execute(connection, derived, essential=True)
+        except NotDerivable as error:
+            raise Refused(ddl, f"{reason}{error}", code=code) from None
         except pymysql.err.MySQLError as error:
-            logger.warning(
-                "downstream cannot hold the upstream's collation",
-                table=f"{tracked.schema}.{tracked.name}",
-                collation=collation,
-                reason=mysql.safe_text(error),
-            )
+            if is_transient(error):
+                raise
+            code = code or error_code(error)
+            raise Refused(ddl, f"{reason}derived statement: {safe_text(error)}", code=code) from None
 
-    def _refused(self, ddl: Ddl, error: BaseException) -> Refused:
-        return Refused(
-            f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} was refused: {mysql.safe_text(error)};"
-            f" statement in `{ddl.schema}`: {ddl.query}",
-            hint="run an equivalent statement downstream, or correct it, and start the drainer again",
-            code=mysql.error_code(error),
+    def _finish(self, connection: pymysql.Connection[Any], ddl: Ddl, statements: tuple[str, ...]) -> Ran:
+        """What the statement that has run left out: collations, columns, keys. Nothing is refused here."""
+        change = replace(self._change(connection, ddl), ran=True)
+        try:
+            derived = ddl_derive.derive(change)
+        except NotDerivable:
+            return Ran(statements)
+        if derived.steps:
+            self._session.settings(connection, session_of(ddl.job), zone="+00:00")
+        ran = self._execute(connection, derived, essential=False)
+        return Ran(statements + ran.statements, ran.missing)
+
+    def _execute(self, connection: pymysql.Connection[Any], derived: Derived, *, essential: bool) -> Ran:
+        statements: list[str] = []
+        missing = list(derived.missing)
+        for one in derived.steps:
+            self._step(connection, one, statements, missing, essential=essential)
+        return Ran(tuple(statements), tuple(dict.fromkeys(missing)))
+
+    def _step(
+        self,
+        connection: pymysql.Connection[Any],
+        one: Step,
+        statements: list[str],
+        missing: list[str],
+        *,
+        essential: bool,
+    ) -> None:
+        try:
+            _run_together(connection, one.statements)
+            statements += one.statements
+        except pymysql.err.MySQLError as error:
+            if is_transient(error):
+                raise
+            reason = safe_text(error)
+            if one.lacks:
+                missing.append(f"{one.lacks} ({reason})")
+            elif not one.instead:
+                if essential:
+                    raise
+                missing.append(f"{one.statements[0].partition('(')[0].strip()} ({reason})")
+            for other in one.instead:
+                self._step(connection, other, statements, missing, essential=essential)
+
+    # -- what is known --------------------------------------------------------------------------------
+
+    def _change(self, connection: pymysql.Connection[Any], ddl: Ddl) -> Change:
+        """The DDL with what the downstream has now."""
+        change = self._intended(ddl)
+        present = ddl_present.read_all(connection, ddl_derive.names(change), self._session.server)
+        return replace(change, present=present)
+
+    def _intended(self, ddl: Ddl) -> Change:
+        """The DDL as it was; tables that the filter took away are left out."""
+        kept = set(ddl.tables)
+
+        def wanted(tracked: tuple[Tracked, ...]) -> tuple[Tracked, ...]:
+            return tuple(one for one in tracked if {(one.schema, one.name), (one.schema, "")} & kept)
+
+        return Change(
+            action=ddl.action,
+            before=wanted(ddl.before),
+            after=wanted(ddl.after),
+            database=ddl_derive.database_of(ddl.job),
+            sub_actions=ddl_derive.sub_actions(ddl.job),
+            server=self._session.server,
+            route=self._route,
+        )
+
+    def _shape(self, connection: pymysql.Connection[Any], ddl: Ddl) -> ddl_shape.Shape:
+        names = tuple(dict.fromkeys(self._route(*name) for name in ddl.tables))
+        return ddl_shape.read(
+            connection,
+            names,
+            self._session.server,
+            moves=ddl.action in _MOVES,
+            contents=ddl.action == ddl_job.EXCHANGE_PARTITION,
         )
 
 
-def _visible(info: TableInfo) -> list[Any]:
-    return [column for column in info.columns if not column.hidden and column.state == 5]
+def _run_together(connection: pymysql.Connection[Any], statements: tuple[str, ...]) -> None:
+    if len(statements) == 1:
+        mysql.run(connection, statements[0].encode())
+        return
+    connection.begin()
+    try:
+        for statement in statements:
+            mysql.run(connection, statement.encode())
+        connection.commit()
+    except BaseException:
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            connection.rollback()
+        raise
