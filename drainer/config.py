@@ -10,20 +10,38 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from common.config import defaults, option, options
 from common.errors import ConfigError
 from common.port import split_address
 from drainer import password
+from drainer.column_match import FULL, PARTIAL
 from drainer.former_options import FormerOptions
+from drainer.session_mode import session_mode, session_variables
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 SINKS: Final = ("mysql", "tidb")
+EXIT_CODES: Final = """
+Exit codes:
+  0   stopped when told to (signal, pause, close)
+  1   wrong configuration
+  2   internal failure, or a flag that cannot be read
+  3   etcd or the downstream does not answer at the start
+  4   a peer refused what was asked of it
+  5   another drainer runs under this node id, or took over
+  6   damaged or inconsistent binlogs or checkpoint, or binlogs that pumps no longer have
+  7   the downstream refused the login or a statement
+  8   the port is taken
+  10  the data directory belongs to another cluster
+  130 ended at once, by a second signal
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainerConfig(FormerOptions):
+    usage_notes: ClassVar[str] = EXIT_CODES
+
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
     advertise_addr: str = option(
         "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
@@ -136,6 +154,20 @@ class DrainerConfig(FormerOptions):
         kind="bool",
         help="use only statements that may be repeated",
     )
+    sql_mode: str = option(
+        "",
+        key="syncer.sql-mode",
+        help="sql_mode of the session that writes rows; empty: strict, but for dates that upstream took",
+    )
+    strict: bool = option(
+        False,
+        key="syncer.strict",
+        kind="bool",
+        help="stop where downstream rows are not as they should be, instead of counting them",
+    )
+    log_values: bool = option(
+        False, key="syncer.log-values", kind="bool", help="errors of the downstream may show row values"
+    )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
     )
@@ -185,6 +217,15 @@ class DrainerConfig(FormerOptions):
     )
     to_read_timeout_s: float = option(
         "1m", key="syncer.to.read-timeout", kind="duration", help="limit of a row statement; DDL has none"
+    )
+    to_sync_mode: int = option(
+        0,
+        key="syncer.to.sync-mode",
+        kind="int",
+        help="tables that lack a column downstream: 1 (or 0) refused, 2 the column is left out",
+    )
+    to_params: Mapping[str, Any] = option(
+        None, key="syncer.to.params", kind="table", help="session variables of the downstream"
     )
     to_ssl_ca: str = option("", key="syncer.to.security.ssl-ca", help="downstream's authority; empty: no TLS")
     to_ssl_cert: str = option(
@@ -261,6 +302,9 @@ class DrainerConfig(FormerOptions):
         ):
             if value < 1:
                 raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
+        if self.to_sync_mode not in (0, FULL, PARTIAL):
+            raise ConfigError(f"syncer.to.sync-mode is {self.to_sync_mode}", hint="0 or 1 full, 2 partial")
+        _ = session_mode(self.sql_mode), session_variables(self.to_params)
         if self.rate_rows < 0:
             raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
         if self.initial_commit_ts < -1:
