@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pumpclient
@@ -167,10 +167,10 @@ class RowBridge:
         for place, (column, kind, full, nullable, indexed, length) in enumerate(rows):
             flags = FLAG_NOT_NULL * (nullable == "NO") | FLAG_PRIMARY * (indexed == "PRI")
             flags |= FLAG_UNSIGNED * ("unsigned" in full)
-            text = {"charset": "utf8mb4", "collate": "utf8mb4_bin"} if length else {}
-            columns.append(
-                Column(place + 1, column, place, FieldType(_TYPES[kind], flags, length or 20, **text))
-            )
+            kind_of_field = FieldType(_TYPES[kind], flags, length or 20)
+            if length:
+                kind_of_field = replace(kind_of_field, charset="utf8mb4", collate="utf8mb4_bin")
+            columns.append(Column(place + 1, column, place, kind_of_field))
             if indexed == "PRI":
                 key.append(IndexColumn(column, place))
         index = Index(1, "PRIMARY", tuple(key), unique=True, primary=True)
@@ -188,7 +188,7 @@ class RowBridge:
                 table = self._tables[change.name]
                 images = [_values(table.info, image) for image in change.images]
                 if change.verb == "UPDATE":
-                    transaction.update(table.info.id, table.encoder.update(*images))
+                    transaction.update(table.info.id, table.encoder.update(images[0], images[1]))
                 elif change.verb == "INSERT INTO":
                     transaction.insert(table.info.id, table.encoder.insert(images[0]))
                 else:
