@@ -152,6 +152,16 @@ class Applier:
         """From where to pull: everything at or below it is applied."""
         return self._lanes.resolved_ts
 
+    def drift(self) -> dict[str, int]:
+        """Rows that were not downstream as they should have been, by table."""
+        drift = self._settings.lane.drift
+        return drift.rows() if drift else {}
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]:
+        """Values that a column's character set downstream does not have, by table and column."""
+        drift = self._settings.lane.drift
+        return drift.texts() if drift else {}
+
     def lane_states(self) -> list[dict[str, Any]]:
         return self._lanes.states()
 

@@ -26,12 +26,15 @@ from drainer import metrics
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.collector import Collector
+from drainer.column_match import FULL
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
+from drainer.drift import Drift
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
+from drainer.session_mode import session_mode, session_variables
 from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.spill import SpillDirectory
 from drainer.tracked_schema import open_schema
@@ -49,7 +52,17 @@ def target_of(settings: DrainerConfig) -> Target:
         settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key, settings.to_cert_allowed_cn
     )
     tls = ClientTls(paths, use="downstream") if paths else None
-    return Target(host, port, user, password, settings.to_socket, settings.to_read_timeout_s, tls)
+    return Target(
+        host,
+        port,
+        user,
+        password,
+        settings.to_socket,
+        settings.to_read_timeout_s,
+        tls,
+        session_mode(settings.sql_mode),
+        session_variables(settings.to_params),
+    )
 
 
 def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
@@ -170,7 +183,12 @@ async def build(
                 batch_rows=settings.txn_batch,
                 queue_bytes_max=settings.lane_queue_bytes,
                 on_begin=marks.begin if marks else None,
+                strict=settings.strict,
+                log_values=settings.log_values,
+                sync_mode=settings.to_sync_mode or FULL,
+                drift=Drift(clock),
             ),
+            sync_mode=settings.to_sync_mode or FULL,
             checkpoint_interval_s=settings.checkpoint_interval_s,
             safe_mode=settings.safe_mode,
             keep_schema=schema.keep,

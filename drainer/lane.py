@@ -56,7 +56,7 @@ class LaneSettings:
     """`strict`: stop where the downstream is not as it should be, instead of counting it.
 
     `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
-    connection and number (marks for two-way replication).
+    connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
     """
 
     batch_rows: int = 1600
@@ -66,6 +66,7 @@ class LaneSettings:
     strict: bool = False
     log_values: bool = False
     sync_mode: int = FULL
+    drift: Drift | None = None
 
 
 @dataclass(slots=True)
@@ -94,7 +95,6 @@ class Lane(threading.Thread):
         clock: Clock,
         on_committed: Callable[[int, int, int], None],
         on_failed: Callable[[int, BaseException], None],
-        drift: Drift | None = None,
     ) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
         self.number = number
@@ -113,7 +113,7 @@ class Lane(threading.Thread):
         self._bytes_max = STATEMENT_BYTES_MAX
         self._packet_bytes_max = STATEMENT_BYTES_MAX
         self._read_timeout_s = target.read_timeout_s
-        self._drift = drift or Drift(clock)
+        self._drift = settings.drift or Drift(clock)
         self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
         self.replaying_up_to = 0  # safe mode: rows at or below this commit_ts may already be there
         self._running: TableTarget | None = None
@@ -146,9 +146,13 @@ class Lane(threading.Thread):
 
     def state(self) -> dict[str, Any]:
         """For /status."""
-        state: dict[str, Any] = {"lane": self.number, "queued_bytes": self._queued_bytes}
         waiting = self._waiting
-        state["waiting_for"] = waiting.reason if waiting else ""
+        state: dict[str, Any] = {
+            "lane": self.number,
+            "queued_bytes": self._queued_bytes,
+            "full": not self.has_room,
+            "waiting_for": waiting.reason if waiting else "",
+        }
         if waiting:
             state["trouble"] = waiting.trouble.value
             state["waiting_s"] = round(self._clock.monotonic_s() - waiting.since_s, 1)

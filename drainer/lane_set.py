@@ -119,15 +119,7 @@ class LaneSet:
         return sum(lane.queued_bytes for lane in self._lanes)
 
     def states(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "lane": lane.number,
-                "queued_bytes": lane.queued_bytes,
-                "full": not lane.has_room,
-                "waiting_for": lane.waiting_for,
-            }
-            for lane in self._lanes
-        ]
+        return [lane.state() for lane in self._lanes]
 
     async def end(self, *, drained: bool) -> None:
         """End the threads; what is queued is lost unless everything is drained."""

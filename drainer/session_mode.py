@@ -76,9 +76,9 @@ class SessionMode:
 DEFAULT: Final = SessionMode()
 
 
-def session_mode(configured: str | None) -> SessionMode:
-    """None: the default. `ConfigError` names a mode that is not known or cannot be used."""
-    if configured is None:
+def session_mode(configured: str) -> SessionMode:
+    """Empty: the default. `ConfigError` names a mode that is not known or cannot be used."""
+    if not configured:
         return DEFAULT
     modes = [mode.strip().upper() for mode in configured.split(",") if mode.strip()]
     for mode in modes:

@@ -39,6 +39,7 @@ def test_the_shipped_file_names_every_key() -> None:
         "table-migrate-rule",
         "binlog-filter-rule",
         "column-rule",
+        "to.params",
     )
     assert known - named == {f"syncer.{key}" for key in in_comments}
     assert all(f"[syncer.{key}" in SHIPPED.read_text() for key in in_comments)
