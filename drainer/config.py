@@ -33,6 +33,7 @@ Exit codes:
   6   damaged or inconsistent binlogs or checkpoint, or binlogs that pumps no longer have
   7   the downstream refused the login or a statement
   8   the port is taken
+  9   the relay log's directory is in use
   10  the data directory belongs to another cluster
   130 ended at once, by a second signal
 """
