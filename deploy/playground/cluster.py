@@ -141,12 +141,11 @@ class Cluster:
         for node in self.pumps:
             await self.until_ready(node)
 
-    async def start_drainer(self) -> Node:
-        """Start the Drainer with the private MariaDB as its downstream."""
-        name = "drainer"
+    async def start_drainer(self, name: str = "drainer", syncer: str = "") -> Node:
+        """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
         (port,) = free_ports(1)
         address = f"{LOOPBACK}:{port}"
-        config = self.directory / "drainer.toml"
+        config = self.directory / f"{name}.toml"
         config.touch(mode=0o600)
         server = self.mariadb
         relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
@@ -156,7 +155,7 @@ class Cluster:
             f'pd-urls = "{self.etcd_endpoint}"\n'
             f'data-dir = "{self.directory / name}"\n'
             "initial-commit-ts = 0\n\n"
-            '[syncer]\ndb-type = "mysql"\nworker-count = 2\n\n'
+            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
             f'{relay}[syncer.to]\nhost = "{server.host}"\n'
             f"port = {self.proxy.port if self.proxy else server.port}\n"
             f'user = "{server.drainer_user}"\npassword = "{server.password}"\n'

@@ -34,12 +34,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=Settings().seconds, help="measured per benchmark")
     parser.add_argument("--output", choices=("table", "json"), default="table", help="what is printed")
     parser.add_argument("--recording", type=Path, help="recorded sysbench workload for drain.sysbench")
+    parser.add_argument(
+        "--backlog", type=float, default=1.0, metavar="GIB", help="binlogs stored for drain.memory"
+    )
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     if not chosen.seconds > 0:
         parser.error("--seconds must be above zero")
+    if not chosen.backlog > 0:
+        parser.error("--backlog must be above zero")
     if chosen.recording is not None and not chosen.recording.is_dir():
         parser.error(f"--recording: {chosen.recording} is not a directory")
     return chosen
@@ -78,7 +83,11 @@ def run_all(names: list[str], settings: Settings) -> tuple[list[Result], int]:
 
 def main() -> int:
     chosen = parse(sys.argv[1:])
-    settings = Settings(seconds=chosen.seconds, recording=recording(chosen.recording))
+    settings = Settings(
+        seconds=chosen.seconds,
+        recording=recording(chosen.recording),
+        backlog_bytes=int(chosen.backlog * (1 << 30)),
+    )
     try:
         results, failed = run_all(chosen.names or list(BENCHMARKS), settings)
     except KeyboardInterrupt:

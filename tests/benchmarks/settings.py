@@ -13,10 +13,14 @@ from deploy.playground.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`seconds`: how long a benchmark measures, set-up apart; `recording`: of `drain.sysbench`."""
+    """`seconds`: how long a benchmark measures, set-up apart; `recording`: of `drain.sysbench`.
+
+    `backlog_bytes`: what `drain.memory` stores before the drainer starts.
+    """
 
     seconds: float = 6.0
     recording: Path | None = None
+    backlog_bytes: int = 1 << 30
 
 
 @asynccontextmanager
