@@ -177,7 +177,7 @@ async def build(
         store,
         target,
         translator,
-        DdlRunner(target, schema.tracker),
+        DdlRunner(target, schema.tracker, translator.route),
         ApplierSettings(
             LaneSettings(
                 batch_rows=settings.txn_batch,
