@@ -87,12 +87,11 @@ def _options(definition: Definition, server: Server) -> str:
 def _view(definition: Definition, view: Name, *, replace: bool) -> Derived:
     """A view has no rows: whatever is refused, nothing is lost."""
     assert definition.view is not None
-    columns = definition.view.columns
-    listed = f" ({','.join(map(name_of, columns))})" if columns else ""
+    listed = ",".join(name_of(column.name) for column in definition.columns)
     verb = "CREATE OR REPLACE" if replace else "CREATE"
     text = (
         f"{verb} ALGORITHM={definition.view.algorithm} SQL SECURITY {definition.view.security}"
-        f" VIEW {name_of(*view)}{listed} AS {definition.view.select}"
+        f" VIEW {name_of(*view)} ({listed}) AS {definition.view.select}"
     )
     return of([step(text, lacks=f"view {'.'.join(view)}")])
 

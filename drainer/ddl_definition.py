@@ -141,10 +141,8 @@ class Partitioning:
 @dataclass(frozen=True, slots=True)
 class View:
     select: str
-    columns: tuple[str, ...] = ()
     algorithm: str = "UNDEFINED"
     security: str = "DEFINER"
-    check_option: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +310,6 @@ def _view(document: dict[str, Any] | None) -> View | None:
         return None
     return View(
         select=str(document["view_select"]),
-        columns=tuple(str(name["O"]) for name in document.get("view_cols") or ()),
         algorithm=("UNDEFINED", "MERGE", "TEMPTABLE")[int(document.get("view_algorithm") or 0)],
         security=("DEFINER", "INVOKER")[int(document.get("view_security") or 0)],
     )
