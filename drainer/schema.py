@@ -140,7 +140,7 @@ class SchemaTracker:
 
     def names(self) -> list[tuple[str, str]]:
         """(schema, name) of every table."""
-        return [table.key for table in self._catalog.tables.values()]
+        return [table.key for table in list(self._catalog.tables.values())]
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database; None for one that does not exist or does not say."""

@@ -52,13 +52,18 @@ class Translator:
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
+        self.rules = Rules()
+        self._next_rules: Rules | None = None
         self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
+        self._take_rules()
 
     # -- rules ----------------------------------------------------------------------------------------
 
     def replace_rules(self, rules: Rules) -> None:
-        """Rules from the next binlog on. Raises `ConfigError`, and keeps the old ones, if they contradict
-        each other for a table that exists."""
+        """Rules from the next binlog on, also while a large transaction is read on another thread.
+
+        Raises `ConfigError`, and keeps the old ones, if they contradict each other for a table that exists.
+        """
         if not (rules.router.is_empty and rules.columns.is_empty):
             for name in self._schema.names():
                 if rules.allows(*name):
@@ -66,9 +71,14 @@ class Translator:
                     table = self._schema.table_named(*name) if not rules.columns.is_empty else None
                     if table is not None:
                         rules.columns.left_out(*name, table.info)
-        self.rules = rules
-        self._gates.clear()
-        self._placed.clear()
+        self._next_rules = rules
+
+    def _take_rules(self) -> None:
+        rules, self._next_rules = self._next_rules, None
+        if rules is not None:
+            self.rules = rules
+            self._gates.clear()
+            self._placed.clear()
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]:
         """The downstream name of a table, or with "" of a database, by the rules of now."""
@@ -96,6 +106,8 @@ class Translator:
 
     def translate(self, merged: Merged) -> Item:
         """Raises `Corruption` (unknown table, broken payload) or `ConfigError` (contradicting rules)."""
+        if self._next_rules is not None:
+            self._take_rules()
         commit_ts, payload = merged.commit_ts, merged.payload
         passed_over = commit_ts in self.rules.passed_over
         try:
@@ -132,6 +144,7 @@ class Translator:
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
         """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first."""
+        self._take_rules()
         empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
         if spilled.commit_ts in self.rules.passed_over:
             return iter((empty,))

@@ -529,6 +529,16 @@ def _flat(pieces: list[Transaction]) -> list[Any]:
     ]
 
 
+def test_rules_replaced_in_the_middle_of_a_large_transaction_count_from_the_next_one_on() -> None:
+    s = Setting()
+    pieces = s.translator.pieces(spilled(mutation(1, [I] * 9000)))
+    rows_seen = sum(len(one.rows) for one in next(pieces).tables)
+    s.translator.replace_rules(Rules(names=TableFilter(ignore_table=[("db", "t")])))
+    rows_seen += sum(len(one.rows) for piece in pieces for one in piece.tables)
+    assert rows_seen == 9000
+    assert s.rows(mutation(1, [I])).tables == ()
+
+
 def test_a_large_transaction_with_our_mark_is_one_empty_piece() -> None:
     s = Marked()
     (piece,) = s.translator.pieces(spilled(mutation(1, [I] * 9000), s.mark(U, OURS)))
