@@ -9,8 +9,9 @@ Holds   what is stored never falls and never passes uncommitted work. A downstre
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pymysql.err import MySQLError
@@ -47,6 +48,8 @@ class CheckpointKeeper:
         self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self.stored_ts = min(position.complete_ts for position in start.positions)
+        self._highest_ts = max(position.commit_ts for position in start.positions)
+        self.floor: Callable[[], tuple[int, int] | None] = lambda: None
         self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
@@ -56,10 +59,18 @@ class CheckpointKeeper:
         return tso.TS_MAX if self._always_safe else self._safe_until
 
     def checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
+        """What to store where everything at or below `commit_ts` is applied but for what waits.
+
+        `floor` gives the highest (commit_ts, schema version) allowed while something waits.
+        """
+        place = commit_ts, self.schema_version
+        floor = self.floor()
+        if floor is not None:
+            place, consistent = min(place, floor), False
         return Checkpoint(
-            commit_ts=commit_ts,
+            commit_ts=place[0],
             consistent=consistent,
-            schema_version=self.schema_version,
+            schema_version=place[1],
             epoch=self.store.epoch,
             safe_until=0 if self._always_safe else self._safe_until,
             ts_map=self._ts_map,
@@ -68,21 +79,40 @@ class CheckpointKeeper:
     async def save(self, resolved_ts: int) -> None:
         """Store that everything at or below `resolved_ts` is applied, if that is news."""
         async with self._storing:
-            if resolved_ts > self.stored_ts:
-                await self.call(self.store.save, self.checkpoint(resolved_ts))
-                self._note_stored(resolved_ts)
+            checkpoint = self.checkpoint(resolved_ts)
+            if checkpoint.commit_ts > self.stored_ts:
+                await self.call(self.store.save, checkpoint)
+                self._note_stored(checkpoint.commit_ts)
 
     async def end_ddl(self, commit_ts: int) -> None:
         """A DDL is done, and every lane stands behind it."""
         async with self._storing:
-            await self.call(self.store.end_ddl, self.checkpoint(commit_ts))
-            self._note_stored(commit_ts)
+            checkpoint = self.checkpoint(commit_ts)
+            await self.call(self.store.end_ddl, checkpoint, commit_ts)
+            self._note_stored(checkpoint.commit_ts)
 
     async def settle(self, resolved_ts: int) -> None:
-        """All lanes are drained and end here: downstream equals upstream at `resolved_ts`."""
+        """All lanes are drained and end here: downstream equals upstream at `resolved_ts`.
+
+        Not before the stream has come to where the foremost lane was at the start: lanes that were put back
+        would apply rows again.
+        """
+        if resolved_ts < self._highest_ts:
+            await self.save(resolved_ts)
+            return
         async with self._storing:
-            await self.call(self.store.settle, self.checkpoint(resolved_ts, consistent=True))
-            self._note_stored(resolved_ts)
+            checkpoint = self.checkpoint(resolved_ts, consistent=True)
+            await self.call(self.store.settle, checkpoint, resolved_ts)
+            self._note_stored(checkpoint.commit_ts)
+
+    async def together(self, work: Callable[[Any], None], *, lanes_at: int, upto_ts: int) -> None:
+        """`work` in one transaction with all lanes at `lanes_at` and the checkpoint for `upto_ts`."""
+        async with self._storing:
+            checkpoint = self.checkpoint(upto_ts)
+            await self.call(
+                functools.partial(self.store.together, work, lanes_at=lanes_at, checkpoint=checkpoint)
+            )
+            self._note_stored(checkpoint.commit_ts)
 
     def _note_stored(self, commit_ts: int) -> None:
         self.stored_ts = commit_ts
@@ -90,13 +120,16 @@ class CheckpointKeeper:
         metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
         metrics.EVENTS.labels("savepoint").inc()
 
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run on the store's thread until the downstream has taken it. Raises what is not a passing error."""
+    async def call(self, function: Callable[..., T], *arguments: Any, thread: Executor | None = None) -> T:
+        """Run on the store's thread, or another, until the downstream has taken it.
+
+        Raises what is not a passing error.
+        """
         loop = asyncio.get_running_loop()
         backoff = Backoff(0.1, 2.0)
         while True:
             try:
-                return await loop.run_in_executor(self._thread, function, *arguments)
+                return await loop.run_in_executor(thread or self._thread, function, *arguments)
             except (MySQLError, OSError, Unavailable) as error:
                 if not isinstance(error, Unavailable) and not mysql.is_transient(error):
                     raise mysql.refuse(error, "storing the checkpoint") from None

@@ -113,3 +113,10 @@ RELAY_READ_SECONDS: Final = tally_histogram(
 RELAY_CORRUPTION: Final = counter(
     "binlog_binlogfile_corruption_binlog_count", "Damaged records found in binlog files."
 )
+QUARANTINE_TABLES: Final = gauge(
+    "binlog_drainer_quarantine_tables", "Tables that wait for a decision about a DDL."
+)
+QUARANTINE_BYTES: Final = gauge("binlog_drainer_quarantine_bytes", "Rows of waiting tables kept on disk.")
+QUARANTINE_DECISIONS: Final = counter(
+    "binlog_drainer_quarantine_decisions_total", "Decisions about waiting DDL, by kind.", ["decision"]
+)

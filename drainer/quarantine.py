@@ -28,10 +28,10 @@ own position, or rows that release had applied before the start would be applied
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from drainer.change import COMPLETE, Position
 from drainer.takeover import place
@@ -91,6 +91,9 @@ class Entry:
     def done(self) -> bool:
         """Its own DDL is over; what is left are rows behind it."""
         return self.position.complete_ts >= self.commit_ts
+
+    def decided(self, decision: Decision) -> Entry:
+        return replace(self, decision=decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -286,7 +289,7 @@ class Quarantine:
         queue = self.queue_of(job_id)
         if queue is None:
             raise KeyError(job_id)
-        entry = replace(queue.entries[job_id], decision=decision)
+        entry = queue.entries[job_id].decided(decision)
         self.put(entry)
         queue.halted = ""
         return entry
@@ -353,16 +356,15 @@ class Quarantine:
         queue.entries[entry.job_id] = entry
         self._reindex()
 
-    def may_close(self, queue: Queue, now_ts: int) -> bool:
-        """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
+    def is_ripe(self, queue: Queue, now_ts: int) -> bool:
+        """Whether its tables could be like all others again, if only nothing of it were left."""
         entries = queue.entries.values()
         reached_ts = max(self._highest_ts, *(entry.position.commit_ts for entry in entries))
-        return (
-            queue.exhausted
-            and not queue.open_ts
-            and all(entry.done for entry in entries)
-            and now_ts >= reached_ts
-        )
+        return not queue.open_ts and all(entry.done for entry in entries) and now_ts >= reached_ts
+
+    def may_close(self, queue: Queue, now_ts: int) -> bool:
+        """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
+        return queue.exhausted and self.is_ripe(queue, now_ts)
 
     def close(self, queue: Queue) -> None:
         """Its entries are gone and the lanes moved, durably."""
@@ -419,18 +421,3 @@ def _names_read(ddl: Ddl) -> frozenset[str]:
     if ddl.action == _CREATE_TABLE and "like" not in words:
         return frozenset()
     return frozenset(words)
-
-
-def document(entry: Entry, moment: Callable[[int], str]) -> dict[str, Any]:
-    """An entry as an operator reads it."""
-    return {
-        "job_id": entry.job_id,
-        "commit_ts": entry.commit_ts,
-        "tables": [f"{schema}.{table}" if table else schema for schema, table in sorted(entry.tables)],
-        "query": entry.query,
-        "reason": entry.reason,
-        "since": moment(entry.since_ms),
-        "decision": entry.decision.action if entry.decision else "",
-        "text": entry.decision.text if entry.decision else "",
-        "applied_ts": entry.position.commit_ts,
-    }
