@@ -11,7 +11,7 @@ Never  drops a binlog in silence: what cannot be understood raises `Corruption` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -64,6 +64,10 @@ class Translator:
 
         Raises `ConfigError`, and keeps the old ones, if they contradict each other for a table that exists.
         """
+        self.prepared(rules)()
+
+    def prepared(self, rules: Rules) -> Callable[[], None]:
+        """`replace_rules` in two steps: errors now, and a function that puts the rules in place."""
         if not (rules.router.is_empty and rules.columns.is_empty):
             for name in self._schema.names():
                 if rules.allows(*name):
@@ -71,7 +75,7 @@ class Translator:
                     table = self._schema.table_named(*name) if not rules.columns.is_empty else None
                     if table is not None:
                         rules.columns.left_out(*name, table.info)
-        self._next_rules = rules
+        return lambda: setattr(self, "_next_rules", rules)
 
     def _take_rules(self) -> None:
         rules, self._next_rules = self._next_rules, None
