@@ -103,6 +103,18 @@ class DrainerConfig(FormerOptions):
     ignore_table: tuple[dict[str, Any], ...] = option(
         (), key="syncer.ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
     )
+    ddl_rules: tuple[dict[str, Any], ...] = option(
+        (),
+        key="syncer.ddl-rule",
+        kind="tables",
+        help="what becomes of DDL: kind, db-name, tbl-name, sql; action apply, skip, rewrite (text) or stop",
+    )
+    quarantine_bytes: int = option(
+        "4 GiB",
+        key="syncer.quarantine-size",
+        kind="size",
+        help="rows that may wait on disk for a decision about a refused DDL; 0: stop at such a DDL",
+    )
     ignore_txn_commit_ts: tuple[str | int, ...] = option(
         (), key="syncer.ignore-txn-commit-ts", kind="list", help="commit timestamps of binlogs to pass over"
     )

@@ -204,8 +204,14 @@ class DdlDesk:
     ) -> None:
         """Neither the DDL nor anything derived from it could be run: its tables wait from now on.
 
-        All lanes are drained; durable when it returns, and the intent is cleared.
+        All lanes are drained; durable when it returns, and the intent is cleared. `DownstreamError` where
+        nothing may wait.
         """
+        if not self._directory.bytes_max:
+            raise DownstreamError(
+                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
+                hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
+            )
         entry = entry_of(ddl, schema_version, reason, before, self._rooms.clock)
         await self._keeper.call(
             functools.partial(
@@ -295,6 +301,9 @@ class DdlDesk:
                 async with asyncio.timeout(RETRY_S):
                     await self._wake.wait()
             except TimeoutError:
+                for kept in self._logs.values():
+                    kept.flush()
+                self.on_change()
                 self._asked |= {queue.number for queue in self._quarantine.queues if not queue.halted}
 
     async def _try(self, queue: Queue) -> None:

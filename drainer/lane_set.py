@@ -27,6 +27,7 @@ from drainer.txn import TableVersion, Transaction
 class LaneSet:
     """`safe_until`: rows at or below it may be downstream already. `whole`: transactions are never cut.
 
+    Lanes are numbered from `first` on. The stream begins behind `after_ts`, if not behind the last lane.
     `on_progress` and `on_failed` are called on the event loop.
     """
 
@@ -42,16 +43,20 @@ class LaneSet:
         whole: bool,
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
+        first: int = 0,
+        after_ts: int | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_progress = on_progress
         self._failed = on_failed
         self._dispatcher = Dispatcher(positions, whole=whole)
-        self._progress = Progress(len(positions), min(position.complete_ts for position in positions))
+        done_ts = min(position.complete_ts for position in positions)
+        self._progress = Progress(len(positions), done_ts if after_ts is None else after_ts)
+        self._first = first
         self._working = self._looks = 0
         self._lanes = [
             Lane(number, target, table, settings, clock, self._on_committed, self._on_failed)
-            for number in range(len(positions))
+            for number in range(first, first + len(positions))
         ]
         for lane in self._lanes:
             lane.replaying_up_to = safe_until
@@ -140,7 +145,7 @@ class LaneSet:
         self._report(self._committed, lane, sequence)
 
     def _committed(self, lane: int, sequence: int) -> None:
-        self._progress.committed(lane, sequence)
+        self._progress.committed(lane - self._first, sequence)
         self._on_progress()
 
     def _on_failed(self, lane: int, error: BaseException) -> None:

@@ -71,7 +71,7 @@ class Directory:
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         self._path = path
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._numbers = 0
         self.size_bytes = 0
         self.trouble = ""  # why the disk takes nothing
@@ -90,7 +90,7 @@ class Directory:
 
     @property
     def has_room(self) -> bool:
-        return self.size_bytes < self._bytes_max and not self.trouble
+        return self.size_bytes < self.bytes_max and not self.trouble
 
     def new_path(self) -> Path:
         self._numbers += 1

@@ -36,6 +36,7 @@ def test_the_shipped_file_names_every_key() -> None:
     in_comments = (
         "replicate-do-table",
         "ignore-table",
+        "ddl-rule",
         "table-migrate-rule",
         "binlog-filter-rule",
         "column-rule",

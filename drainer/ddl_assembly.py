@@ -1,0 +1,77 @@
+"""DDL assembly: the desk and the rooms that it works with, put together for one applier.
+
+Drives  nothing
+Owns    what a release lane takes from the applier: settings, the downstream, the way tables are read
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.clock import Clock
+from drainer.change import Position
+from drainer.checkpoint import SIDE_LANES
+from drainer.checkpoint_keeper import CheckpointKeeper
+from drainer.ddl_apply import DdlRunner
+from drainer.ddl_desk import DdlDesk, Frozen, Schema, Waiting
+from drainer.ddl_policy import Policy
+from drainer.lane import LaneSettings
+from drainer.lane_set import LaneSet
+from drainer.quarantine_release import Rooms
+from drainer.quarantine_table import ReleaseTable
+from drainer.sink import mysql
+from drainer.table_reader import TableReader
+
+
+@dataclass(frozen=True, slots=True)
+class DeskPlan:
+    """`runner_for` makes a runner that sees the schema as it was behind one DDL; `bytes_max` may wait."""
+
+    waiting: Waiting
+    policy: Policy
+    schema: Schema
+    runner_for: Callable[[Frozen], DdlRunner]
+    data_dir: str
+    bytes_max: int
+
+
+def open_desk(
+    plan: DeskPlan,
+    highest_ts: int,
+    keeper: CheckpointKeeper,
+    target: mysql.Target,
+    settings: LaneSettings,
+    tables: TableReader,
+    clock: Clock,
+) -> DdlDesk:
+    """`tables` is release's own. From here on the keeper holds the checkpoint below what waits."""
+
+    def make_lanes(
+        position: Position,
+        table: ReleaseTable,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> LaneSet:
+        return LaneSet(
+            (position,),
+            target,
+            table,
+            settings,
+            clock,
+            safe_until=keeper.safe_until,
+            whole=False,
+            on_progress=on_progress,
+            on_failed=on_failed,
+            first=SIDE_LANES,
+        )
+
+    def rooms(on_freed: Callable[[], None], numbers: itertools.count[int]) -> Rooms:
+        return Rooms(
+            keeper, plan.waiting.table, make_lanes, tables.targets, plan.runner_for, clock, numbers, on_freed
+        )
+
+    desk = DdlDesk(plan.waiting, highest_ts, plan.schema, rooms, plan.policy, plan.data_dir, plan.bytes_max)
+    keeper.floor = lambda: desk.floor
+    return desk
