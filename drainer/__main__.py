@@ -1,8 +1,10 @@
 """`drainer`: read the configuration, put the rooms together, run, end with an exit code.
 
-Exit codes: 0 graceful stop; 1 wrong configuration; 2 internal failure or wrong flag; 3 a peer cannot be
-reached at start; 4 refused; 5 another drainer took over; 6 damaged or inconsistent binlogs; 7 the downstream
-refused a login or a statement; 8 a port is taken.
+Start   the port, the peers, the name in the registry (a standby waits here for its turn), and last the
+        checkpoint: a second process with the same name or port is refused before it could fence off the first
+Stop    rows that were begun are committed, the checkpoint is stored, then the registry shows the last state
+
+Exit codes: see `drainer.config.EXIT_CODES`, which `-h` shows.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import contextlib
 import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from common import config, daemon, etcd, health, listener, log, metrics_push, node, registry, tso
+from common import config, daemon, etcd, listener, log, metrics_push, node, registry, tso
 from common.clock import SystemClock
 from common.door import Routes
 from common.errors import ConfigError, Unavailable
@@ -23,11 +26,12 @@ from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.upstream.standalone import StandaloneUpstream
 from drainer.applier import Applier
-from drainer.assembly import build
+from drainer.assembly import build, rehearse
 from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
-from drainer.server import NodeState, add_routes, notify_service
-from drainer.status import Status
+from drainer.operating import Operating
+from drainer.server import notify_service
+from drainer.standby import lease_s
 
 logger = log.get("drainer")
 
@@ -35,17 +39,17 @@ STOP_DEADLINE_S = 10.0
 
 
 class Process:
-    """One drainer process: set-up and end in order.
+    """One drainer process: set-up and end in order. `read` loads the configuration again."""
 
-    Its port and its name in the registry come first: a second process with the same name or port is
-    refused before it could fence off the first one.
-    """
-
-    def __init__(self, settings: DrainerConfig, process: daemon.Daemon) -> None:
+    def __init__(
+        self, settings: DrainerConfig, process: daemon.Daemon, read: Callable[[], DrainerConfig]
+    ) -> None:
         self._settings = settings
         self._process = process
         self._clock = SystemClock()
-        self._state = NodeState(settings.name, node.ONLINE)
+        self._routes = Routes()
+        self._operating = Operating(settings, read, process, self._routes, self._clock, settings.tls)
+        self._state = self._operating.state
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
         self._applier: Applier | None = None
         self._stored_ts = 0
@@ -61,28 +65,33 @@ class Process:
         ends.push_async_callback(upstream.close)
         nodes = await etcd.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(nodes.close)
-        routes = Routes()
-        health.add_health(routes, self._unready)
-        server = await listener.listen(settings, [notify_service(self._notify)], routes)
+        server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
         ends.push_async_callback(server.stop, 1.0)
         self._heartbeat = Heartbeat(
-            nodes, registry.DRAINERS, self._entry, settings.heartbeat_interval_s, self._clock
+            nodes,
+            registry.DRAINERS,
+            self._entry,
+            settings.heartbeat_interval_s,
+            self._clock,
+            lease_s=lease_s(settings.heartbeat_interval_s),
         )
         known = (await nodes.view()).drainers.get(settings.name)
         self._stored_ts = known.status.max_commit_ts if known else 0
-        await self._heartbeat.register(node.ONLINE)
+        await self._operating.take_name(
+            nodes, self._heartbeat, functools.partial(rehearse, settings, upstream)
+        )
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
 
-        self._applier, collector = await build(settings, upstream, nodes, tls, ends)
-        status = Status(self._applier, collector, self._state, self._clock, settings.synced_check_time * 60.0)
-        add_routes(routes, status, self._state, process.stop)
+        self._applier, collector = await build(
+            settings, upstream, nodes, tls, ends, self._operating, lambda: self._heartbeat.unbroken
+        )
+        self._operating.show(self._applier, collector)
         self._collector.set_result(collector)
         process.task("collector", collector.run())
         process.task("lanes", self._applier.watch())
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
-        process.task("status", status.run())
         process.task(
             "metrics-push",
             metrics_push.run(settings.metrics_addr, settings.name, settings.metrics_interval_s),
@@ -90,11 +99,6 @@ class Process:
         daemon.settle()
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
-
-    def _unready(self) -> str:
-        if self._applier is None:
-            return health.STARTING
-        return "" if self._state.state == node.ONLINE else self._state.state
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._collector)).notify()
@@ -121,8 +125,8 @@ class Process:
             await self._heartbeat.leave(self._state.state)
 
 
-async def serve(settings: DrainerConfig, process: daemon.Daemon) -> None:
-    await Process(settings, process).start()
+async def serve(settings: DrainerConfig, read: Callable[[], DrainerConfig], process: daemon.Daemon) -> None:
+    await Process(settings, process, read).start()
 
 
 def make_data_dir(path: str) -> None:
@@ -135,14 +139,17 @@ def make_data_dir(path: str) -> None:
 
 
 async def run(argv: list[str]) -> int:
-    settings = config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+    def read() -> DrainerConfig:
+        return config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+
+    settings = read()
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     make_data_dir(settings.data_dir)
     logger.info(
         "drainer starts", **{key: value for key, value in config.describe(settings).items() if value != ""}
     )
     process = daemon.Daemon("drainer", logger)
-    return await process.run(functools.partial(serve, settings))
+    return await process.run(functools.partial(serve, settings, read))
 
 
 def main() -> NoReturn:

@@ -32,10 +32,11 @@ from drainer.ddl_apply import DdlRunner
 from drainer.drift import Drift
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
+from drainer.operating import RULE_FIELDS, Operating
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
-from drainer.sink.mysql import Target, is_transient, refuse
+from drainer.sink.mysql import Target, connect, is_transient, refuse
 from drainer.spill import SpillDirectory
 from drainer.tracked_schema import open_schema
 from drainer.translator import Translator
@@ -150,15 +151,31 @@ async def prepare_marks(
     return marks
 
 
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    connection = await asyncio.to_thread(connect, target_of(settings))
+    await asyncio.to_thread(connection.close)
+    await upstream.oracle.timestamp()
+    await upstream.history.jobs()
+
+
+def _live_rules(translator: Translator, fresh: DrainerConfig) -> Callable[[], None]:
+    rules = read_rules(fresh)
+    return lambda: translator.replace_rules(rules)
+
+
 async def build(
     settings: DrainerConfig,
     upstream: Upstream,
     nodes: Registry,
     tls: TlsConfig | None,
     ends: contextlib.AsyncExitStack,
+    operating: Operating,
+    unbroken: Callable[[], int | None],
 ) -> tuple[Applier, Collector]:
     """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
-    `ends`."""
+    `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat."""
     clock = SystemClock()
     target = target_of(settings)
     rules = read_rules(settings)
@@ -171,6 +188,7 @@ async def build(
         functools.partial(patiently, lambda: store.load_schema(start), store.close),
     )
     translator = Translator(schema.tracker, rules)
+    operating.reload.add(RULE_FIELDS, functools.partial(_live_rules, translator))
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
         start,
@@ -194,6 +212,7 @@ async def build(
             keep_schema=schema.keep,
         ),
         clock,
+        control=operating.control,
     )
     collector = Collector(
         nodes,
@@ -208,5 +227,6 @@ async def build(
             ahead_bytes=settings.spill_ahead_bytes,
         ),
         connect=functools.partial(rpc.Client, tls=tls),
+        unbroken=unbroken,
     )
     return applier, collector

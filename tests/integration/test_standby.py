@@ -1,0 +1,220 @@
+"""Two drainers with one node id: the second waits, takes over in time, and the first can write no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import LONG, Column, FieldType, TableInfo
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.mariadb import MariaDbServer
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 60
+TABLE = TableInfo(101, "t", (Column(1, "a", 0, FieldType(LONG)),))
+
+
+@dataclass
+class Scene:
+    """A pump, a writer that goes on all the time, drainers by name, and the downstream."""
+
+    endpoint: str
+    server: MariaDbServer
+    directory: Path
+    free_port: Callable[[], int]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    written: int = 0
+
+    def start(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        self.addresses[name] = f"127.0.0.1:{self.free_port()}"
+        command = [
+            *(sys.executable, "-m", module, f"--pd-urls={self.endpoint}", f"--addr={self.addresses[name]}"),
+            *(f"--data-dir={self.directory / name}", f"--log-file={self.directory / name}.log", *arguments),
+        ]
+        self.processes[name] = subprocess.Popen(command)
+        return self.processes[name]
+
+    def start_drainer(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        config = self.directory / "drainer.toml"
+        config.write_text(
+            "initial-commit-ts = 0\n[syncer]\nworker-count = 2\n"
+            f'[syncer.to]\nhost = "127.0.0.1"\nport = {self.server.port}\n'
+            f'user = "{self.server.user}"\npassword = "{self.server.password}"\n'
+        )
+        return self.start(name, "drainer", f"--config={config}", "--node-id=pair", *arguments)
+
+    async def ask(self, name: str, path: str) -> tuple[int, str]:
+        def get() -> tuple[int, str]:
+            try:
+                with urllib.request.urlopen(f"http://{self.addresses[name]}{path}", timeout=2) as reply:
+                    return reply.status, reply.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        return await asyncio.to_thread(get)
+
+    async def until_ready(self, name: str, code: int, word: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                assert self.processes[name].poll() is None, f"{name} ended"
+                with contextlib.suppress(OSError):
+                    found, text = await self.ask(name, "/readyz")
+                    if found == code and word in text:
+                        return
+                await asyncio.sleep(0.05)
+
+    def rows(self) -> tuple[int, int]:
+        """Rows and different rows downstream."""
+        connection = self.server.connect()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT COUNT(*), COUNT(DISTINCT a) FROM pair.t")
+                found = cursor.fetchone()
+            return (int(found[0]), int(found[1]))
+        finally:
+            connection.close()
+
+    async def until_rows(self, least: int) -> float:
+        """When at least so many rows were downstream."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (await asyncio.to_thread(self.rows))[0] < least:
+                await asyncio.sleep(0.02)
+        return time.monotonic()
+
+    async def write(self) -> None:
+        """A row each few milliseconds, until cancelled; every one acknowledged."""
+        async with await pumpclient.open_publisher(self.endpoint) as publisher:
+            database = pumpclient.create_database_job(1, 100, "pair", schema_version=1)
+            await publisher.ddl(database, "CREATE DATABASE `pair`")
+            table = pumpclient.create_table_job(2, 100, "pair", TABLE, schema_version=2)
+            await publisher.ddl(table, "CREATE TABLE `t` (`a` INT)")
+            rows = RowEncoder(TABLE)
+            while True:
+                async with publisher.transaction(ttl_s=30.0) as transaction:
+                    row = rows.insert({"a": self.written}, rowid=self.written + 1)
+                    transaction.insert(TABLE.id, row)
+                self.written += 1
+                await asyncio.sleep(0.003)
+
+
+@pytest.fixture
+async def scene(
+    etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
+) -> AsyncIterator[Scene]:
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    scene = Scene(etcd_clean, mariadb, tmp_path, free_port)
+    scene.start("pump", "pump", "--node-id=pair-pump")
+    writing: asyncio.Task[None] | None = None
+    try:
+        await scene.until_ready("pump", 200, "ok")
+        scene.start_drainer("first")
+        await scene.until_ready("first", 200, "ok")
+        writing = asyncio.create_task(scene.write())
+        scene.start_drainer("second", "-standby")
+        await scene.until_ready("second", 503, "is active")
+        await scene.until_rows(100)
+        yield scene
+        writing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await writing
+        await scene.until_rows(scene.written)
+        assert scene.rows() == (scene.written, scene.written), "nothing twice, nothing lost"
+    finally:
+        if writing is not None:
+            writing.cancel()
+        for process in scene.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        connection = mariadb.connect()
+        with connection.cursor() as cursor:
+            for name in ("pair", "tidb_binlog"):
+                cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.close()
+
+
+async def test_one_takes_over_from_the_other(scene: Scene) -> None:
+    """First, second and so on stop gracefully, are frozen, killed, paused. The fixture counts the rows."""
+    await check_standby(scene)
+    await after_a_graceful_stop(scene)
+    scene.start_drainer("third", "-standby")
+    await scene.until_ready("third", 503, "is active")
+    await after_a_freeze(scene)
+    scene.start_drainer("fourth", "-standby")
+    await scene.until_ready("fourth", 503, "is active")
+    await after_a_kill(scene)
+    scene.start_drainer("fifth", "-standby")
+    await scene.until_ready("fifth", 503, "is active")
+    await after_an_operators_pause(scene)
+
+
+async def check_standby(scene: Scene) -> None:
+    code, text = await scene.ask("second", "/status")
+    document = json.loads(text)
+    assert code == 200
+    assert list(document)[:4] == ["PumpPos", "Synced", "LastTS", "TsMap"]
+    assert document["State"] == "standby"
+    assert "pair at " in document["Standby"]["waits_for"]
+    assert document["Standby"]["trouble"] == ""
+    assert document["LastTS"] > 0
+    without = scene.start_drainer("refused")
+    assert await asyncio.to_thread(without.wait, DEADLINE_S) == 5
+
+
+async def state_of(scene: Scene, name: str) -> str:
+    return str(json.loads((await scene.ask(name, "/status"))[1])["State"])
+
+
+async def after_a_graceful_stop(scene: Scene) -> None:
+    first = scene.processes["first"]
+    first.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(first.wait, DEADLINE_S) == 0
+    ended_s = time.monotonic()
+    assert await scene.until_rows(scene.written + 1) - ended_s <= 1.0
+    assert await state_of(scene, "second") == "online"
+
+
+async def after_a_freeze(scene: Scene) -> None:
+    """It is frozen at work; there is no end of a process to be seen, so its lease has to run out."""
+    second = scene.processes["second"]
+    second.send_signal(signal.SIGSTOP)
+    frozen_s = time.monotonic()
+    assert await scene.until_rows(scene.written + 50) - frozen_s <= 5.0
+    second.send_signal(signal.SIGCONT)
+    assert await asyncio.to_thread(second.wait, DEADLINE_S) == 5
+    assert await state_of(scene, "third") == "online"
+
+
+async def after_a_kill(scene: Scene) -> None:
+    scene.processes["third"].kill()
+    killed_s = time.monotonic()
+    assert await scene.until_rows(scene.written + 50) - killed_s <= 5.0
+    assert (await scene.ask("fourth", "/readyz"))[0] == 200
+
+
+async def after_an_operators_pause(scene: Scene) -> None:
+    """He wanted nothing to be written under this name, until somebody starts a drainer."""
+    url = f"http://{scene.addresses['fourth']}/state/pair/pause"
+    request = urllib.request.Request(url, method="PUT", data=b"")
+    await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=5).close())
+    assert await asyncio.to_thread(scene.processes["fourth"].wait, DEADLINE_S) == 0
+    await scene.until_ready("fifth", 503, "told to leave")
+    scene.start_drainer("sixth")
+    await scene.until_ready("sixth", 200, "ok")
+    await scene.until_ready("fifth", 503, "is active")
