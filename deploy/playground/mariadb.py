@@ -195,6 +195,7 @@ class MariaDbServer:
         return [
             "--no-defaults",
             f"--datadir={self.directory / 'data'}",
+            f"--tmpdir={self._temporary()}",
             f"--socket={self.socket}",
             f"--pid-file={self.directory / 'mariadb.pid'}",
             f"--init-file={self.directory / 'init.sql'}",
@@ -209,6 +210,12 @@ class MariaDbServer:
             "--innodb-log-file-size=96M",
             *self._user_option(),
         ]
+
+    def _temporary(self) -> Path:
+        """A starting server removes the temporary tables of every other one that has the same directory."""
+        found = self.directory / "tmp"
+        found.mkdir(exist_ok=True)
+        return found
 
     @staticmethod
     def _user_option() -> list[str]:
