@@ -13,6 +13,7 @@ kept that have changed since, however many definitions ago that was.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -37,13 +38,20 @@ class Database:
 
 @dataclass(slots=True)
 class Definition:
-    """One definition of a table, parsed when first asked for."""
+    """One definition of a table, parsed when first asked for: `source` may still be JSON text."""
 
-    document: dict[str, Any]
+    source: dict[str, Any] | str
     schema: str
     name: str
     version: int
     parsed: TableVersion | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        if isinstance(self.source, str):
+            self.source = json.loads(self.source)
+        assert isinstance(self.source, dict)
+        return self.source
 
     def table(self) -> TableVersion:
         """Raises `Corruption` for a document that is no table definition."""
