@@ -11,7 +11,7 @@ Never  drops a binlog in silence: what cannot be understood raises `Corruption` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from drainer.row_shape import REPAIR_HINT, row_events
 from drainer.rules import Rules
 from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable, is_system_schema
 from drainer.table_filter import TableFilter
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
 
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
@@ -277,6 +277,9 @@ class Translator:
                 if skip
                 else ddl_filter.judge(job, change, self.rules, known)
             )
+        before, after = change.before, change.after
+        if verdict.tables != change.tables:
+            before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
         return Ddl(
             commit_ts=commit_ts,
             job_id=job_id,
@@ -289,6 +292,8 @@ class Translator:
             job=merged.job,
             instead=verdict.instead,
             refused=verdict.refused,
+            before=before,
+            after=after,
         )
 
     def _skip_reason(self, job: DdlJob, names: Sequence[tuple[str, str]]) -> str:
@@ -313,6 +318,10 @@ def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Tran
         for kept in gates[events.table].passed(events.kinds, events.rows, events.first_ordinal)
     )
     return replace(piece, tables=tuple(passed))
+
+
+def _of_names(tables: Iterable[Tracked], names: Collection[tuple[str, str]]) -> tuple[Tracked, ...]:
+    return tuple(one for one in tables if (one.schema, one.name) in names)
 
 
 def _documents(job: DdlJob) -> Sequence[dict[str, Any]]:
