@@ -364,7 +364,11 @@ class Applier:
         """Try other numbers of lanes while there is work; ends at once if their number stays."""
         while self._tuning is not None:
             await asyncio.sleep(TUNE_S)
-            self._wanted_lanes = self._tuning.decide(self._sample())
+            self.want_lanes(self._tuning.decide(self._sample()))
+
+    def want_lanes(self, lanes: int) -> None:
+        """So many lanes from the next drained point on."""
+        self._wanted_lanes = lanes
 
     def _sample(self) -> LaneSample:
         now_s = self._clock.monotonic_s()

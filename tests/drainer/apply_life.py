@@ -1,0 +1,197 @@
+"""Lives of the apply side on recorded or made-up binlogs and a real MariaDB: run, die anywhere, look."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import binlog
+from common.clock import SystemClock
+from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from deploy.playground.downstream import Downstream
+from deploy.playground.limits import MARIADB
+from deploy.playground.scenario import load
+from deploy.playground.verify import compare
+from drainer.applier import Applier, ApplierSettings
+from drainer.checkpoint import CheckpointStore, Start
+from drainer.control import Control
+from drainer.ddl_apply import DdlRunner
+from drainer.lane import LaneSettings
+from drainer.merger import Merged, MergedBatch
+from drainer.rules import Rules
+from drainer.schema import SchemaTracker
+from drainer.sink import mysql
+from drainer.translator import Translator
+from pumpclient import create_table_job
+
+CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
+
+
+@dataclass
+class Recording:
+    """What a pump served, ready for the applier."""
+
+    cluster_id: int
+    jobs: list[bytes]
+    entries: list[Merged]
+
+    def since(self, after_ts: int) -> list[Merged]:
+        return [entry for entry in self.entries if entry.commit_ts > after_ts]
+
+
+def read(name: str) -> Recording:
+    directory = CORPUS / name
+    jobs = {}
+    with gzip.open(directory / "ddl_jobs.jsonl.gz") as lines:
+        for line in lines:
+            document = json.loads(line)
+            jobs[document["id"]] = base64.b64decode(document["raw"])
+    entries = []
+    for path in directory.glob("pulled*.jsonl.gz"):
+        with gzip.open(path) as lines:
+            for line in lines:
+                document = json.loads(line)
+                job = jobs.get(document["ddl_job_id"]) if document["ddl_job_id"] else None
+                entries.append(
+                    Merged(
+                        document["commit_ts"],
+                        base64.b64decode(document["payload"]),
+                        json.loads(job) if job else None,
+                    )
+                )
+    cluster_id = int(json.loads((directory / "meta.json").read_text())["cluster_id"])
+    return Recording(cluster_id, list(jobs.values()), sorted(entries, key=lambda entry: entry.commit_ts))
+
+
+def clean(target: mysql.Target) -> None:
+    connection = mysql.connect(target)
+    system = {"information_schema", "performance_schema", "mysql", "sys"}
+    for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
+        if name not in system:
+            mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
+    connection.close()
+
+
+class Life:
+    """One run of the apply side, from taking over the checkpoint to its end."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        target: mysql.Target,
+        lanes: int = 2,
+        batch_rows: int = 1600,
+        rules: Rules | None = None,
+        **settings: Any,
+    ) -> None:
+        self.recording = recording
+        self.control = Control(SystemClock())
+        self.store = CheckpointStore(target, recording.cluster_id)
+        self.start: Start = self.store.start(lanes, 0, recording.entries[-1].commit_ts)
+        version = self.start.checkpoint.schema_version if self.start.checkpoint else 0
+        tracker = SchemaTracker.from_history(recording.jobs, schema_version=version)
+        self.translator = Translator(tracker, rules or Rules())
+        self.applier = Applier(
+            self.start,
+            self.store,
+            target,
+            self.translator,
+            DdlRunner(target, tracker, self.translator.route),
+            ApplierSettings(LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings),
+            SystemClock(),
+            control=self.control,
+        )
+
+    async def batches(self, size: int) -> AsyncIterator[MergedBatch]:
+        entries = self.recording.since(self.applier.start_ts)
+        for at in range(0, len(entries), size):
+            piece = entries[at : at + size]
+            yield MergedBatch(piece, piece[-1].commit_ts)
+
+    async def run(
+        self, *, size: int = 50, seconds: float | None = None, dies_at_ts: int | None = None
+    ) -> bool:
+        """Apply everything and stop gracefully, or stop dead after `seconds` or once `dies_at_ts` is applied.
+
+        True if it got through.
+        """
+        tasks = [
+            asyncio.create_task(self.applier.run(self.batches(size))),
+            asyncio.create_task(self.applier.watch()),
+            asyncio.create_task(self.applier.keep_checkpoint()),
+        ]
+        if dies_at_ts is not None:
+            tasks.append(asyncio.create_task(self._reached(dies_at_ts)))
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        ended = False
+        try:
+            for task in done:
+                task.result()
+            if tasks[0] in done and dies_at_ts is None:
+                ended = await self.applier.stop(60.0)
+                assert ended
+            return ended
+        finally:
+            if not ended:
+                self.die()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reached(self, ts: int) -> None:
+        while self.applier.resolved_ts < ts:
+            await asyncio.sleep(0)
+
+    def die(self) -> None:
+        """What kill -9 leaves: lanes end with whatever they had in hand uncommitted."""
+        for lane in self.applier._lanes._lanes:
+            lane.abandon()
+            connection = lane._connection
+            if connection is not None:
+                connection._force_close()
+        for lane in self.applier._lanes._lanes:
+            lane.join(10)
+        self.store.close()
+
+
+def differences(name: str, target: mysql.Target) -> list[str]:
+    connection = mysql.connect(target)
+    try:
+        scenario = load(CORPUS / name)
+        actual = Downstream(connection).contents(scenario.expected)
+        return [str(found) for found in compare(scenario.expected, actual, MARIADB).differences]
+    finally:
+        connection.close()
+
+
+def stored_ts(target: mysql.Target) -> int:
+    connection = mysql.connect(target)
+    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    connection.close()
+    return int(json.loads(text)["commitTS"])
+
+
+def column(number: int, name: str, tp: int, flag: int = 0) -> Column:
+    charset = "utf8mb4" if tp == VARCHAR else "binary"
+    kind = FieldType(tp, flag, 64, charset=charset, collate=f"{charset}_bin")
+    return Column(number, name, number - 1, kind)
+
+
+def create_job(table: TableInfo, *, job_id: int = 9, schema_version: int = 1) -> dict[str, Any]:
+    """The DDL job of `CREATE TABLE` in database d."""
+    job: dict[str, Any] = json.loads(create_table_job(job_id, 5, "d", table, schema_version=schema_version))
+    parts = [f"`{each.name}` {'INT' if each.type.tp == LONG else 'VARCHAR(64)'}" for each in table.columns]
+    job["query"] = f"CREATE TABLE `{table.name}` ({', '.join(parts)})"
+    return job
+
+
+def created(job: dict[str, Any], commit_ts: int = 900) -> Merged:
+    """The DDL binlog of a job."""
+    prewrite = binlog.prewrite_ddl(commit_ts - 10, b"m", job["query"], job_id=job["id"])
+    return Merged(commit_ts, binlog.join(prewrite, binlog.commit(commit_ts - 10, commit_ts, b"m")), job)

@@ -1,0 +1,20 @@
+"""Fixtures of the drainer's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
+from tests.drainer.apply_life import clean
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    """A downstream that holds nothing, and is left so."""
+    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    clean(target)
+    yield target
+    clean(target)
