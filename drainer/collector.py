@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from common import log, metrics, node, rpc, tso
@@ -128,12 +127,19 @@ class Collector:
             self._queue.close()
 
     async def batches(self) -> AsyncIterator[MergedBatch]:
-        """The merged stream. A batch without entries says that the watermark rose. Ends with `run`."""
+        """The merged stream. A batch without entries says that the watermark rose. Ends with `run`.
+
+        Who asks for the next batch needs the files of the one before no more.
+        """
         while True:
             try:
-                yield await self._queue.get()
+                batch = await self._queue.get()
             except QueueClosed:
                 return
+            yield batch
+            for entry in batch.entries:
+                if entry.spilled is not None:
+                    entry.spilled.release()
 
     async def notify(self) -> None:
         """Look at the registry now; when this returns, every pump in it is waited for by the merge.
@@ -252,6 +258,11 @@ class Collector:
             self._joined += 1
             stream = f"{node_id} (again {self._joined})"
         position = self._merger.position
+
+        def deliver(arrival: Arrival) -> None:
+            if self._sources.get(stream) is source:  # else it went offline while this was on its way
+                self._deliver(stream, source, arrival)
+
         source = PumpSource(
             node_id,
             entry.status.host,
@@ -259,7 +270,7 @@ class Collector:
             after_ts=position,
             credit_bytes=self._credit_bytes,
             connect=self._connect,
-            deliver=partial(self._deliver, stream),
+            deliver=deliver,
             spill=self._spill,
         )
         self._merger.add_source(stream, position)
@@ -283,10 +294,7 @@ class Collector:
 
     # -- merging --------------------------------------------------------------------------------------
 
-    def _deliver(self, stream: str, arrival: Arrival) -> None:
-        source = self._sources.get(stream)
-        if source is None:
-            return  # it went offline while this was on its way
+    def _deliver(self, stream: str, source: PumpSource, arrival: Arrival) -> None:
         self._merger.push(stream, arrival.entries, arrival.watermark)
         for mark in arrival.ddl:
             self._ddl[mark.commit_ts] = mark

@@ -38,7 +38,8 @@ class Spilled:
     """A joined payload that is too large to wait in memory and lies on disk; rows only, never a DDL.
 
     `read(offset, size)` blocks and returns fewer bytes only at the end. `checksum` is of everything from
-    field 5 on, which begins at `contents_offset`. The disk space is free again when the last reference goes.
+    field 5 on, which begins at `contents_offset`. `release` says that nobody will read it any
+    more, so that more may be pulled; the disk space is free again when the last reference goes.
     """
 
     commit_ts: int
@@ -47,6 +48,7 @@ class Spilled:
     contents_offset: int
     checksum: int
     read: Callable[[int, int], bytes]
+    release: Callable[[], None] = lambda: None
 
     @property
     def contents(self) -> tuple[int, int, int]:

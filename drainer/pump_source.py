@@ -305,7 +305,8 @@ class PumpSource:
     async def _take_part(self, part: pump_pb2.Part, watermark: int) -> None:
         """Put a part on disk; it takes no credit there. With the last one the transaction has arrived."""
         if part.offset == 0:
-            self._arrived(Arrival([], watermark, []))  # others wait for this one's commit_ts at most
+            below = min(watermark, part.commit_ts - 1)  # others need not wait for this one's rows
+            self._arrived(Arrival([], below, []))
             self._incoming = (await self._spill.begin(self._account), part)
         file, first = self._incoming or (None, None)
         if (

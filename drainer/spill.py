@@ -39,7 +39,8 @@ Write = Callable[[int, bytes, int], int]
 
 
 class Account:
-    """What one pump has in files. `on_less` is called, on any thread, whenever some of it went."""
+    """What one pump has in files that are still to be read. `on_less` is called, on any thread, whenever
+    that got less."""
 
     def __init__(self, on_less: Callable[[], None]) -> None:
         self.bytes = 0
@@ -67,11 +68,18 @@ class SpillFile:
         self._write = write
         self._contents_offset = 0
         self._checksum = 0
+        self._released = False
         self.size = 0
 
     def __del__(self) -> None:
         os.close(self._descriptor)
-        self._account.remove(self.size)
+        self.release()
+
+    def release(self) -> None:
+        """It does not count any more."""
+        if not self._released:
+            self._released = True
+            self._account.remove(self.size)
 
     def append(self, data: bytes) -> None:
         """Write all of it, or raise `OSError` and be as before. The first bytes hold the fields 1 to 4."""
@@ -93,7 +101,8 @@ class SpillFile:
 
     def spilled(self, start_ts: int, commit_ts: int) -> Spilled:
         """The whole, now that it is written."""
-        return Spilled(commit_ts, start_ts, self.size, self._contents_offset, self._checksum, self.read)
+        begin, checksum = self._contents_offset, self._checksum
+        return Spilled(commit_ts, start_ts, self.size, begin, checksum, self.read, self.release)
 
 
 class SpillDirectory:

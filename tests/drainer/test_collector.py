@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from common.clock import ManualClock
 from common.errors import Corruption, Unavailable
+from common.wire import pump_pb2
 from drainer.collector import Collector, MergedBatch
 from drainer.spill import SpillDirectory
 from tests.drainer.scripted_pump import (
@@ -51,7 +53,13 @@ class World:
     """A collector over a registry in memory and scripted pumps."""
 
     def __init__(
-        self, registry: MemoryRegistry, *, after_ts: int, queue_bytes: int, idle_ask_s: float
+        self,
+        registry: MemoryRegistry,
+        *,
+        after_ts: int,
+        queue_bytes: int,
+        idle_ask_s: float,
+        spill: SpillDirectory | None = None,
     ) -> None:
         self.registry = registry
         self.history = MemoryHistory()
@@ -63,7 +71,7 @@ class World:
             after_ts=after_ts,
             clock=ManualClock(),
             queue_bytes_max=queue_bytes,
-            spill=SpillDirectory("never made"),
+            spill=spill or SpillDirectory("never made"),
             connect=self._connect,
             idle_ask_s=idle_ask_s,
         )
@@ -100,8 +108,9 @@ async def world(
     queue_bytes: int = 1 << 20,
     read: bool = True,
     idle_ask_s: float = NEVER_S,
+    spill: SpillDirectory | None = None,
 ) -> AsyncIterator[World]:
-    found = World(registry, after_ts=after_ts, queue_bytes=queue_bytes, idle_ask_s=idle_ask_s)
+    found = World(registry, after_ts=after_ts, queue_bytes=queue_bytes, idle_ask_s=idle_ask_s, spill=spill)
     tasks = [asyncio.create_task(found.collector.run())]
     if read:
         tasks.append(asyncio.create_task(found.read()))
@@ -307,6 +316,26 @@ async def test_a_pump_is_followed_to_its_new_address() -> None:
         registry.change("a", "online", address="elsewhere:1")
         await w.pump("elsewhere").connected()
         assert w.collector.states()["a"]["address"] == "elsewhere:1"
+
+
+async def test_large_transactions_of_a_batch_that_was_taken_do_not_hold_the_pump_back(
+    tmp_path: Path,
+) -> None:
+    """The consumer keeps its last batch while it waits for the next one."""
+    payloads = {ts: row_payload(ts - 1, ts, size=5000) for ts in (10, 20, 30, 40)}
+    spill = SpillDirectory(str(tmp_path / "spill"), above_bytes=1000, ahead_bytes=8000)
+    async with world(MemoryRegistry(a="online"), spill=spill) as w:
+        connection = await w.pump("a").connected()
+        for ts, payload in payloads.items():
+            part = pump_pb2.Part(commit_ts=ts, size=len(payload), data=payload)
+            reply = pump_pb2.PullBatchesResp(part=part, watermark=ts)
+            connection.replies.put_nowait(reply.SerializeToString())
+        async with asyncio.timeout(5):
+            while w.stamps != [10, 20, 30, 40]:
+                await asyncio.sleep(0.001)
+        kept = [entry.spilled for batch in w.batches for entry in batch.entries]
+        assert [one.read(0, 1 << 20) for one in kept if one is not None] == list(payloads.values())
+        await until(lambda: w.collector.states()["a"]["spilled_bytes"] == 0)
 
 
 # -- DDL ----------------------------------------------------------------------------------------------------
