@@ -195,7 +195,7 @@ async def build(
         store,
         target,
         translator,
-        DdlRunner(target, schema.tracker, translator.route),
+        DdlRunner(target, schema.tracker, translator.route, store.guard_ddl),
         ApplierSettings(
             LaneSettings(
                 batch_rows=settings.txn_batch,

@@ -37,7 +37,7 @@ from drainer.checkpoint_row import Checkpoint, Intent
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
 from drainer.sink import mysql, session_claim
-from drainer.sink.session_claim import Claims
+from drainer.sink.session_claim import DDL, Claims
 from drainer.takeover import Beginner, Found, Start, State
 
 __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
@@ -220,12 +220,13 @@ class CheckpointStore:
         connection.rollback()
         self._claims.succeed_store(connection, [int(lane) for (lane,) in lanes])
 
-    def guard_ddl(self, connection: pymysql.Connection[Any]) -> None:
+    def guard_ddl(self, connection: pymysql.Connection[Any], room: str = DDL) -> None:
         """For every new session that will run DDL, before its first statement: no epoch could stop those.
+        From any thread.
 
         Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over.
         """
-        self._claims.succeed_ddl(connection)
+        self._claims.succeed_ddl(connection, room)
         found = mysql.rows(
             connection, b"SELECT epoch FROM %s WHERE cluster_id=%d" % (self._state, self._cluster_id)
         )

@@ -26,7 +26,7 @@ from common.errors import DownstreamError
 from drainer import ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_traces
 from drainer.checkpoint import Intent
 from drainer.ddl_alteration import Route
-from drainer.ddl_connection import DdlConnection, TrackedSchema
+from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema
 from drainer.ddl_derive import Change
 from drainer.ddl_progress import progress_of, wait_for
 from drainer.ddl_render import NotDerivable
@@ -102,9 +102,14 @@ class DdlRunner:
     """
 
     def __init__(
-        self, target: mysql.Target, schema: TrackedSchema, route: Route = ddl_derive.same_names
+        self,
+        target: mysql.Target,
+        schema: TrackedSchema,
+        route: Route = ddl_derive.same_names,
+        guard: Guard | None = None,
     ) -> None:
-        self._session = DdlConnection(target, schema)
+        """`guard`: of every new session, see `DdlConnection`."""
+        self._session = DdlConnection(target, schema, guard)
         self._route = route
         self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import pymysql
@@ -28,6 +28,9 @@ _UNKNOWN_ZONE: Final = 1298
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
+Guard = Callable[[pymysql.Connection[Any]], None]
+
+
 class TrackedSchema(Protocol):
     """What DDL needs of the tracked schema besides what it carries itself."""
 
@@ -37,10 +40,14 @@ class TrackedSchema(Protocol):
 
 
 class DdlConnection:
-    """`server` is what the last session found out; `thread_id` its number there, 0 before the first."""
+    """`server` is what the last session found out; `thread_id` its number there, 0 before the first.
 
-    def __init__(self, target: mysql.Target, schema: TrackedSchema) -> None:
+    `guard` is called with every new session before anything runs in it; it raises what forbids that.
+    """
+
+    def __init__(self, target: mysql.Target, schema: TrackedSchema, guard: Guard | None = None) -> None:
         self.target = target
+        self._guard = guard
         self.server = Server()
         self.thread_id = 0
         self._schema = schema
@@ -61,6 +68,8 @@ class DdlConnection:
                 _keep_alive(self._connection)
                 # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
                 self._connection.autocommit(True)
+                if self._guard is not None:
+                    self._guard(self._connection)
                 self.server = ddl_present.server_of(self._connection)
                 self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
             yield self._connection

@@ -29,6 +29,8 @@ from drainer.sink.trouble import error_code, is_transient, safe_text
 
 STORE: Final = "store"
 DDL: Final = "ddl"
+RELEASE: Final = "release"
+"""Rooms of sessions that run DDL: in the stream's order, and for tables that waited."""
 _NO_SUCH_SESSION: Final = 1094
 _IDLE: Final = "Sleep"
 
@@ -63,11 +65,12 @@ class Claims:
 
     def end_idle_ddl(self, connection: pymysql.Connection[Any]) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
-        end_if_idle(connection, self.name(DDL))
+        for room in (DDL, RELEASE):
+            end_if_idle(connection, self.name(room))
 
-    def succeed_ddl(self, connection: pymysql.Connection[Any]) -> None:
+    def succeed_ddl(self, connection: pymysql.Connection[Any], room: str) -> None:
         """Mark this session. Raises `Unavailable` while a predecessor's DDL runs."""
-        succeed(connection, self.name(DDL))
+        succeed(connection, self.name(room))
 
 
 def claim(connection: pymysql.Connection[Any], name: str) -> bool:
