@@ -28,7 +28,7 @@ _UNKNOWN_ZONE: Final = 1298
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
-Guard = Callable[[pymysql.Connection[Any]], None]
+Guard = Callable[["pymysql.Connection[Any]"], None]
 
 
 class TrackedSchema(Protocol):
