@@ -22,8 +22,9 @@ def target_of(
     downstream's table cannot take the rows, `ConfigError` if a key column is left out.
     """
     info = version.info
+    if version.left_out:
+        refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
     how = match(info, downstream, sync_mode, version.left_out) if downstream else Match(version.left_out)
-    refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
     sql = _plan(version, how, downstream)
     facts = key_facts(info, sql.key_columns, sql.key_index, downstream)
     form = Form.KEYLESS
