@@ -1,0 +1,129 @@
+"""What a frozen drainer left downstream is ended by its successor, and only that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from common.errors import Conflict, Unavailable
+from deploy.playground.mariadb import MariaDbServer
+from drainer.change import Position
+from drainer.checkpoint import CheckpointStore
+from drainer.sink import mysql, session_claim
+from drainer.sink.session_claim import Claims
+
+pytestmark = pytest.mark.integration
+
+CLUSTER = 77
+NAME = Claims("tidb_binlog", CLUSTER).name("room")
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    yield target
+    connection = mysql.connect(target)
+    mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")
+    connection.close()
+
+
+def is_alive(connection: pymysql.Connection[Any]) -> bool:
+    try:
+        mysql.run(connection, b"SELECT 1")
+    except pymysql.err.MySQLError:
+        return False
+    return True
+
+
+def test_names_fit_and_tell_clusters_schemas_and_rooms_apart() -> None:
+    names = {
+        Claims(schema, cluster).name(room)
+        for schema in ("a", "b" * 64)
+        for cluster in (1, (1 << 64) - 1)
+        for room in (0, 255, session_claim.STORE, session_claim.DDL, session_claim.RELEASE)
+    }
+    assert len(names) == 20
+    assert max(map(len, names)) <= 64
+
+
+def test_a_name_is_one_sessions_until_it_ends(target: mysql.Target) -> None:
+    first, second = mysql.connect(target), mysql.connect(target)
+    assert session_claim.claim(first, NAME)
+    assert not session_claim.claim(second, NAME)
+    assert session_claim.end(first, [NAME]) == []  # its own
+    assert session_claim.end(second, [NAME, "nobody-has-this"]) == [first.thread_id()]  # type: ignore[no-untyped-call]
+    assert not is_alive(first)
+    assert session_claim.claim(second, NAME)
+    assert is_alive(second)
+    second.close()
+
+
+def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: mysql.Target) -> None:
+    older, newer = mysql.connect(target), mysql.connect(target)
+    session_claim.claim(older, NAME)
+    running = threading.Thread(target=mysql.rows, args=(older, b"SELECT SLEEP(1.5)"))
+    running.start()
+    while not mysql.rows(
+        newer, b"SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"
+    ):
+        pass
+    with pytest.raises(Unavailable, match="still runs"):
+        session_claim.succeed(newer, NAME)
+    running.join()
+    session_claim.succeed(newer, NAME)
+    assert not is_alive(older)
+    newer.close()
+
+
+def test_a_transaction_that_was_left_open_holds_nobody_up(target: mysql.Target) -> None:
+    """As a process leaves it that is frozen between its last statement and COMMIT."""
+    older = CheckpointStore(target, CLUSTER)
+    older.start(2, 100, 900)
+    frozen = mysql.connect(target)
+    older.lane_table().claim(frozen, 1)
+    older.lane_table().advance(frozen, 1, Position(500))
+    store = older._connected()
+    mysql.run(store, b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
+    newer = CheckpointStore(target, CLUSTER)
+    began = threading.Event()
+
+    def start() -> None:
+        newer.start(2, 100, 900)
+        began.set()
+
+    threading.Thread(target=start, daemon=True).start()
+    assert began.wait(10), "the successor waits for locks of the frozen one"
+    assert newer.epoch == older.epoch + 1
+    with pytest.raises(pymysql.err.MySQLError):
+        frozen.commit()  # woken up: what it had not committed is gone
+    connection = mysql.connect(target)
+    assert newer.lane_table().position(connection, 1) == Position(100)
+    again = mysql.connect(target)
+    with pytest.raises(Conflict):
+        older.lane_table().claim(again, 1)
+    for each in (connection, again):
+        each.close()
+    newer.close()
+
+
+def test_a_woken_drainer_runs_no_ddl(target: mysql.Target) -> None:
+    """Frozen after its intent was stored and before the statement was sent."""
+    older = CheckpointStore(target, CLUSTER)
+    older.start(1, 100, 900)
+    idle = mysql.connect(target)
+    older.guard_ddl(idle)
+    newer = CheckpointStore(target, CLUSTER)
+    newer.start(1, 100, 900)
+    with pytest.raises(pymysql.err.MySQLError):
+        mysql.run(idle, b"CREATE DATABASE woken")
+    again = mysql.connect(target)
+    with pytest.raises(Conflict):
+        older.guard_ddl(again)
+    newer.guard_ddl(again)
+    assert not mysql.rows(again, b"SHOW DATABASES LIKE 'woken'")
+    again.close()
+    newer.close()
