@@ -24,19 +24,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pymysql
 
 from common import log
-from common.errors import BinlogError, Conflict
+from common.errors import BinlogError
 from drainer import takeover
 from drainer.change import Position
 from drainer.checkpoint_row import Checkpoint, Intent
+from drainer.lane_table import LaneTable
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
-from drainer.sink import mysql, session_claim
+from drainer.sink import mysql
 from drainer.sink.session_claim import DDL, Claims
 from drainer.takeover import Beginner, Found, Start, State
 
@@ -56,62 +57,6 @@ _STATEMENTS: Final = (
     b" epoch BIGINT NOT NULL, applied_ts BIGINT NOT NULL, applied_rows BIGINT NOT NULL,"
     b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaneTable:
-    """Statements on one cluster's lane rows. Used inside the caller's downstream transaction."""
-
-    schema: str
-    cluster_id: int
-    epoch: int
-
-    @property
-    def _name(self) -> bytes:
-        return mysql.qualified(self.schema, "lanes")
-
-    def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
-        """Move the lane's row; `Conflict` if a newer drainer owns it."""
-        matched = mysql.run(
-            connection,
-            b"UPDATE %s SET applied_ts=%d, applied_rows=%d WHERE cluster_id=%d AND lane=%d AND epoch=%d"
-            % (self._name, position.commit_ts, position.rows, self.cluster_id, lane, self.epoch),
-        )
-        if matched != 1:
-            raise self.fenced()
-
-    def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
-        """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
-        found = mysql.rows(
-            connection,
-            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d%s"
-            % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
-        )
-        if len(found) != 1:
-            raise self.fenced()
-        return Position(int(found[0][0]), int(found[0][1]))
-
-    def assert_epoch(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        self.position(connection, lane)
-        connection.rollback()
-
-    def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        """Mark a lane's session, so that a successor can end it, and see that the lane is still ours.
-
-        A session that the lane lost, and that the server has not given up yet, is ended: it may hold the
-        lane's row for hours.
-        """
-        name = Claims(self.schema, self.cluster_id).name(lane)
-        is_ours = session_claim.claim(connection, name)
-        self.assert_epoch(connection, lane)
-        if not is_ours and session_claim.end(connection, [name]):
-            session_claim.claim(connection, name)
-
-    def fenced(self) -> Conflict:
-        return Conflict(
-            f"another drainer took over cluster {self.cluster_id} (this one has epoch {self.epoch})",
-            hint="stop the other drainer first, or leave this one stopped",
-        )
 
 
 class CheckpointStore:
@@ -198,7 +143,7 @@ class CheckpointStore:
         connection = self._connected()
         try:
             self._row.ensure(self._row_connected())
-            self._end_predecessor(connection)
+            self._end_predecessor(connection, beginner)
             state = self._lock_state(connection)
             found = self._find(connection, state)
             start = takeover.take_over(found, beginner)
@@ -210,13 +155,14 @@ class CheckpointStore:
             raise
         return start
 
-    def _end_predecessor(self, connection: pymysql.Connection[Any]) -> None:
+    def _end_predecessor(self, connection: pymysql.Connection[Any], beginner: Beginner) -> None:
         """A frozen drainer in the middle of a transaction has locked what is changed now."""
         lanes: list[tuple[Any, ...]] = []
+        mine = b" WHERE cluster_id=%d" % self._cluster_id
         with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
-            lanes = mysql.rows(
-                connection, b"SELECT lane FROM %s WHERE cluster_id=%d" % (self._lanes, self._cluster_id)
-            )
+            for (owner,) in mysql.rows(connection, b"SELECT owner FROM " + self._state + mine):
+                takeover.check_owner(str(owner), beginner)
+            lanes = mysql.rows(connection, b"SELECT lane FROM " + self._lanes + mine)
         connection.rollback()
         self._claims.succeed_store(connection, [int(lane) for (lane,) in lanes])
 

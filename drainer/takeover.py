@@ -8,7 +8,7 @@ Why    three programs may have written last. *We*: lanes are the truth, the row 
        row is the truth, the lanes are outdated, and rows up to now may be downstream already (safe mode).
        *Nobody*: `initial_ts`. `consistent` of another program's row is not believed: a Go drainer clears it
        with its first save, not at its start.
-Never  begins quietly elsewhere than where somebody stopped: clashes are refused, see `_check_*`
+Never  begins quietly elsewhere than where somebody stopped: clashes are refused, see `check_owner` and below
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Start:
 
 def take_over(found: Found, beginner: Beginner) -> Start:
     """Raises `Conflict` when the place belongs to somebody else, `Corruption` when it cannot be right."""
-    _check_owner(found, beginner)
+    check_owner(found.state.owner if found.state else "", beginner)
     _check_clusters(found, beginner)
     foreign = is_foreign(found)
     checkpoint = found.row if foreign or found.state is None else found.state.checkpoint
@@ -126,8 +126,8 @@ def place(position: Position) -> tuple[int, int]:
     return (position.commit_ts, position.rows if position.rows != COMPLETE else 1 << 62)
 
 
-def _check_owner(found: Found, beginner: Beginner) -> None:
-    owner = found.state.owner if found.state else ""
+def check_owner(owner: str, beginner: Beginner) -> None:
+    """Raises `Conflict` if the last drainer has another id and is running."""
     if owner and beginner.owner and owner != beginner.owner and owner in beginner.living:
         raise Conflict(
             f"drainer {owner} is running and works on the checkpoint of cluster {beginner.cluster_id}, which"

@@ -17,6 +17,7 @@ import pymysql
 from common import binlog
 from deploy.playground.scenario import Scenario
 from drainer import ddl_job
+from drainer.applier import HAND_OVER_ROWS
 from drainer.change import Change, Chunk, Position
 from drainer.ddl_apply import statement_of, touches_database
 from drainer.dispatcher import Dispatcher
@@ -42,6 +43,8 @@ class Stretch:
     """DDL to run one after the other, then rows that lanes may apply at the same time."""
 
     ddl: list[tuple[str, bytes]] = field(default_factory=list)
+    chunks: list[tuple[int, Chunk]] = field(default_factory=list)
+    waiting_rows: int = 0  # dispatched and in no chunk yet
     lanes: list[Batches] = field(default_factory=lambda: [[] for _ in range(LANES)])
     rows: int = 0
     first_ts: int = 0  # commit_ts of the first row change
@@ -113,10 +116,15 @@ def _dispatch(stretch: Stretch, dispatcher: Dispatcher, transaction: Transaction
     if rows and not stretch.rows:
         stretch.first_ts = transaction.commit_ts
     stretch.rows += rows
+    stretch.waiting_rows += rows
+    if stretch.waiting_rows >= HAND_OVER_ROWS:
+        stretch.chunks += dispatcher.take()
+        stretch.waiting_rows = 0
 
 
 def _close(stretch: Stretch, dispatcher: Dispatcher, settings: LaneSettings) -> None:
-    chunks = dispatcher.take()
+    chunks = [*stretch.chunks, *dispatcher.take()]
+    stretch.chunks.clear()
     for lane in range(LANES):
         stretch.lanes[lane] = _batches([chunk for at, chunk in chunks if at == lane], settings)
 

@@ -151,6 +151,8 @@ class TestOthers:
         first.save(at(first, 200))
         second = opened(target, owner="drainer-b")
         assert second.start(2, 100, NOW, living={"drainer-b"}).floor_ts == 200
+        with pytest.raises(pymysql.err.OperationalError):  # its session was ended
+            first.save(at(first, 300))
         with pytest.raises(Conflict, match="another drainer took over"):
             first.save(at(first, 300))
         with pytest.raises(Conflict, match="drainer-b is running"):
