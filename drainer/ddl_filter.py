@@ -203,11 +203,12 @@ def _drop_database(change: SchemaChange, rules: Rules, known: Iterable[Name]) ->
         sharing = _sharing(name, rules, others)
         if sharing:
             return Verdict(change.tables, refused=_shared("drop database", name, rules, sharing))
-    home = rules.router.route(schema)[0].lower()
+    home = rules.router.route(schema)[0]
     routes = [rules.router.route(*name)[0].lower() for name, _ in kept]
-    taken = any(rules.router.route(*name)[0].lower() == home for name in others)
-    if allowed and not taken and all(target == home for target in routes):
-        return Verdict(change.tables)
+    taken = any(rules.router.route(*name)[0].lower() == home.lower() for name in others)
+    if allowed and not taken and all(target == home.lower() for target in routes):
+        whole = f"DROP DATABASE IF EXISTS {quote_name(home).decode()}"
+        return Verdict(change.tables, instead=() if home == schema else (whole,))
     if not kept:
         return Verdict(change.tables, skip="its database downstream holds tables of other databases")
     return Verdict(tuple(name for name, _ in kept), instead=_drops(kept, rules))

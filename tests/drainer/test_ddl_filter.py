@@ -237,7 +237,9 @@ def test_a_dropped_database_takes_along_what_replicates_of_it() -> None:
 def test_a_dropped_database_under_routes() -> None:
     drop: Any = {"action": ddl_job.DROP_SCHEMA, "db": database(1000, "Db")}
     whole = Setting(routed(("db", "", "shop", ""))).judge(**drop)
-    assert whole == Verdict((("Db", ""),)), "its database downstream is its own"
+    assert whole == Verdict((("Db", ""),), instead=("DROP DATABASE IF EXISTS `shop`",)), "shop is all its own"
+    untouched = Setting(routed(("other", "", "shop", ""))).judge(**drop)
+    assert untouched == Verdict((("Db", ""),))
     away = Setting(routed(("db", "t", "shop", "orders"))).judge(**drop)
     assert away.instead == ("DROP TABLE IF EXISTS `shop`.`orders`, `Db`.`u`",)
     beside = Setting(routed(("db", "t", "shop", "x"), ("db", "u", "shop", "y"), ("other", "", "shop", "")))
