@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from common.errors import ConfigError, DownstreamError
@@ -31,7 +33,7 @@ V = DownstreamColumn("V", "int")
 
 
 def downstream(
-    *columns: DownstreamColumn, keys: tuple[UniqueKey, ...] = (PRIMARY,), **more: bool
+    *columns: DownstreamColumn, keys: tuple[UniqueKey, ...] = (PRIMARY,), **more: Any
 ) -> DownstreamTable:
     return DownstreamTable("S", "T", columns, keys, **more)
 
@@ -71,7 +73,7 @@ def test_a_computed_column_is_left_out_however_many_columns_there_are(count: int
     more = [DownstreamColumn(f"x{n}", "int") for n in range(count)]
     computed = DownstreamColumn("v", "int", generated=True)
     found = match(INFO, downstream(ID, NAME, computed, *more))
-    assert (found.unwritten, found.left_out) == ({3}, frozenset())
+    assert (found.unwritten, found.left_out) == (frozenset({3}), frozenset())
     assert found.replaceable is (count == 0)
 
 
