@@ -161,8 +161,7 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
 
 
 def _live_rules(translator: Translator, fresh: DrainerConfig) -> Callable[[], None]:
-    rules = read_rules(fresh)
-    return lambda: translator.replace_rules(rules)
+    return translator.prepared(read_rules(fresh))
 
 
 async def build(
@@ -180,7 +179,7 @@ async def build(
     target = target_of(settings)
     rules = read_rules(settings)
     store, start = await open_checkpoint(settings, upstream, nodes, target)
-    marks = await prepare_marks(rules, target, len(start.positions), ends)
+    marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await open_schema(
         store,
         start,
