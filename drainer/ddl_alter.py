@@ -24,7 +24,7 @@ from drainer.ddl_compare import (
     same_key,
     shape_of,
 )
-from drainer.ddl_definition import FLAG_AUTO_INCREMENT, Column, Definition, Key
+from drainer.ddl_definition import FLAG_AUTO_INCREMENT, Column, Default, Definition, Key
 from drainer.ddl_extras import drop_foreign_keys, extras
 from drainer.ddl_render import (
     Server,
@@ -71,24 +71,34 @@ def counterparts(before: Definition | None, after: Definition, *, modified: bool
     return found
 
 
+def origin_of(column: Column) -> Default | None:
+    """What rows hold that are older than the column. A JSON column holds JSON's null, not an empty text."""
+    if column.origin is None and column.type.tp == ti.JSON and not column.nullable:
+        return Default("null")
+    return column.origin
+
+
 def needs_origin(column: Column) -> bool:
-    """Rows that are older than the column hold something else than its default."""
+    """Rows that are older than the column hold something else than what ADD COLUMN would give them."""
     if column.generated or column.auto_increment:
         return False
     if column.default is not None and (column.default.is_now or column.default.expression):
         return True
-    if column.origin is None or column.origin == column.default:
+    origin = origin_of(column)
+    if origin is None or origin == column.default:
         return False
     return column.default is not None or not _is_zero(column)
 
 
 def _is_zero(column: Column) -> bool:
     """The original default is what a server gives a NOT NULL column that has none."""
-    origin, kind = column.origin, column.type
+    origin, kind = origin_of(column), column.type
     if origin is None or column.nullable:
         return False
     if origin.bits is not None:
         return not any(origin.bits)
+    if kind.tp == ti.JSON:
+        return False
     if kind.tp == ti.ENUM:
         return bool(kind.elems) and origin.text == kind.elems[0]
     if kind.tp in ti.STRING_TYPES or kind.tp == ti.SET:
@@ -228,7 +238,7 @@ def _column(
         missing.append(f"column {column.name} is not AUTO_INCREMENT")
     text = column_clause(column, server, missing, auto_increment=keyed)
     if found is None and change.before is not None and needs_origin(column):
-        at_first = replace(column, default=column.origin)
+        at_first = replace(column, default=origin_of(column))
         clauses.later.append(f"CHANGE COLUMN {name_of(column.name)} {text}")
         text = column_clause(at_first, server, [])
     clauses.full.append(f"{verb} {text}{place}")

@@ -131,6 +131,8 @@ def same_default(column: Column, present: PresentColumn) -> bool:
     found = _unquoted(text)
     if column.type.tp in _NUMBERS:
         return _number(found) == _number(wanted.text)
+    if column.type.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
+        return _second(found) == _second(wanted.text)
     return found == wanted.text
 
 
@@ -138,6 +140,11 @@ def _unquoted(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] == "'":
         return text[1:-1].replace("''", "'").replace("\\\\", "\\")
     return text
+
+
+def _second(text: str) -> str:
+    """Without the zeros behind the last digit of a second's fraction."""
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _number(text: str) -> Decimal | str:

@@ -70,9 +70,8 @@ def _layout(
     table, wanted = name_of(*change.table), names(after)
     left = {one.name for one in dropped}
     have = tuple(name for name in change.present.partitions if name not in left)
-    if have == wanted and _bounds(before, have) == _bounds(after, have):
-        return []
-    if have == wanted and change.ran:
+    moved = names(before) == wanted and _bounds(before) != _bounds(after)
+    if have == wanted and (change.ran or not moved):
         return []
     if after.kind in (RANGE, LIST) and wanted[: len(have)] == have:
         old = {one.name: one for one in before.partitions}
@@ -87,8 +86,8 @@ def _says(partition: Partition) -> tuple[object, ...]:
     return partition.less_than, partition.values
 
 
-def _bounds(partitioning: Partitioning, which: tuple[str, ...]) -> list[tuple[object, ...]]:
-    return [_says(one) for one in partitioning.partitions if one.name in which]
+def _bounds(partitioning: Partitioning) -> list[tuple[object, ...]]:
+    return [_says(one) for one in partitioning.partitions]
 
 
 # Rows of a partition -------------------------------------------------------------------------------------

@@ -50,16 +50,16 @@ def read(
 ) -> Shape:
     """Shape of each name; None where it does not exist.
 
-    `moves`: the statement moves tables, so they must be told apart; `contents`: it moves rows.
+    `moves`: the statement moves tables, so they must be told apart; `contents`: it moves rows, too.
     """
     found: Shape = {}
     for schema, table in names:
         text = _definition(connection, schema, table)
-        if text is not None and table:
+        if text is not None and table and moves:
             numbers = _numbers(connection, schema, table, server)
             if numbers:
                 text += f"\n-- {numbers}"
-            if contents or (moves and not numbers):
+            if contents or not numbers:
                 text += f"\n-- contents {_contents(connection, schema, table, server)}"
         found[f"{schema}.{table}"] = text
     return found
