@@ -59,7 +59,8 @@ class ApplierSettings:
     """`sync_mode` as in `column_match`. `lanes_max`: so many lanes at most are tried; 0: their number stays.
     `whole_transactions`: one lane, and no transaction is ever cut.
 
-    `keep_schema` is called with the commit_ts of every DDL, before its checkpoint is stored.
+    `maps_positions` as `maps` of the keeper. `keep_schema` is called with the commit_ts of every DDL, before
+    its checkpoint is stored.
     """
 
     lane: LaneSettings
@@ -68,6 +69,7 @@ class ApplierSettings:
     sync_mode: int = FULL
     lanes_max: int = 0
     whole_transactions: bool = False
+    maps_positions: bool = False
     keep_schema: Callable[[int], None] = lambda _commit_ts: None
 
 
@@ -94,7 +96,9 @@ class Applier:
         self._settings = settings
         self._clock = clock
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = CheckpointKeeper(store, start, self._failure, clock, always_safe=settings.safe_mode)
+        self._keeper = CheckpointKeeper(
+            store, start, self._failure, clock, always_safe=settings.safe_mode, maps=settings.maps_positions
+        )
         self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock, settings.keep_schema)
         self._changed = asyncio.Event()
         self._lanes = self._lane_set(start.positions)
@@ -272,6 +276,9 @@ class Applier:
             self._last_ts = max(self._last_ts, batch.watermark)
         await self._hand_over()
         await self._room()
+        if self._keeper.map_is_due and not self._stopping:
+            await self._drained()
+            await self._keeper.map_downstream(self._lanes.resolved_ts)
         if self._wanted_lanes != len(self._lanes) and not self._stopping:
             await self._change_lanes(self._wanted_lanes)
 

@@ -208,6 +208,7 @@ async def build(
             sync_mode=settings.to_sync_mode or FULL,
             checkpoint_interval_s=settings.checkpoint_interval_s,
             safe_mode=settings.safe_mode,
+            maps_positions=settings.db_type == "tidb",
             keep_schema=schema.keep,
         ),
         clock,

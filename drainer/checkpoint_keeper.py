@@ -12,7 +12,8 @@ import asyncio
 import functools
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from pymysql.err import MySQLError
 
@@ -27,9 +28,16 @@ from drainer.sink import mysql
 logger = log.get(__name__)
 T = TypeVar("T")
 
+MAP_INTERVAL_S: Final = 60.0
+
 
 class CheckpointKeeper:
-    """`failure` is the future that a failed lane breaks. `always_safe`: safe mode was asked for."""
+    """`failure` is the future that a failed lane breaks. `always_safe`: safe mode was asked for.
+
+    `maps`: the downstream is a TiDB, whose position is a timestamp. Comparing tools find in `ts-map` at which
+    two timestamps upstream and downstream were equal. The position of a MySQL is an offset in a file of its
+    own and would tell them nothing.
+    """
 
     def __init__(
         self,
@@ -39,7 +47,10 @@ class CheckpointKeeper:
         clock: Clock,
         *,
         always_safe: bool,
+        maps: bool = False,
     ) -> None:
+        self._maps = maps
+        self._map_due_s = 0.0
         self.store = store
         self._failure = failure
         self._clock = clock
@@ -113,6 +124,25 @@ class CheckpointKeeper:
                 functools.partial(self.store.together, work, lanes_at=lanes_at, checkpoint=checkpoint)
             )
             self._note_stored(checkpoint.commit_ts)
+
+    @property
+    def map_is_due(self) -> bool:
+        """Whether `map_downstream` is to be called at the next drained point."""
+        return self._maps and self._clock.monotonic_s() >= self._map_due_s
+
+    async def map_downstream(self, resolved_ts: int) -> None:
+        """Store that the downstream as it is now is the upstream at `resolved_ts`; nothing may be applied
+        meanwhile. Not while something waits, since then it is not."""
+        self._map_due_s = self._clock.monotonic_s() + MAP_INTERVAL_S
+        if self.floor() is not None:
+            return
+        async with self._storing:
+            position = await self.call(self.store.downstream_position)
+            if position:
+                checkpoint = self.checkpoint(resolved_ts)
+                self._ts_map = checkpoint.mapped(position)
+                await self.call(self.store.save, replace(checkpoint, ts_map=self._ts_map))
+                self._note_stored(resolved_ts)
 
     def _note_stored(self, commit_ts: int) -> None:
         self.stored_ts = commit_ts
