@@ -5,7 +5,8 @@ Out    events: `Ask` (a whole request, its body read away), `Refuse` (answer thi
        bytes to send at once: `take_output()`, and what `answer` returns
 Holds  the same bytes give the same events however they were cut. One request at a time: behind an `Ask` or a
        `Refuse` nothing is read until its answer was given. At most a head and a body of bytes are kept
-Never  upgrades to h2c (R3.1: answered as if not asked), becomes a tunnel (CONNECT: 405), keeps a body
+Never  upgrades to h2c (R3.1: answered as if not asked), becomes a tunnel (CONNECT: 405), keeps a body of more
+       than `BODY_KEPT_MAX` octets: it is read away
 
 For the shell:
 
@@ -25,14 +26,14 @@ so. Seconds of silence are the shell's to count.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
 import h11
 
 from common.door.limits import Limits
-from common.door.routes import Response, split_target
+from common.door.routes import BODY_KEPT_MAX, Response, split_target
 
 CHUNKS_MAX: Final = 4096  # of one body; chunks of a few octets cost far more time than they cost bytes
 _PIECE_BYTES: Final = 16 * 1024  # given to the parser at once
@@ -51,6 +52,7 @@ class Ask:
     host: str  # of an absolute target, else of the Host header; "" when missing
     origin: str | None
     keep_alive: bool
+    body: bytes | None = b""  # None: too large to be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Http1:
         "_chunks",
         "_closing",
         "_ended",
+        "_kept",
         "_limits",
         "_output",
         "_parser",
@@ -92,6 +95,7 @@ class Http1:
         self._searched = 0  # of it, for the end of a head
         self._parser: h11.Connection | None = None  # while a body is read
         self._body: Ask | None = None  # the request that it belongs to
+        self._kept: bytearray | None = None  # of this body
         self._room = 0  # bytes that this body may still take
         self._chunks = 0
         self._output = b""
@@ -211,7 +215,7 @@ class Http1:
             origin=None if origin is None else origin.decode("latin-1"),
             keep_alive=request.http_version != b"1.0" and not _says_close(request),
         )
-        self._parser, self._room, self._chunks = parser, room, 0
+        self._parser, self._room, self._chunks, self._kept = parser, room, 0, bytearray()
         return self._read_body(parser)
 
     def _read_body(self, parser: h11.Connection) -> Event | None:
@@ -226,6 +230,10 @@ class Http1:
                 self._chunks += event.chunk_start
                 if self._chunks > CHUNKS_MAX:
                     return self._refuse(413, self._body.method)
+                if self._kept is not None and len(self._kept) + len(event.data) <= BODY_KEPT_MAX:
+                    self._kept += event.data
+                else:
+                    self._kept = None
             elif isinstance(event, h11.EndOfMessage):
                 # The last piece may reach into the next request.
                 self._pending[:0] = parser.trailing_data[0]
@@ -246,7 +254,9 @@ class Http1:
     def _ask(self) -> Ask:
         ask = self._body
         assert ask is not None
-        self._parser = self._body = None
+        if self._kept is None or self._kept:
+            ask = replace(ask, body=None if self._kept is None else bytes(self._kept))
+        self._parser = self._body = self._kept = None
         self._asked = True
         self._closing = not ask.keep_alive
         if self._closing:
@@ -261,7 +271,7 @@ class Http1:
     def _drop(self) -> None:
         """Read no further."""
         self._closing = True
-        self._parser = self._body = None
+        self._parser = self._body = self._kept = None
         self._pending.clear()
 
 

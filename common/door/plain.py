@@ -11,7 +11,7 @@ from common.door import grpc_words
 from common.door.calls import Working
 from common.door.fields import Head
 from common.door.outbound import NO_TRAILERS
-from common.door.routes import Response
+from common.door.routes import BODY_KEPT_MAX, Response
 from common.door.streams import Stream
 
 if TYPE_CHECKING:
@@ -31,13 +31,25 @@ class PlainRunner(Protocol):
 
 
 class PlainCall:
-    """One request. Its body is counted and dropped: no route wants one."""
+    """One request. Its body is counted, and kept if it is a small one."""
 
-    __slots__ = ("_session", "_size", "deadline_s", "head", "held", "over", "since_s", "stream", "work")
+    __slots__ = (
+        "_kept",
+        "_session",
+        "_size",
+        "deadline_s",
+        "head",
+        "held",
+        "over",
+        "since_s",
+        "stream",
+        "work",
+    )
 
     def __init__(self, session: Session, stream: Stream, head: Head) -> None:
         self._session = session
         self._size = 0
+        self._kept = bytearray()
         self.stream = stream
         self.head = head
         self.deadline_s = _NEVER
@@ -46,12 +58,21 @@ class PlainCall:
         self.over = False
         self.work: object = None
 
+    @property
+    def body(self) -> bytes | None:
+        """None: too large to be kept."""
+        return bytes(self._kept) if self._size <= BODY_KEPT_MAX else None
+
     def on_data(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
         if self.over:
             return
         connection = self._session.connection
         self.since_s = connection.now_s
         self._size += stop - start
+        if self._size <= BODY_KEPT_MAX:
+            self._kept += memoryview(buffer)[start:stop]
+        else:
+            self._kept.clear()
         if self._size > connection.limits.http_body_bytes_max:
             connection.abuse.refused("http_body_bytes")
             self._send(Response(413))

@@ -20,6 +20,8 @@ from common import log
 
 JSON_TYPE: Final = "application/json; charset=UTF-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
+BODY_KEPT_MAX: Final = 32 * 1024
+"""Octets of a request's body that a route may see; a larger body is read away."""
 _LOGGED_CHARS_MAX: Final = 200
 
 _logger = log.get("http")
@@ -47,9 +49,11 @@ class Request:
     host: str  # Host header or :authority; "" when missing
     origin: str | None  # set by web pages
     peer: Peer
+    body: bytes | None = b""  # None: larger than BODY_KEPT_MAX
 
 
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
+Changer = Callable[[Request, dict[str, str]], Awaitable[Response]]
 
 
 class Guard(Protocol):
@@ -87,11 +91,22 @@ class Routes:
     __slots__ = ("_routes",)
 
     def __init__(self) -> None:
-        self._routes: list[tuple[str, re.Pattern[str], Handler, bool]] = []
+        self._routes: list[tuple[str, re.Pattern[str], Changer, bool]] = []
 
     def add(self, method: str, pattern: str, handler: Handler, *, guarded: bool = False) -> None:
         """`method` `*` stands for any. The handler gets path parts and query parameters, decoded. `guarded`
         asks the guard first: for what changes the node or shows rows."""
+
+        async def answer(_request: Request, params: dict[str, str]) -> Response:
+            return await handler(params)
+
+        self._add(method, pattern, answer, guarded=guarded)
+
+    def add_change(self, method: str, pattern: str, handler: Changer) -> None:
+        """A guarded route that is told who asks, and the body."""
+        self._add(method, pattern, handler, guarded=True)
+
+    def _add(self, method: str, pattern: str, handler: Changer, *, guarded: bool) -> None:
         parts = re.split(r"\{(\w+)\}", pattern)
         expression = "".join(
             f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
@@ -133,5 +148,5 @@ class Routes:
                     return refusal
             params = dict(parse_qsl(query))
             params |= {name: unquote(value) for name, value in match.groupdict().items()}
-            return await handler(params)
+            return await handler(request, params)
         return Response(405) if path_known else Response(404, b"404 page not found\n")

@@ -296,6 +296,7 @@ class Runner:
             head.authority.decode("latin-1"),
             None if head.origin is None else head.origin.decode("latin-1"),
             self._peer,
+            call.body,
         )
         call.answer(await self._routes.answer(request, self._guard))
 

@@ -275,7 +275,7 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     async def _answer(self, http1: Http1, ask: Ask) -> None:
-        request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer)
+        request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer, ask.body)
         response = await self._door.routes.answer(request, self._door.guard)
         self._answering = None
         if self._closing:

@@ -133,10 +133,16 @@ def routes() -> door.Routes:
     async def page(params: dict[str, str]) -> door.Response:
         return door.json_response(params)
 
+    async def echo(request: door.Request, params: dict[str, str]) -> door.Response:
+        body = request.body
+        size = -1 if body is None else len(body)
+        return door.json_response({**params, "from": request.peer.address, "octets": size})
+
     made.add("GET", "/healthz", page)
     made.add("GET", "/item/{name}", page)
     made.add("PUT", "/state/{name}", page, guarded=True)
     made.add("POST", "/post", page)
+    made.add_change("PUT", "/echo/{name}", echo)
     return made
 
 

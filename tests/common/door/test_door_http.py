@@ -134,6 +134,16 @@ async def test_large_bodies(ask: Ask) -> None:
         await here.at_rest()
 
 
+@BOTH
+async def test_a_change_is_told_who_asks_and_its_body_unless_it_is_large(ask: Ask) -> None:
+    async with house() as here:
+        for size, told in ((0, 0), (5, 5), (32 * 1024, 32 * 1024), (32 * 1024 + 1, -1)):
+            status, _, body = await ask(here, "PUT", "/echo/x", b"y" * size)
+            assert (status, json.loads(body)) == (200, {"name": "x", "from": "127.0.0.1", "octets": told})
+    async with house(guard=Suspicious()) as here:
+        assert (await ask(here, "PUT", "/echo/x", b"y"))[0] == 403
+
+
 async def test_paths_of_grpc_asked_for_without_grpc() -> None:
     async with house() as here:
         path = "/test.Bench/Empty"

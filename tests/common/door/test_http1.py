@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.door.http1 import CHUNKS_MAX, Ask, Closed, Event, Http1, Refuse
 from common.door.limits import Limits
-from common.door.routes import JSON_TYPE, Response
+from common.door.routes import BODY_KEPT_MAX, JSON_TYPE, Response
 
 LIMITS = Limits()
 SMALL = Limits(http_head_bytes_max=300, http_body_bytes_max=100, header_fields_max=8)
@@ -22,9 +22,14 @@ def head(method: str, target: str, *headers: str) -> bytes:
 
 
 def ask(
-    method: str = "GET", target: str = "/a", *, origin: str | None = None, keep_alive: bool = True
+    method: str = "GET",
+    target: str = "/a",
+    *,
+    origin: str | None = None,
+    keep_alive: bool = True,
+    body: bytes | None = b"",
 ) -> Ask:
-    return Ask(method, target, "h:1", origin, keep_alive)
+    return Ask(method, target, "h:1", origin, keep_alive, body)
 
 
 def refuse(status: int, body: bytes = b"", method: str = "GET") -> Refuse:
@@ -32,7 +37,8 @@ def refuse(status: int, body: bytes = b"", method: str = "GET") -> Refuse:
 
 
 def kept(http: Http1) -> int:
-    return len(http._pending) + (len(http._parser.trailing_data[0]) if http._parser else 0)
+    read = len(http._parser.trailing_data[0]) if http._parser else 0
+    return len(http._pending) + read + len(http._kept or b"")
 
 
 def talk(pieces: Iterable[bytes], limits: Limits = LIMITS, *, end: bool = False) -> list[Event]:
@@ -93,10 +99,19 @@ EXCHANGES: dict[str, tuple[bytes, list[Event]]] = {
         [ask(), ask()],
     ),
     "websocket": (head("GET", "/a", "Connection: Upgrade", "Upgrade: websocket") + b"\x81\x00", [ask()]),
-    "body": (head("PUT", "/a", "Content-Length: 5") + b"GET /" + GET, [ask("PUT"), ask()]),
-    "continue": (head("PUT", "/a", "Content-Length: 5", "Expect: 100-continue") + b"12345", [ask("PUT")]),
-    "chunks": (CHUNKED + b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n" + GET, [ask("POST"), ask()]),
-    "trailers": (CHUNKED + b"1\r\na\r\n0\r\nHost: evil\r\nOrigin: o\r\n\r\n" + GET, [ask("POST"), ask()]),
+    "body": (head("PUT", "/a", "Content-Length: 5") + b"GET /" + GET, [ask("PUT", body=b"GET /"), ask()]),
+    "continue": (
+        head("PUT", "/a", "Content-Length: 5", "Expect: 100-continue") + b"12345",
+        [ask("PUT", body=b"12345")],
+    ),
+    "chunks": (
+        CHUNKED + b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n" + GET,
+        [ask("POST", body=b"abc0123456789"), ask()],
+    ),
+    "trailers": (
+        CHUNKED + b"1\r\na\r\n0\r\nHost: evil\r\nOrigin: o\r\n\r\n" + GET,
+        [ask("POST", body=b"a"), ask()],
+    ),
     "connect": (b"CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n", [refuse(405, method="CONNECT")]),
     "garbage": (b"\x00\xff garbage\r\n\r\n", [refuse(400, BAD)]),
     "tls": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", [refuse(400, BAD)]),
@@ -121,7 +136,10 @@ EXCHANGES: dict[str, tuple[bytes, list[Event]]] = {
     "good, then bad": (GET + b"\x00", [ask(), refuse(400, BAD)]),
     "large length": (head("PUT", "/a", "Content-Length: 101"), [refuse(413, method="PUT")]),
     "huge length": (head("HEAD", "/a", "Content-Length: " + "9" * 20), [refuse(413, method="HEAD")]),
-    "largest body": (head("PUT", "/a", "Content-Length: 100") + b"x" * 100 + GET, [ask("PUT"), ask()]),
+    "largest body": (
+        head("PUT", "/a", "Content-Length: 100") + b"x" * 100 + GET,
+        [ask("PUT", body=b"x" * 100), ask()],
+    ),
     "largest chunk": (CHUNKED + b"5a\r\n" + b"x" * 89, []),  # 93 of 100, and 8 to come
     "large chunk": (CHUNKED + b"61\r\n" + b"x" * 97, [refuse(413, method="POST")]),
     "endless chunk line": (CHUNKED + b"1;" + b"x" * 98 + b"x" * 99, [refuse(413, method="POST")]),
@@ -210,10 +228,10 @@ def test_a_client_that_waits_is_told_to_go_on() -> None:
         assert http.receive(asking[at:]) == []
         assert http.take_output() == go_on
         assert http.receive(b"12") == []
-        assert http.receive(b"345") == [ask("PUT")]
+        assert http.receive(b"345") == [ask("PUT", body=b"12345")]
         assert http.take_output() == b""
         http.answer("PUT", OK)
-    assert http.receive(asking + b"12345") == [ask("PUT")]  # it did not wait
+    assert http.receive(asking + b"12345") == [ask("PUT", body=b"12345")]  # it did not wait
     http.answer("PUT", OK)
     assert http.receive(head("PUT", "/a", "Content-Length: 0", expect)) == [ask("PUT")]
     http.answer("PUT", OK)
@@ -222,18 +240,25 @@ def test_a_client_that_waits_is_told_to_go_on() -> None:
     assert http.take_output() == b""
 
 
-def test_bodies_are_not_kept() -> None:
+def test_large_bodies_are_not_kept() -> None:
     http = Http1(LIMITS)
     assert http.receive(head("PUT", "/a", f"Content-Length: {1 << 20}")) == []
     for _ in range(255):
         assert http.receive(bytes(4096)) == []
-        assert kept(http) == 0
-    assert http.receive(bytes(4096)) == [ask("PUT")]
+        assert kept(http) <= BODY_KEPT_MAX
+    assert kept(http) == 0
+    assert http.receive(bytes(4096)) == [ask("PUT", body=None)]
+    http.answer("PUT", OK)
+    for size, body in ((BODY_KEPT_MAX, bytes(BODY_KEPT_MAX)), (BODY_KEPT_MAX + 1, None)):
+        assert http.receive(head("PUT", "/a", f"Content-Length: {size}") + bytes(size)) == [
+            ask("PUT", body=body)
+        ]
+        http.answer("PUT", OK)
 
 
 def test_many_small_chunks_are_refused() -> None:
     chunk = b"1\r\nx\r\n"
-    assert talk([CHUNKED + chunk * CHUNKS_MAX + b"0\r\n\r\n"]) == [ask("POST")]
+    assert talk([CHUNKED + chunk * CHUNKS_MAX + b"0\r\n\r\n"]) == [ask("POST", body=b"x" * CHUNKS_MAX)]
     assert talk([CHUNKED + chunk * (CHUNKS_MAX + 1) + b"0\r\n\r\n"]) == [refuse(413, method="POST")]
 
 
