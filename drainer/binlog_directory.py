@@ -6,8 +6,8 @@ Holds   what `sync` returned for is on the medium with its directory entry; afte
         failed write that cannot be undone, nothing is written or synced any more
 Stops   `close`
 
-`.synced` names the offset up to which the newest file was synced. It is written without being synced itself:
-after a kill it is exact, after a power cut it may be older, never newer than the file.
+`.synced` names the offset up to which the newest file was synced. It is synced itself only when the file is
+made: after a kill it is exact, after a power cut it may be older, never newer than the file.
 """
 
 from __future__ import annotations
@@ -148,9 +148,18 @@ class BinlogDirectory:
                 raise binlog_file.damage(file.path, error) from None
             os.ftruncate(file.descriptor, error.offset)
             file.size = error.offset
+        gone = binlog_file.missing_end(file.index, file.size, synced) if last else None
+        if gone is not None:
+            raise binlog_file.damage(file.path, gone)
         if last:
-            # Whatever was written by a process that was killed is part of the log from now on.
-            os.fsync(file.descriptor)
+            self._renew(file, synced.offset if synced and synced.index == file.index else 0)
+
+    def _renew(self, file: BinlogFile, start: int) -> None:
+        """Bring to the medium what a process wrote that was killed. It is written again: if its sync had
+        failed, the kernel takes the pages for clean, and another sync alone would do nothing."""
+        for at in range(start, file.size, _JOIN_BYTES_MAX):
+            self._write_at(file.path, at, file.read(at, min(_JOIN_BYTES_MAX, file.size - at)))
+        os.fsync(file.descriptor)
 
     def _read_mark(self) -> Synced | None:
         data = os.pread(self._mark, _MARK.size, 0)
@@ -206,14 +215,19 @@ class BinlogDirectory:
         """Put bytes in the place of others in the newest file. Raises `Broken`."""
         file = self._writable()
         try:
-            descriptor = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
-            try:
-                if os.pwrite(descriptor, data, offset) != len(data):
-                    raise OSError(errno.EIO, "short write")
-            finally:
-                os.close(descriptor)
+            self._write_at(file.path, offset, data)
         except OSError as error:
             raise self._break(file.path, error) from None
+
+    @staticmethod
+    def _write_at(path: str, offset: int, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
+        try:
+            at = 0
+            while at < len(data):
+                at += os.pwrite(descriptor, data[at:], offset + at)
+        finally:
+            os.close(descriptor)
 
     def sync(self, whole: int | None = None) -> None:
         """Everything appended is on the medium. Raises `Broken`, also for ever after a failure.
@@ -223,11 +237,19 @@ class BinlogDirectory:
         file = self._writable()
         try:
             os.fdatasync(file.descriptor)
-            # Only now: whoever is told of the sync may act, and a kill then leaves an exact mark.
-            mark = struct.pack("<QQ", file.index, file.size if whole is None else whole)
-            os.pwrite(self._mark, mark + crc32c(mark).to_bytes(4, "little"), 0)
         except OSError as error:
             raise self._break(file.path, error) from None
+        # Only now: whoever is told of the sync may act, and a kill then leaves an exact mark.
+        try:
+            self._write_mark(file.index, file.size if whole is None else whole)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise NoRoom(f"{self.path}/.synced: {error.strerror}", hint="make room on its disk") from None
+            raise self._break(file.path, error) from None
+
+    def _write_mark(self, index: int, offset: int) -> None:
+        mark = struct.pack("<QQ", index, offset)
+        os.pwrite(self._mark, mark + crc32c(mark).to_bytes(4, "little"), 0)
 
     def rotate(self) -> None:
         """Go on in a new file; everything in the one before is synced first. Raises `NoRoom` or `Broken`."""
@@ -253,6 +275,9 @@ class BinlogDirectory:
         try:
             os.fsync(descriptor)
             self._sync_directory(self.path)
+            # So a mark of an earlier file says that somebody else wrote this one.
+            self._write_mark(index, 0)
+            os.fdatasync(self._mark)
         except OSError as error:
             raise self._break(path, error) from None
 

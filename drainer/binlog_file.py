@@ -139,11 +139,19 @@ def is_torn_end(error: RecordError, index: int, synced: Synced | None, read: Rea
     return True
 
 
+def missing_end(index: int, size: int, synced: Synced | None) -> RecordError | None:
+    """The error if bytes that were synced are gone behind the end of the last file, or that file itself."""
+    if synced is None or (synced.index, synced.offset) <= (index, size):
+        return None
+    gone = f"{synced.offset} bytes of " + ("it" if synced.index == index else f"file {synced.index}")
+    return RecordError(size, f"the file ends here, but {gone} were synced", False)
+
+
 def damage(path: str, error: RecordError) -> Corruption:
     """What to tell of a record that is damaged and not just torn at the end."""
     return Corruption(
         f"{path}: {error}",
         hint="restore the file from a backup. With the upstream at hand nothing is lost: move the binlog "
         "files away and start the drainer, it goes on from its checkpoint. Without it, what lies before the "
-        "offset can be kept: cut the file there and remove the files behind it",
+        "offset can be kept: cut the file there, remove the files behind it and the file .synced",
     )

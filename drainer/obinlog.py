@@ -63,8 +63,17 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from drainer.obinlog_column import NULL, VARINTS, ByNumber, ColumnForm, column_form, delimited, varint
-from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
+from drainer.obinlog_column import (
+    CONTINUED,
+    NULL,
+    VARINTS,
+    ByNumber,
+    ColumnForm,
+    column_form,
+    delimited,
+    varint,
+)
+from drainer.txn import Ddl, TableVersion, Transaction
 
 TIME_ZONE: Final = "UTC"
 _PLANS_MAX: Final = 10_000
@@ -259,22 +268,6 @@ def _with_head(heads: ByNumber, row: bytes) -> bytes:
     return heads[len(row)] + row
 
 
-def table_message(plan: ObinlogPlan, events: TableEvents, number: int) -> bytes:
-    """A `tables` field. `number` is that of the table's definition in the file, 0 for none."""
-    makers = (plan.insert, plan.update, plan.delete)
-    kinds = events.kinds
-    if len(kinds) == 1:
-        mutations = makers[kinds[0]](events.rows[0])
-    else:
-        mutations = b"".join([makers[kind](row) for kind, row in zip(kinds, events.rows, strict=True)])
-    tail = plan.tail
-    if number:
-        tail += _OWN_NUMBER + VARINTS[number]
-    if events.first_ordinal:
-        tail += _OWN_SECOND + VARINTS[events.first_ordinal]
-    return b"\n" + varint(len(plan.head) + len(mutations) + len(tail)) + plan.head + mutations + tail
-
-
 def definition_json(version: TableVersion) -> bytes:
     """All that a `TableVersion` is."""
     info = version.info.to_json()
@@ -291,24 +284,34 @@ def definition_json(version: TableVersion) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-class ObinlogWriter:
-    """Payloads of the records of a file. A table's definition goes with the first record that needs it."""
+_Maker = Callable[[bytes], bytes]
+# Makers by row kind, what stands before and behind the mutations of a table, the length of both.
+_Ready = tuple[tuple[_Maker, _Maker, _Maker], bytes, bytes, int]
 
-    def __init__(self) -> None:
+
+class ObinlogWriter:
+    """Payloads of the records of a file. A table's definition goes with the first record that needs it.
+
+    `bare`: without what Go drainers do not write (`time_zone` and fields from 1001 on).
+    """
+
+    def __init__(self, *, bare: bool = False) -> None:
+        self._bare = bare
         self._plans: dict[TableVersion, ObinlogPlan] = {}
-        self._numbers: dict[TableVersion, int] = {}
-        self._fresh: list[TableVersion] = []
+        self._ready: dict[TableVersion, _Ready] = {}  # of this file
+        self._numbers: dict[TableVersion, int] = {}  # of definitions that are not written yet
         self._high = (-1, b"")  # the upper part of a commit_ts as a varint: it stays for minutes
 
     def begin_file(self) -> None:
         """What follows goes into another file."""
-        self._numbers.clear()
+        self._ready.clear()
 
     def transaction(self, transaction: Transaction) -> bytes:
         """Payload of a whole transaction."""
         tables = self.tables(transaction)
-        head = _DML_HEAD + self._ts(transaction.commit_ts)
-        return b"%b\x1a%b%b%b" % (head, varint(len(tables)), tables, self.ending())
+        ending = _ZONE if not self._numbers and not self._bare else self.ending()
+        ts = self._ts(transaction.commit_ts)
+        return b"".join((_DML_HEAD, ts, b"\x1a", VARINTS[len(tables)], tables, ending))
 
     def beginning(self, commit_ts: int) -> bytes:
         """What stands before the length of `dml_data`, with its tag."""
@@ -316,34 +319,47 @@ class ObinlogWriter:
 
     def tables(self, transaction: Transaction) -> bytes:
         """The contents of `dml_data`, or of a part of it."""
-        if len(transaction.tables) == 1:
-            return self._table(transaction.tables[0])
-        return b"".join([self._table(events) for events in transaction.tables])
+        parts: list[bytes] = []
+        for events in transaction.tables:
+            makers, head, tail, fixed = self._ready.get(events.table) or self._prepare(events.table)
+            rows = events.rows
+            if len(rows) == 1:
+                mutations = makers[events.kinds[0]](rows[0])
+            else:
+                mutations = b"".join(
+                    [makers[kind](row) for kind, row in zip(events.kinds, rows, strict=True)]
+                )
+            if events.first_ordinal and not self._bare:
+                tail += _OWN_SECOND + VARINTS[events.first_ordinal]
+                fixed = len(head) + len(tail)
+            parts += (b"\n", VARINTS[fixed + len(mutations)], head, mutations, tail)
+        return b"".join(parts)
 
-    def _table(self, events: TableEvents) -> bytes:
-        version = events.table
-        number = self._numbers.get(version)
-        if number is None:
-            number = self._numbers[version] = len(self._numbers) + 1
-            self._fresh.append(version)
+    def _prepare(self, version: TableVersion) -> _Ready:
         plan = self._plans.get(version)
         if plan is None:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
             plan = self._plans[version] = ObinlogPlan(version)
-        return table_message(plan, events, number)
+        tail = plan.tail
+        if not self._bare:
+            number = self._numbers[version] = len(self._ready) + 1
+            tail += _OWN_NUMBER + VARINTS[number]
+        ready = (plan.insert, plan.update, plan.delete), plan.head, tail, len(plan.head) + len(tail)
+        self._ready[version] = ready
+        return ready
 
     def ending(self) -> bytes:
         """What stands behind `dml_data`: the zone, and definitions that the file does not have yet."""
-        if not self._fresh:
-            return _ZONE
-        fresh, self._fresh = self._fresh, []
+        if self._bare:
+            return b""
+        fresh, self._numbers = self._numbers, {}
         return _ZONE + b"".join(
             delimited(
                 _OWN_BYTES,
-                b"\x08" + varint(self._numbers[version]) + delimited(b"\x12", definition_json(version)),
+                b"\x08" + varint(number) + delimited(b"\x12", definition_json(version)),
             )
-            for version in fresh
+            for version, number in fresh.items()
         )
 
     def ddl(self, ddl: Ddl, text: str) -> bytes:
@@ -353,8 +369,10 @@ class ObinlogWriter:
             delimited(b"\n", schema.encode())
             + delimited(b"\x12", table.encode())
             + delimited(b"\x1a", text.encode("utf-8", "surrogateescape"))
-            + delimited(_OWN_BYTES, json.dumps(asdict(ddl), separators=(",", ":")).encode())
         )
+        if self._bare:
+            return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data)
+        data += delimited(_OWN_BYTES, json.dumps(asdict(ddl), separators=(",", ":")).encode())
         return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data) + _ZONE
 
     def _ts(self, commit_ts: int) -> bytes:
@@ -363,14 +381,7 @@ class ObinlogWriter:
             self._high = (high, varint(high))
         if not high:
             return varint(commit_ts)
-        low = commit_ts & 0xFFFFFFF
-        return b"%c%c%c%c%b" % (
-            low & 127 | 128,
-            low >> 7 & 127 | 128,
-            low >> 14 & 127 | 128,
-            low >> 21 | 128,
-            self._high[1],
-        )
+        return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]
 
 
 def commit_ts_of(head: bytes) -> int:

@@ -91,16 +91,19 @@ def _column(content: bytes) -> bytes:
     return b"\n" + varint(len(content)) + content
 
 
+CONTINUED: Final = tuple(bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14))
+"""The first 14 bits of a varint that is longer than that."""
+
+
 def _far(tag: int) -> Callable[[int], bytes]:
     """A column with an integer, for any; three additions for what has up to 28 bits."""
-    low = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]
     short, long = bytes((10, 4, tag)), bytes((10, 5, tag))
 
     def far(value: int) -> bytes:
         if 16384 <= value < 2097152:
-            return short + low[value & 16383] + _SEVEN_BITS[value >> 14]
+            return short + CONTINUED[value & 16383] + _SEVEN_BITS[value >> 14]
         if 2097152 <= value < 268435456:
-            return long + low[value & 16383] + VARINTS[value >> 14]
+            return long + CONTINUED[value & 16383] + VARINTS[value >> 14]
         return _column(bytes((tag,)) + varint(value))
 
     return far
