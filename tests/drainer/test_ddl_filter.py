@@ -244,6 +244,8 @@ def test_a_dropped_database_under_routes() -> None:
     assert away.instead == ("DROP TABLE IF EXISTS `shop`.`orders`, `Db`.`u`",)
     beside = Setting(routed(("db", "t", "shop", "x"), ("db", "u", "shop", "y"), ("other", "", "shop", "")))
     assert beside.judge(**drop).instead == ("DROP TABLE IF EXISTS `shop`.`x`, `shop`.`y`",)
+    visited = Setting(routed(("db", "", "shop", ""), ("other", "t", "shop", "x"))).judge(**drop)
+    assert visited.instead == ("DROP TABLE IF EXISTS `shop`.`t`, `shop`.`u`",), "shop holds a table of other"
     shared = Setting(routed(("*", "t", "shop", "orders"))).judge(**drop)
     assert "drop database of Db.t: other.t replicate into shop.orders too" in shared.refused
 

@@ -153,6 +153,16 @@ def test_rows_of_an_older_schema_version_read_with_the_newest_layout(s: Setting)
         assert [column.name for column in events.table.info.columns] == ["id", "c"]
 
 
+def test_rows_of_an_older_schema_version_take_its_defaults_whatever_came_before(s: Setting) -> None:
+    for default in ("1", "2"):  # versions 6 and 7
+        made = table(1, "t", "id", "c")
+        made["cols"][1]["origin_default"] = default
+        s.ddl(5, info=made)
+    for version, default in ((7, "2"), (6, "1"), (7, "2"), (5, "1"), (8, "2")):
+        (events,) = s.rows(mutation(1, [I]), version=version).tables
+        assert events.table.info.columns[1].origin_default == default
+
+
 def test_an_empty_prewrite_value_is_an_empty_transaction(s: Setting) -> None:
     message = binlog_pb2.Binlog(tp=binlog_pb2.Commit, start_ts=1, commit_ts=2, prewrite_value=b"")
     item = s.translator.translate(Merged(2, message.SerializeToString()))
