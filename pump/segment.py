@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from common import binlog
 from common.errors import Corruption
 from common.record import (
     VALUE_HEADER,
@@ -26,18 +27,21 @@ from common.record import (
     VALUE_LOG_MAGIC,
     RecordError,
     check_value,
+    crc32c_extend,
     decode_value,
 )
 from pump import record_scan
 from pump.log_file import LogFile
 from pump.logged import Logged
 from pump.record_scan import NotABinlog, Scanned
+from pump.value_pointer import ValuePointer
 
 FOOTER_MAGIC: Final = 0x123AB922
 _FOOTER: Final = struct.Struct("<qI")
 FOOTER_SIZE: Final = _FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")
 _CHUNK: Final = 1 << 20
+_LARGE: Final = 8 << 20
 _MAGIC_BYTES: Final = struct.pack("<I", VALUE_LOG_MAGIC)
 
 
@@ -113,7 +117,7 @@ class Segment:
 
     def scan(self, start: int, stop: int) -> Iterator[Scanned]:
         """The records in [start, stop), a stretch at a time; an error ends it. `Corruption` for what is no
-        Binlog."""
+        Binlog. A record of any size is verified with little of it in memory."""
         at, size = start, _CHUNK
         while at < stop:
             data = self.file.read(at, min(size, stop - at))
@@ -129,10 +133,29 @@ class Segment:
             if scanned.error:
                 return
             wanted = record_scan.needed(data, scanned.behind - at)
+            if wanted > _LARGE and (large := self._scan_large(scanned.behind, wanted)) is not None:
+                yield large
+                if large.error:
+                    return
+                at, size = large.behind, _CHUNK
+                continue
             if scanned.behind == at and len(data) < min(size, stop - at):
                 yield Scanned([], at, RecordError(at, "the file ends early", True))
                 return
             at, size = scanned.behind, max(_CHUNK, wanted)
+
+    def _scan_large(self, at: int, size: int) -> Scanned | None:
+        """The record of `size` bytes at `at`, which is in the file; None if it does not begin as usual."""
+        _, checksum = self.head(at)
+        header = binlog.leading_header(self.begin(at, record_scan.HEAD.size))
+        if header.start_ts == 0:
+            return None
+        found = 0
+        for offset in range(at + VALUE_HEADER_SIZE, at + size, _CHUNK):
+            found = crc32c_extend(found, self.file.read(offset, min(_CHUNK, at + size - offset)))
+        if found != checksum:
+            return Scanned([], at, RecordError(at, "checksum mismatch", False))
+        return Scanned([Logged(*header, ValuePointer(self.fid, at))], at + size, None)
 
     def walk(self, start: int, stop: int, checked_bytes: int) -> Walked:
         """Go from header to header in [start, stop). Of the records in the last `checked_bytes`, and at

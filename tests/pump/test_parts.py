@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,10 +15,13 @@ from hypothesis import strategies as st
 
 from common import binlog, rpc
 from common.errors import Corruption
+from common.record import encode_value
 from common.wire import pump_pb2
-from pump import pull_replies
+from pump import pull_replies, segment
 from pump.delivery import Delivery, LargeDelivery, Page
+from pump.log_file import OsLogDirectory
 from pump.pull_session import MESSAGE_BYTES_MAX, PartMessage, PullSession
+from pump.segment import Segment
 from pump.storage import Limits
 from tests.pump.payloads import opened, put, put_pair, wait_watermark
 from tests.pump.test_services import CLUSTER, Pump, pump
@@ -246,3 +250,58 @@ async def test_a_stream_that_ends_within_a_large_transaction_begins_it_again(tmp
         await puller.replies.aclose()  # type: ignore[attr-defined]
         again = PartPuller(one, after=broken.watermark, credit=20_000, parts_above=1000)
         assert await again.payloads(1, 20_000) == [sent]
+
+
+# -- a start ----------------------------------------------------------------------------------------------
+
+
+def records_of(path: Path, size: int) -> list[object]:
+    """What a scan of a log file says: its records, and where and why it ends."""
+    file = OsLogDirectory(str(path.parent)).open(path.name)
+    try:
+        scans = list(Segment(0, file, end=size).scan(0, size))
+    finally:
+        file.close()
+    found: list[object] = [record for scanned in scans for record in scanned.records]
+    return [*found, scans[-1].behind, str(scans[-1].error)]
+
+
+def test_large_records_are_scanned_piece_by_piece_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, with a flipped bit anywhere, and cut anywhere."""
+    rng = random.Random(1)
+    payloads: list[bytes] = []
+    for number in range(6):
+        start_ts = (BASE if number % 2 else 10) + number * 10
+        value = rng.randbytes(rng.choice((10, 300, 900)))
+        payloads += [binlog.prewrite(start_ts, b"key", value), binlog.commit(start_ts, start_ts + 5, b"key")]
+    data = b"".join(map(encode_value, payloads))
+    path = tmp_path / "000000.vlog"
+    variants = [data, *(data[:cut] for cut in range(1, len(data), 41))]
+    for at in range(0, len(data), 31):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << rng.randrange(8)
+        variants.append(bytes(flipped))
+    for variant in variants:
+        path.write_bytes(variant)
+        expected = records_of(path, len(variant))
+        with monkeypatch.context() as small:
+            small.setattr(segment, "_CHUNK", 64)
+            small.setattr(segment, "_LARGE", 100)
+            assert records_of(path, len(variant)) == expected
+
+
+async def test_a_start_with_a_large_transaction_takes_little_memory(tmp_path: Path) -> None:
+    size = 64 << 20
+    async with opened(tmp_path, abandon=True, **limits(**FROM_LOG)) as storage:
+        await put_pair(storage, BASE, BASE + 1, bytes(size))
+    shutil.rmtree(tmp_path / "kv")  # everything is read again
+    tracemalloc.start()
+    try:
+        async with opened(tmp_path, **limits(**FROM_LOG)) as storage:
+            await wait_watermark(storage, BASE + 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
