@@ -1,8 +1,8 @@
-"""binlogctl: look at the registry and correct entries of dead nodes.
+"""binlogctl: look at the registry, correct entries of dead nodes, decide about DDL (`ctl_ddl`).
 
 Lines come out as the Go binlogctl prints them (scripts parse those), or as a table or JSON for people and
-programs. Never talks to a node; editing an entry is for nodes that do not run, a running one writes its
-own state again within seconds.
+programs. Talks to a node only for DDL. Editing an entry is for nodes that do not run, a running one writes
+its own state again within seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from rich.console import Console
 from rich.table import Table
 
-from common import config, daemon, etcd, log, tso
+from common import config, ctl_ddl, daemon, etcd, log, tso
 from common.config import option
 from common.errors import Conflict, FlagError, Rejected
 from common.node import OFFLINE, STATES
@@ -32,14 +32,18 @@ USAGE_NOTES: Final = """
 Commands (-cmd):
   pumps, drainers                 list the nodes; offline ones with -show-offline-nodes
   update-pump, update-drainer     write -state into the entry of -node-id (of a node that does not run)
+  ddl-list, ddl-show              what a running drainer lets wait for a decision; -job-id for one of it
+  ddl-retry, ddl-skip             decide about the DDL job -job-id: run it again, or never
+  ddl-rewrite                     run the statement in -text instead
+also written as: binlogctl ddl list|show JOB|retry JOB|skip JOB|rewrite JOB --text SQL
 
 Exit codes:
   0  done
   1  wrong configuration
   2  wrong flag or unknown command
-  3  etcd does not answer
-  4  refused: no such node, illegal state
-  5  the entry kept changing: the node is running
+  3  etcd, or the drainer, does not answer
+  4  refused: no such node or DDL job, illegal state, a decision that makes no sense, not allowed from here
+  5  the entry kept changing: the node is running; or the DDL is being carried out already
 """
 
 
@@ -49,6 +53,8 @@ class ControlConfig:
 
     cmd: str = option("pumps", key=None, flag="cmd", help="what to do, see below")
     node_id: str = option("", key=None, flag="node-id", help="the node to update")
+    job_id: int = option(0, key=None, flag="job-id", kind="int", help="the DDL job that is meant")
+    text: str = option("", key=None, flag="text", help="the statement to run instead")
     state: str = option("", key=None, flag="state", help="its new state: " + ", ".join(STATES))
     pd_urls: str = option(
         "http://127.0.0.1:2379", key=None, flag="pd-urls", help="comma list of URLs of PD or etcd"
@@ -62,8 +68,10 @@ class ControlConfig:
     ssl_key: str = option("", key=None, flag="ssl-key", help="PEM file of our private key")
 
     def validate(self) -> None:
-        if self.cmd not in COMMANDS:
-            raise FlagError(f"cmd {self.cmd} not supported", hint="use " + ", ".join(COMMANDS))
+        known = (*COMMANDS, *ctl_ddl.commands())
+        if self.cmd not in known:
+            raise FlagError(f"cmd {self.cmd} not supported", hint="use " + ", ".join(known))
+        ctl_ddl.DdlCommand.of(self.cmd, self.job_id, self.text)
         if self.output not in OUTPUTS:
             raise FlagError(f"output {self.output!r} is unknown", hint="use log, table or json")
         if self.cmd.startswith("update-"):
@@ -163,12 +171,19 @@ async def _update(registry: etcd.EtcdRegistry, settings: ControlConfig, kind: st
 
 async def run(argv: list[str]) -> int:
     """The program; returns the exit code or raises the error that has one."""
+    if argv[:1] == ["ddl"]:
+        argv = ctl_ddl.as_flags(argv[1:])
     settings = config.load(ControlConfig, argv, {}, program=PROGRAM, env_prefix="BINLOGCTL")
     log.setup()
     tls = TlsConfig.from_paths(settings.ssl_ca, settings.ssl_cert, settings.ssl_key)
     registry = await etcd.connect(settings.pd_urls, tls=tls)
-    kind, updates = COMMANDS[settings.cmd]
+    ddl = ctl_ddl.DdlCommand.of(settings.cmd, settings.job_id, settings.text)
     try:
+        if ddl is not None:
+            address = ctl_ddl.address_of(await registry.view(), settings.node_id)
+            await ctl_ddl.run(ddl, address, tls, settings.output)
+            return 0
+        kind, updates = COMMANDS[settings.cmd]
         await (_update if updates else _list)(registry, settings, kind)
     finally:
         await registry.close()

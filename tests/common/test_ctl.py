@@ -97,7 +97,17 @@ async def test_update(registry: EtcdRegistry, etcd: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["-cmd", "dance"], 2, "cmd dance not supported (use pumps, drainers, update-pump, update-drainer)"),
+        (
+            ["-cmd", "dance"],
+            2,
+            "cmd dance not supported (use pumps, drainers, update-pump, update-drainer, ddl-list, ddl-show,",
+        ),
+        (["ddl"], 2, "ddl: nothing is no command of it (binlogctl ddl list|show JOB"),
+        (["ddl", "forget", "7"], 2, "ddl: forget is no command of it"),
+        (["ddl", "skip", "x"], 2, "ddl: 'x' is no number of a DDL job"),
+        (["ddl", "skip"], 2, "ddl-skip needs the number of a DDL job"),
+        (["ddl", "rewrite", "7"], 2, "ddl-rewrite needs the statement to run"),
+        (["-cmd", "ddl-skip", "-job-id", "7", "-text", "x"], 2, "ddl-skip takes no text"),
         (["-pd-url", "x"], 2, "flag provided but not defined: -pd-url (did you mean -pd-urls?)"),
         (["-output", "xml"], 2, "output 'xml' is unknown"),
         (["-cmd", "update-pump"], 2, "update-pump needs a node"),
