@@ -54,7 +54,7 @@ _CODES: Final[dict[Trouble, tuple[int, ...]]] = {
 }
 _BY_CODE: Final = {code: trouble for trouble, codes in _CODES.items() for code in codes}
 
-_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'")
+_QUOTED: Final = re.compile(r"'.*'", re.DOTALL)  # from the first to the last quote: values may hold some
 _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re.DOTALL)
 # Codes whose text has a row value: before `for key/column`, or anywhere between quotes.
 _VALUE_FIRST: Final = frozenset({1062, 1292, 1366, 1411, 1526, 1586})
