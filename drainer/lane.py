@@ -206,6 +206,7 @@ class Lane(threading.Thread):
         changes = [change for chunk in batch for change in chunk.changes]
         work = _Work(batch, changes, self.replaying_up_to)
         backoff, lock_backoff = Backoff(0.05, 5.0), Backoff(0.005, 1.0)
+        began_s = self._clock.monotonic_s()
         while True:
             trouble = self._attempt(work)
             if trouble is None:
@@ -218,6 +219,7 @@ class Lane(threading.Thread):
             self._waiting = None
         self._read_timeout_s = self._target.read_timeout_s
         self._report(work)
+        metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
         with self._condition:
             self._queued_bytes -= sum(chunk.size_bytes for chunk in batch)
         self._on_committed(self.number, batch[-1].sequence, len(changes))
