@@ -164,7 +164,7 @@ class CheckpointStore:
                 takeover.check_owner(str(owner), beginner)
             lanes = mysql.rows(connection, b"SELECT lane FROM " + self._lanes + mine)
         connection.rollback()
-        self._claims.succeed_store(connection, [int(lane) for (lane,) in lanes])
+        self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
 
     def guard_ddl(self, connection: pymysql.Connection[Any], room: str = DDL) -> None:
         """For every new session that will run DDL, before its first statement: no epoch could stop those.
