@@ -30,6 +30,7 @@ from drainer.assembly import build, rehearse
 from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.operating import Operating
+from drainer.rules import read_rules
 from drainer.server import notify_service
 from drainer.standby import lease_s
 
@@ -143,6 +144,7 @@ async def run(argv: list[str]) -> int:
         return config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
 
     settings = read()
+    read_rules(settings)  # a rule that cannot be right is told before anybody is asked for anything
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     make_data_dir(settings.data_dir)
     logger.info(

@@ -59,6 +59,11 @@ class DdlBarrier:
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
 
     async def _execute(self, ddl: Ddl) -> None:
+        if ddl.refused:  # what the downstream would make of it loses rows
+            raise DownstreamError(
+                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} cannot run: {ddl.refused}",
+                hint=f"to pass over it, list {ddl.commit_ts} in ignore-txn-commit-ts",
+            )
         runner, call = self._runner, self._keeper.call
         intent, self._pending = self._pending, None
         if intent is not None and intent.commit_ts == ddl.commit_ts:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from common import binlog
+from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from deploy.playground.mariadb import MariaDbServer
 from drainer.column_rule import ColumnRule, ColumnRules
+from drainer.ddl_job import RENAME_TABLE
 from drainer.event_filter import EventFilter, EventRule
 from drainer.merger import Merged
 from drainer.name_pattern import Source
@@ -22,7 +24,7 @@ from drainer.table_filter import TableFilter
 from drainer.table_route import RouteRule, TableRouter
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer import recorded
-from tests.drainer.apply_life import Life, Recording, clean, column, create_job, created, read
+from tests.drainer.apply_life import Life, Recording, clean, column, create_job, created, read, stored_ts
 
 pytestmark = pytest.mark.integration
 SYSTEM = {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"}
@@ -108,6 +110,16 @@ class Made:
         self.recording = Recording(4712, [json.dumps(job).encode() for job in jobs], entries)
         self.version = len(tables)
 
+    def rename(self, commit_ts: int, old: str, new: str) -> None:
+        """Of a table of `orders`' shape."""
+        self.version += 1
+        table_id, encoder = self.encoders.pop(old)
+        self.encoders[new] = (table_id, encoder)
+        job = create_job(shard(table_id, new), job_id=50, schema_version=self.version)
+        job |= {"type": RENAME_TABLE, "query": f"RENAME TABLE `{old}` TO `{new}`"}
+        self.recording.jobs.append(json.dumps(job).encode())
+        self.recording.entries.append(created(job, commit_ts))
+
     def transaction(self, commit_ts: int, *events: tuple[str, int, tuple[Any, ...]]) -> None:
         by_table: dict[str, tuple[list[int], list[bytes]]] = {}
         for name, kind, row in events:
@@ -159,3 +171,28 @@ async def test_shards_into_one_table_without_deletes_and_without_one_column(targ
     assert not found["shop"]
     assert rows == ["(1, 'a', None)", "(2, 'b+', None)", "(3, 'c', None)", "(4, 'd', None)"]
     assert life.applier.resolved_ts >= 1041, "what is filtered moves the checkpoint, too"
+
+
+async def test_a_table_that_is_to_replicate_from_now_on_is_copied_by_hand_first(target: mysql.Target) -> None:
+    """A rename makes it one that replicates: the drainer stops there, and goes on when it is told to."""
+    made = Made(shard(1, "hidden"))
+    made.transaction(1001, ("hidden", INSERT, (1, "a", "x")))
+    made.rename(1011, "hidden", "shown")
+    made.transaction(1021, ("shown", INSERT, (2, "b", "x")))
+    ignore = TableFilter(ignore_table=[("d", "hidden")])
+    for _ in range(2):
+        with pytest.raises(DownstreamError, match=r"1011 cannot run: d\.hidden did not replicate") as raised:
+            await Life(made.recording, target, rules=Rules(ignore)).run()
+        assert "1011" in raised.value.hint
+        assert stored_ts(target) < 1011
+    connection = mysql.connect(target)
+    for statement in (
+        b"CREATE DATABASE IF NOT EXISTS d",
+        b"CREATE TABLE d.shown (id INT PRIMARY KEY, name VARCHAR(64), secret VARCHAR(64))",
+        b"INSERT INTO d.shown VALUES (1, 'a', 'x')",
+    ):
+        mysql.run(connection, statement)
+    connection.commit()
+    connection.close()
+    assert await Life(made.recording, target, rules=Rules(ignore, passed_over=frozenset({1011}))).run()
+    assert contents(target)["d"]["shown"][1] == ["(1, 'a', 'x')", "(2, 'b', 'x')"]

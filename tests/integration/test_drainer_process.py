@@ -87,6 +87,7 @@ def test_port_taken(
         ("[syncer]\nworker-count = 0\n", ("worker-count", "at least 1")),
         ('[syncer]\ndb-type = "flash"\n', ("db-type", "flash", "mysql")),
         ('[[syncer.ignore-table]]\ndb-name = "a"\n', ("ignore-table", "tbl-name")),
+        ('[syncer.binlog-filter-rule.x]\nignore-event = ["delte"]\n', ("binlog-filter-rule.x", "delete")),
     ],
 )
 def test_wrong_configuration(
