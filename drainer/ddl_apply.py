@@ -133,7 +133,7 @@ class DdlRunner:
             self._before = ddl.commit_ts, intent.before
             if self._shape(connection, ddl) == intent.before:
                 return False
-            self._finish(connection, ddl, ())
+            _say_missing(ddl, self._finish(connection, ddl, ()))
             return True
 
     def already_done(self, ddl: Ddl) -> bool:
@@ -167,27 +167,23 @@ class DdlRunner:
         is, and nothing is derived from it.
         """
         with self._session.session() as connection:
-            if self._under_way == ddl.commit_ts:
+            again = self._under_way == ddl.commit_ts
+            if again:
                 wait_for(connection, self._texts(ddl) if text is None else [text])
             if self._before is None or self._before[0] != ddl.commit_ts:
                 self._before = ddl.commit_ts, self._shape(connection, ddl)
-            elif self._under_way == ddl.commit_ts and self._shape(connection, ddl) != self._before[1]:
-                logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
-                return self._finish(connection, ddl, ()) if text is None else Ran()
             self._under_way = ddl.commit_ts
             try:
-                ran = self._run(connection, ddl, text)
+                if again and self._shape(connection, ddl) != self._before[1]:
+                    logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
+                    ran = self._finish(connection, ddl, ()) if text is None else Ran()
+                else:
+                    ran = self._run(connection, ddl, text)
             except DownstreamError:
                 self._under_way = 0
                 raise
             self._under_way = 0
-            if ran.missing:
-                logger.warning(
-                    "downstream lacks a part of a DDL",
-                    job_id=ddl.job_id,
-                    commit_ts=ddl.commit_ts,
-                    missing=list(ran.missing),
-                )
+            _say_missing(ddl, ran)
             return ran
 
     # -- running --------------------------------------------------------------------------------------
@@ -341,6 +337,16 @@ class DdlRunner:
             self._session.server,
             moves=ddl.action in _MOVES,
             contents=ddl.action == ddl_job.EXCHANGE_PARTITION,
+        )
+
+
+def _say_missing(ddl: Ddl, ran: Ran) -> None:
+    if ran.missing:
+        logger.warning(
+            "downstream lacks a part of a DDL",
+            job_id=ddl.job_id,
+            commit_ts=ddl.commit_ts,
+            missing=list(ran.missing),
         )
 
 
