@@ -364,7 +364,8 @@ class ObinlogWriter:
 
     def ddl(self, ddl: Ddl, text: str) -> bytes:
         """Payload of a DDL; `text` is what a reader that knows no more is to run."""
-        schema, table = ddl.schema, ddl.tables[0][1] if ddl.tables else ""
+        first_schema, table = ddl.tables[0] if ddl.tables else ("", "")
+        schema = ddl.schema or first_schema
         data = (
             delimited(b"\n", schema.encode())
             + delimited(b"\x12", table.encode())

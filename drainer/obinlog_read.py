@@ -199,7 +199,7 @@ class ObinlogReader:
                 if waiting is not None:
                     yield waiting
                 waiting = Transaction(0, found.commit_ts, events, size, last=False)
-        except (Broken, DecodeError) as error:
+        except (Broken, DecodeError, UnicodeDecodeError) as error:
             _fail(found.commit_ts, str(error))
         if waiting is None:
             waiting = Transaction(0, found.commit_ts, (), 0)
@@ -330,10 +330,18 @@ def _value_of(kind: FieldType) -> Callable[[pb.Column], Any]:
     if kind.tp == BIT:
         return lambda column: int.from_bytes(column.bytes_value, "big")
     if kind.tp == JSON:
-        return lambda column: column.bytes_value.decode()
+        return lambda column: _document(column.bytes_value)
     if kind.tp in INTEGER_TYPES:
         return _integer
     return _any
+
+
+def _document(text: bytes) -> Any:
+    """JSON for the row encoder: as text, except where that would lose the sign of a zero."""
+    if b"-0" not in text:
+        return text.decode()
+    document = json.loads(text, parse_int=lambda digits: -0.0 if digits == "-0" else int(digits))
+    return text.decode() if isinstance(document, str) else document
 
 
 def _integer(column: pb.Column) -> int:
