@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common import rival
-from common.clock import SystemClock
+from common.clock import ManualClock, SystemClock
 from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import EtcdClient, EtcdRegistry, connect
 from common.etcd import client as etcd_client
@@ -149,6 +151,73 @@ async def test_an_id_that_was_lost_to_another_process_is_not_written_any_more(
     assert await entry_of(registry) == before
     assert await successor.beat()
     await client.close()
+    await other.close()
+
+
+async def test_who_slept_through_its_lease_leaves_its_successors_entry_alone(
+    registry: EtcdRegistry, etcd_clean: str
+) -> None:
+    """It leaves for another reason, before any beat could tell."""
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    client = await EtcdClient.connect(etcd_clean)
+    await client.revoke(registry._announcements[(PUMPS, "p")]._lease)
+    other = await connect(etcd_clean)
+    successor = beat_of(other, Node())
+    await successor.register(ONLINE)
+    before = await registry.view()
+    await heartbeat.leave(PAUSED)
+    assert (await registry.view()).pumps == before.pumps
+    assert await successor.beat()
+    await client.close()
+    await other.close()
+
+
+async def test_unbroken_tells_every_time_in_which_the_lease_may_have_run_out(registry: EtcdRegistry) -> None:
+    clock = ManualClock()
+    heartbeat = Heartbeat(registry, PUMPS, Node().status, 1.0, clock, lease_s=10)
+    assert heartbeat.unbroken is None
+    await heartbeat.register(ONLINE)
+    first = heartbeat.unbroken
+    assert first is not None
+    for _ in range(3):
+        clock.advance(9.0)
+        assert await heartbeat.beat()
+        assert heartbeat.unbroken == first
+    clock.advance(10.0)
+    assert heartbeat.unbroken is None
+    assert await heartbeat.beat()
+    assert heartbeat.unbroken not in (None, first), "in between, others may have forgotten us"
+    await heartbeat.leave(PAUSED)
+
+
+async def test_is_held_as_long_as_a_process_may_live(registry: EtcdRegistry, etcd_clean: str) -> None:
+    other = await connect(etcd_clean)
+    assert not await other.is_held(PUMPS, "p")
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    assert await other.is_held(PUMPS, "p")
+    await heartbeat.leave(PAUSED)
+    assert not await other.is_held(PUMPS, "p")
+    code = (
+        "import asyncio, sys\n"
+        "from common.etcd import connect\n"
+        "async def main():\n"
+        "    registry = await connect(sys.argv[1])\n"
+        "    await registry.announce('pumps', 'q', 60)\n"
+        "    print('held', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, etcd_clean], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == b"held\n"
+        assert await other.is_held(PUMPS, "q")
+    finally:
+        child.kill()
+        child.communicate()
+    assert not await other.is_held(PUMPS, "q"), "its lease lasts, but the process is gone"
     await other.close()
 
 
