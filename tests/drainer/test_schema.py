@@ -333,6 +333,21 @@ def test_old_rows_get_the_newest_layout_with_the_defaults_of_their_time(
     assert tracker.table_for(1, 3).info.columns[1].origin_default == "5"
 
 
+def test_rows_that_lag_by_many_definitions_get_the_defaults_of_their_time(
+    up: Upstream, tracker: SchemaTracker
+) -> None:
+    """However many came since, and with only the defaults kept that changed."""
+    tracker.apply(up.job(5, info=with_default(1, "5", "id", "c")))  # version 5
+    for _ in range(30):
+        tracker.apply(up.job(17, info=with_default(1, "5", "id", "c")))  # up to version 35
+    tracker.apply(up.job(15, info=with_default(1, "6", "id", "c")))  # version 36
+    for _ in range(30):
+        tracker.apply(up.job(17, info=with_default(1, "6", "id", "c")))
+    for version, default in ((4, "5"), (20, "5"), (35, "5"), (36, "6"), (60, "6")):
+        assert tracker.table_for(1, version).info.columns[1].origin_default == default, version
+    assert sum(map(len, tracker._catalog.tables[1].old_defaults.values())) == 1
+
+
 def test_without_a_difference_old_rows_share_the_newest_version(up: Upstream, tracker: SchemaTracker) -> None:
     tracker.apply(up.job(17, info=table(1, "t", comment="x")))
     assert tracker.table_for(1, 2) is tracker.table_for(1, 9)
