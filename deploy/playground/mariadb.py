@@ -174,6 +174,7 @@ class MariaDbServer:
                 f"--datadir={self.directory / 'data'}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
+                f"--tmpdir={self.directory}",  # in a shared one, servers made at the same time meet
                 *self._user_option(),
             ],
             log,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from common.errors import Unavailable
 from deploy.playground.scenario import Scenario, load
 from tests.benchmarks import sysbench_like
 from tests.benchmarks.draining import Rounds, costs, filled, measured, rates, result
@@ -46,6 +47,8 @@ async def measure_relay(scenario: Scenario) -> Result:
         for _ in range(RELAY_ROUNDS):
             plain.drained.append(await bench.drain(without))
             relayed.drained.append(await bench.drain(with_relay))
+        if not any(path.stat().st_size for path in directory.iterdir()):
+            raise Unavailable(f"{directory} has no relay log")
         rows = bench.plan.rows
         rate = rows / relayed.median(lambda one: one.seconds)
         plain_rate = rows / plain.median(lambda one: one.seconds)

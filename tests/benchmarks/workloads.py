@@ -85,7 +85,8 @@ def wide(rows: int = WIDE_ROWS, transactions: int = WIDE_TRANSACTIONS) -> Scenar
         if kind is DECIMAL:
             return f"{random.randrange(10**6)}.{random.randrange(10**6):06d}"
         if kind is DATETIME:
-            return f"2026-01-{random.randrange(1, 29):02d} 10:00:{random.randrange(60):02d}"
+            day, second = random.randrange(1, 29), random.randrange(10, 60)
+            return f"2026-01-{day:02d} 10:00:{second}.{random.randrange(100, 1000)}"
         return text(random, 2)
 
     def row(row_id: int) -> Row:

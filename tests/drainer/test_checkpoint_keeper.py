@@ -1,0 +1,83 @@
+"""What the checkpoint keeper stores, and when: on real servers, with a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.clock import ManualClock
+from deploy.playground.mariadb import MariaDbServer
+from drainer.checkpoint import CheckpointStore
+from drainer.checkpoint_keeper import MAP_INTERVAL_S, CheckpointKeeper
+from drainer.sink import mysql
+
+CLUSTER = 7710435644538274664
+NOW = 480_000_000_000_000_000
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def with_binlog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mysql.Target]:
+    """A server that has a position, which TiDB's is a timestamp."""
+    server = MariaDbServer(durable=True)
+    server.start(tmp_path_factory.mktemp("binlog-db"))
+    try:
+        yield mysql.Target(server.host, server.port, server.user, server.password)
+    finally:
+        server.stop()
+
+
+def row(target: mysql.Target) -> dict[str, Any]:
+    connection = mysql.connect(target)
+    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    connection.close()
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def opened(target: mysql.Target, clock: ManualClock, *, maps: bool) -> CheckpointKeeper:
+    store = CheckpointStore(target, CLUSTER)
+    start = store.start(2, 100, NOW)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    return CheckpointKeeper(store, start, failure, clock, always_safe=False, maps=maps)
+
+
+async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog: mysql.Target) -> None:
+    clock = ManualClock()
+    keeper = opened(with_binlog, clock, maps=True)
+    assert keeper.map_is_due
+    await keeper.map_downstream(300)
+    stored = row(with_binlog)
+    assert stored["commitTS"] == stored["ts-map"]["primary-ts"] == 300
+    assert stored["ts-map"]["secondary-ts"] > 0
+    assert not keeper.map_is_due
+    await keeper.save(400)
+    assert row(with_binlog)["ts-map"] == stored["ts-map"], "later checkpoints keep the pair"
+    clock.advance(MAP_INTERVAL_S)
+    assert keeper.map_is_due
+    keeper.floor = lambda: (400, 0)
+    await keeper.map_downstream(500)
+    assert row(with_binlog)["ts-map"] == stored["ts-map"], "the sides are not equal while something waits"
+    await keeper.close()
+
+
+async def test_a_downstream_that_is_no_tidb_has_no_pair(with_binlog: mysql.Target) -> None:
+    keeper = opened(with_binlog, ManualClock(), maps=False)
+    assert not keeper.map_is_due
+    await keeper.close()
+
+
+async def test_a_server_without_a_position_is_passed_over(mariadb: MariaDbServer) -> None:
+    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    keeper = opened(target, ManualClock(), maps=True)
+    await keeper.map_downstream(300)
+    assert row(target)["ts-map"] == {}
+    await keeper.close()
+    connection = mysql.connect(target)
+    mysql.run(connection, b"DROP DATABASE tidb_binlog")
+    connection.close()
