@@ -18,6 +18,7 @@ from common.clock import SystemClock
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import binlog_pb2, pump_pb2
 from drainer.collector import Collector
+from drainer.merger import Merged
 from drainer.pump_source import PULL_BATCHES, PullClient
 from drainer.spill import SpillDirectory
 
@@ -68,13 +69,16 @@ class Cluster:
         self.upstream = upstream
         self.pumps = pumps
         self.committed: list[int] = []
+        self.rows: dict[int, bytes] = {}
+        self.taken: dict[int, Merged] = {}
         self.rng = random.Random(4)
 
-    async def transaction(self, pump: PumpProcess) -> int:
-        """One row through one pump; its commit_ts."""
+    async def transaction(self, pump: PumpProcess, size: int = 10) -> int:
+        """One row of at least `size` bytes through one pump; its commit_ts."""
         transactions = self.upstream.transactions
         start_ts = await transactions.begin(30.0)
-        row = b"row of %d" % start_ts
+        row = b"row of %d" % start_ts + self.rng.randbytes(size)
+        self.rows[start_ts] = row
         mutation = binlog_pb2.TableMutation(table_id=1, inserted_rows=[row], sequence=[binlog_pb2.Insert])
         value = binlog_pb2.PrewriteValue(schema_version=1, mutations=[mutation]).SerializeToString()
         await pump.write(self.upstream.cluster_id, binlog.prewrite(start_ts, b"k", value))
@@ -85,7 +89,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def collected(
-        self, connect: Callable[[str], PullClient] = rpc.Client
+        self, connect: Callable[[str], PullClient] = rpc.Client, spill: SpillDirectory | None = None
     ) -> AsyncIterator[tuple[Collector, dict[int, float]]]:
         """A running collector, and when (monotonic seconds) each commit_ts came out."""
         registry = await etcd.connect(self.endpoint)
@@ -96,7 +100,7 @@ class Cluster:
             after_ts=0,
             clock=SystemClock(),
             queue_bytes_max=16 << 20,
-            spill=SpillDirectory("never made"),
+            spill=spill or SpillDirectory("never made"),
             connect=connect,
         )
         seen: dict[int, float] = {}
@@ -106,6 +110,7 @@ class Cluster:
                 for entry in batch.entries:
                     assert entry.commit_ts > max(seen, default=0)
                     assert entry.commit_ts <= batch.watermark
+                    self.taken[entry.commit_ts] = entry
                     seen[entry.commit_ts] = time.monotonic()
 
         tasks = [asyncio.create_task(collector.run()), asyncio.create_task(read())]
@@ -199,3 +204,26 @@ async def test_the_old_protocol_gives_the_same_stream(cluster: Cluster) -> None:
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
         await arrived(seen, cluster.committed)
         assert all(state["protocol"] == "PullBinlogs" for state in collector.states().values())
+
+
+@pytest.mark.parametrize("connect", [rpc.Client, OldClient])
+async def test_large_transactions_come_by_way_of_the_disk(
+    cluster: Cluster, tmp_path: Path, connect: Callable[[str], PullClient]
+) -> None:
+    """In parts from a pump of ours, in one message over the old protocol, among small ones."""
+    sizes = [10, 300_000, 5_000_000, 10, 3_000_000, 20_000, 10]
+    spill = SpillDirectory(str(tmp_path / "spill"), above_bytes=100_000)
+    async with cluster.collected(connect, spill) as (collector, seen):
+        for number, size in enumerate(sizes):
+            await cluster.transaction(cluster.pumps[number % 2], size)
+        await arrived(seen, cluster.committed)
+        for size, commit_ts in zip(sizes, cluster.committed, strict=True):
+            entry = cluster.taken[commit_ts]
+            assert (entry.spilled is not None) == (size > 100_000)
+            payload = entry.spilled.read(0, 1 << 30) if entry.spilled else entry.payload
+            message = binlog.parse(payload)
+            value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
+            assert list(value.mutations[0].inserted_rows) == [cluster.rows[message.start_ts]]
+            assert message.commit_ts == commit_ts
+        assert list((tmp_path / "spill").iterdir()) == []
+        assert collector.waits_for == "" or collector.waits_for.startswith("the watermark")
