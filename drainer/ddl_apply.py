@@ -15,7 +15,6 @@ run would change differently (TRUNCATE runs at a barrier, so no later row can be
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ import pymysql
 
 from common import log
 from common.errors import DownstreamError
-from drainer import ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_traces
+from drainer import ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_text, ddl_traces
 from drainer.checkpoint import Intent
 from drainer.ddl_alteration import Route
 from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema
@@ -38,11 +37,7 @@ from drainer.txn import Ddl, Tracked
 
 logger = log.get(__name__)
 
-_DATABASE_STATEMENT = re.compile(
-    r"\s*(?:/\*.*?\*/\s*)*(?:create|drop|alter)\s+(?:database|schema)\b", re.I | re.S
-)
 _DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
-_QUOTED_NAME = re.compile(r"`(?:[^`]|``)*`")
 _NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
 _MOVES: Final = frozenset({ddl_job.RENAME_TABLE, ddl_job.RENAME_TABLES, ddl_job.EXCHANGE_PARTITION})
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
@@ -79,7 +74,7 @@ class Refused(DownstreamError):
 
 def touches_database(query: str) -> bool:
     """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
-    return _DATABASE_STATEMENT.match(query) is not None
+    return any(event.endswith(" database") for event in ddl_text.events_of(query))
 
 
 def statement_of(ddl: Ddl) -> bytes:
@@ -89,7 +84,7 @@ def statement_of(ddl: Ddl) -> bytes:
     own table, or rows of `b` that come between the two would meet no table.
     """
     kind = _DROPS.get(ddl.action)
-    if kind is None or len(ddl.tables) != 1 or "," not in _QUOTED_NAME.sub("", ddl.query):
+    if kind is None or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
         return ddl.query.encode("utf-8", "surrogateescape")
     return kind + b" IF EXISTS " + mysql.qualified(*ddl.tables[0])
 

@@ -22,7 +22,7 @@ from drainer.txn import Ddl, Tracked
     [
         ("CREATE DATABASE `a`", True),
         ("create schema if not exists a", True),
-        ("/*T! x */ DROP DATABASE a", True),
+        ("/* x */ DROP DATABASE a", True),
         ("ALTER DATABASE a CHARSET utf8mb4", True),
         ("CREATE TABLE `database` (a INT)", False),
         ("DROP TABLE t", False),
