@@ -6,8 +6,9 @@ Holds   what `sync` returned for is on the medium with its directory entry; afte
         failed write that cannot be undone, nothing is written or synced any more
 Stops   `close`
 
-`.synced` names the offset up to which the newest file was synced. It is synced itself only when the file is
-made: after a kill it is exact, after a power cut it may be older, never newer than the file.
+`.lock` holds the id of the cluster. `.synced` names the offset up to which the newest file was synced. It is
+synced itself only when the file is made: after a kill it is exact, after a power cut it may be older, never
+newer than the file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.clock import Clock
-from common.errors import BinlogError, ConfigError, DirectoryLocked
+from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
 from common.record import RecordError, crc32c
 from drainer import binlog_file
 from drainer.binlog_file import Place, Synced
@@ -167,6 +168,25 @@ class BinlogDirectory:
             return None
         index, offset, checksum = _MARK.unpack(data)
         return Synced(index, offset) if crc32c(data[:16]) == checksum else None
+
+    @property
+    def cluster_id(self) -> int:
+        """Of whose binlogs these are; 0 if nobody said."""
+        data = os.pread(self._lock, 32, 0)
+        return int(data) if data.isdigit() else 0
+
+    def adopt_cluster(self, cluster_id: int) -> None:
+        """Remember the cluster; `ForeignDirectory`, and the locks are gone, if it is another one's."""
+        known = self.cluster_id
+        if known not in (0, cluster_id):
+            self.close()
+            raise ForeignDirectory(
+                f"{self.path} has binlogs of cluster {known}, but the upstream is cluster {cluster_id}",
+                hint="give each cluster a log-dir of its own, or move the files away",
+            )
+        if not known:
+            os.pwrite(self._lock, b"%d" % cluster_id, 0)
+            os.fsync(self._lock)
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -58,9 +58,11 @@ class RelayLog:
         """Why nothing can be written now, for /status; "" if it can."""
 
     @classmethod
-    def open(cls, path: str, max_file_size: int, clock: Clock) -> RelayLog:
-        """Blocks. Raises `ConfigError`, `DirectoryLocked`, `Corruption`."""
+    def open(cls, path: str, max_file_size: int, clock: Clock, *, cluster_id: int = 0) -> RelayLog:
+        """Blocks. Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`."""
         directory = BinlogDirectory(path, clock)
+        if cluster_id:
+            directory.adopt_cluster(cluster_id)
         return cls(directory, max_file_size if max_file_size > 0 else MAX_FILE_SIZE, clock)
 
     # -- appending -------------------------------------------------------------------------------
