@@ -29,7 +29,6 @@ from drainer.change import (
     DROP_ONE,
     PUT_INSERT,
     PUT_MOVED,
-    PUT_UPDATE,
     REMOVE,
     Change,
     Form,
@@ -154,13 +153,8 @@ def _on_duplicate(table: TableTarget) -> bytes:
 
 def _images(table: TableTarget, changes: list[Change]) -> list[bytes]:
     insert, update = table.sql.insert_literals, table.sql.update_literals
-    images = [
-        insert(change[3]) if change[1] == PUT_INSERT else update(change[3], change[4]) for change in changes
-    ]
-    return _filled(table, images)
-
-
-def _filled(table: TableTarget, images: list[bytes]) -> list[bytes]:
+    # Only an UPDATE row has a second half, and never at its beginning.
+    images = [update(change[3], change[4]) if change[4] else insert(change[3]) for change in changes]
     if not table.fillers:
         return images
     more = b"".join(b"," + literal for _, literal in table.fillers) + b")"
@@ -193,9 +187,7 @@ def _writes(
 def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
     found: Counter[str] = Counter()
     for change in changes:
-        found.update(
-            table.sql.foreign_text("insert" if change[1] in (PUT_INSERT, APPEND) else "new", change[3])
-        )
+        found.update(table.sql.foreign_text("new" if change[4] else "insert", change[3]))
     return tuple(found.items())
 
 
@@ -204,14 +196,28 @@ def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
 
 def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
     """Changes of a table without key: images to drop, then images to add."""
-    table = ordered[0][0]
+    appended, dropped = _net(ordered) if any(change[1] != APPEND for change in ordered) else (ordered, [])
+    for changes in dropped:
+        table, op, _, row, _ = changes[0]
+        predicate = table.sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
+        count = len(changes)
+        sql = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
+        yield Statement(table, sql, (count, count))
+    groups: dict[TableTarget, list[Change]] = {}
+    for change in appended:
+        groups.setdefault(change[0], []).append(change)
+    for table, changes in groups.items():
+        yield from _writes(table, _head(table, b"INSERT INTO "), changes, b"", bytes_max, 0)
+
+
+def _net(ordered: list[Change]) -> tuple[list[Change], list[list[Change]]]:
+    """Changes that add an image, and those that drop one, equal images together."""
     appended: dict[bytes, list[Change]] = {}
     dropped: dict[bytes, list[Change]] = {}
     for change in ordered:
         sql, op, row = change[0].sql, change[1], change[3]
         if op != APPEND:
-            image = "delete" if op == DROP_ONE else "old"
-            literal = sql.literals_of(image, row)
+            literal = sql.literals_of("delete" if op == DROP_ONE else "old", row)
             waiting = appended.get(literal)
             if waiting:
                 waiting.pop()
@@ -220,20 +226,4 @@ def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
         if op != DROP_ONE:
             literal = sql.insert_literals(row) if op == APPEND else sql.update_literals(row, change[4])
             appended.setdefault(literal, []).append(change)
-    for changes in dropped.values():
-        change = changes[0]
-        predicate = change[0].sql.full_row_predicate("delete" if change[1] == DROP_ONE else "old", change[3])
-        count = len(changes)
-        sql_text = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
-        yield Statement(table, sql_text, (count, count))
-    groups: dict[TableTarget, list[Change]] = {}
-    for changes in appended.values():
-        for change in changes:
-            groups.setdefault(change[0], []).append(change)
-    for target, changes in groups.items():
-        puts = [_as_put(change) for change in changes]
-        yield from _writes(target, _head(target, b"INSERT INTO "), puts, b"", bytes_max, 0)
-
-
-def _as_put(change: Change) -> Change:
-    return (change[0], PUT_INSERT if change[1] == APPEND else PUT_UPDATE, *change[2:])
+    return [change for changes in appended.values() for change in changes], list(dropped.values())
