@@ -14,6 +14,7 @@ Holds  rows and DDL agree: what is not replicated as rows does not run, what is 
     RENAME, ignored -> ignored                left out, also of a statement that renames other tables too
     EXCHANGE PARTITION with one of the two    refused, for the same reason
     DROP DATABASE that itself is filtered     drops the tables in it that replicate
+    FLASHBACK DATABASE, likewise              brings back those that replicate
     DROP, TRUNCATE, RENAME of a table whose   refused: it would take away rows of the others
     target other tables are routed to too
 
@@ -58,14 +59,17 @@ def judge(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[Name]
     elif job.action == ddl_job.DROP_SCHEMA:
         verdict = _drop_database(change, rules, known)
     else:
-        verdict = _by_names(job, names, rules, known)
+        verdict = _by_names(job, change, rules, known)
     return verdict if verdict.skip else _by_events(job, change, verdict, rules)
 
 
-def _by_names(job: DdlJob, names: Names, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _by_names(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdict:
+    names = change.tables
     kept = tuple(name for name in names if rules.allows(*name))
     if not kept:
-        return Verdict(names, skip="filtered")
+        # A database that comes back brings tables that its own name does not tell of.
+        kept = tuple((one.schema, one.name) for one in change.after if rules.allows(one.schema, one.name))
+        return Verdict(kept) if kept else Verdict(names, skip="filtered")
     if job.action == ddl_job.CREATE_TABLES:
         return Verdict(kept)
     if len(kept) < len(names):

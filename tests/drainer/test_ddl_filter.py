@@ -234,6 +234,15 @@ def test_a_dropped_database_takes_along_what_replicates_of_it() -> None:
     assert everything == Verdict((("Db", ""),))
 
 
+def test_a_database_that_comes_back_brings_along_what_replicates_of_it() -> None:
+    s = Setting(Rules(names=TableFilter(do_table=[("back", "t")])))
+    tables = [{"TableInfo": table(8, "t")}, {"TableInfo": table(9, "u")}]
+    again: Any = {"schema_id": 5000, "db": database(5000, "Back"), "raw_args": [{"RecoverTabsInfo": tables}]}
+    assert s.judge(ddl_job.RECOVER_SCHEMA, **again) == Verdict((("Back", "t"),))
+    ignored = Setting(Rules(names=TableFilter(do_db=["db"])))
+    assert ignored.judge(ddl_job.RECOVER_SCHEMA, **again).skip == "filtered"
+
+
 def test_a_dropped_database_under_routes() -> None:
     drop: Any = {"action": ddl_job.DROP_SCHEMA, "db": database(1000, "Db")}
     whole = Setting(routed(("db", "", "shop", ""))).judge(**drop)
