@@ -65,8 +65,10 @@ class Stored:
     checkpoint: Checkpoint
 
 
-def stored_checkpoint(target: mysql.Target, schema: str, table: str = DEFAULT_TABLE) -> Stored | None:
-    """The only checkpoint that is stored; None if there is none. Blocks.
+def stored_checkpoint(
+    target: mysql.Target, schema: str, table: str = DEFAULT_TABLE, *, cluster_id: int = 0
+) -> Stored | None:
+    """The checkpoint of a cluster, or with 0 the only one that is stored; None if there is none. Blocks.
 
     Raises `ConfigError` if there are several, PyMySQL's errors, `DownstreamError`, `Unavailable`.
     """
@@ -80,6 +82,7 @@ def stored_checkpoint(target: mysql.Target, schema: str, table: str = DEFAULT_TA
         raise
     finally:
         connection.close()
+    rows = [row for row in rows if cluster_id in (0, int(row[0]))]
     if len(rows) > 1:
         raise ConfigError(
             f"{schema}.{table} has checkpoints of {len(rows)} clusters: which one the relay log belongs to "

@@ -30,6 +30,7 @@ from tests.drainer import recorded
 
 CLUSTER_ID = 7
 SCHEMA = "tidb_binlog"
+NEED_OTHER_DDL = ("ddl", "ddl-exchange", "ddl-flashback-db", "charset")
 
 
 def items(scenario: str) -> list[Item]:

@@ -1,0 +1,295 @@
+"""Relay recovery on a real MariaDB: from the checkpoint and the relay log alone to what the upstream had."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.clock import SystemClock
+from common.errors import ConfigError, Conflict, Corruption, DirectoryLocked
+from common.rowcodec.encoder import RowEncoder
+from deploy.playground.mariadb import MariaDbServer
+from drainer.applier import Applier, ApplierSettings
+from drainer.binlog_directory import BinlogDirectory
+from drainer.checkpoint import CheckpointStore
+from drainer.ddl_apply import DdlRunner
+from drainer.lane import LaneSettings
+from drainer.merger import Merged, MergedBatch
+from drainer.relay import RelayLog
+from drainer.relay_recovery import Summary, stored_checkpoint
+from drainer.relay_source import RelaySchema
+from drainer.sink import mysql
+from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.tables import kind, table
+from tests.drainer import recorded
+from tests.drainer import relay_world as world
+
+pytestmark = pytest.mark.integration
+
+# Scenarios whose relay log the Go drainer finished and got right.
+GO = ("basic", "types", "keys", "txn", "ddl-fk")
+OURS = tuple(name for name in recorded.SCENARIOS if name not in world.NEED_OTHER_DDL)
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    target = world.target_of(mariadb)
+    world.clean(target)
+    yield target
+    world.clean(target)
+
+
+@pytest.mark.parametrize("scenario", GO)
+async def test_a_go_drainers_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
+) -> None:
+    world.put_go_checkpoint(target, 1)
+    summary = await world.recover(target, world.go_relay(scenario, tmp_path / "relay"))
+    report = world.report(mariadb, scenario)
+    assert report.equal, [str(difference) for difference in report.differences[:3]]
+    assert summary.records == sum(1 for _ in (tmp_path / "relay").glob("binlog-*")) or summary.records > 1
+    assert world.is_consistent(target)
+
+
+@pytest.mark.parametrize("scenario", OURS)
+async def test_our_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
+) -> None:
+    world.put_go_checkpoint(target, 1)
+    stream = world.items(scenario)
+    summary = await world.recover(target, await world.our_relay(stream, tmp_path / "relay"))
+    report = world.report(mariadb, scenario)
+    assert report.equal, [str(difference) for difference in report.differences[:3]]
+    assert summary.to_ts == max(item.commit_ts for item in stream)
+    assert str(summary.to_ts) in str(summary)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (True, summary.to_ts)
+
+
+async def test_done_again_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(world.items("basic"), tmp_path / "relay")
+    await world.recover(target, path)
+    again = await world.recover(target, path)
+    assert again.nothing
+    assert "nothing to do" in str(again)
+
+
+async def test_without_a_checkpoint_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+    assert (await world.recover(target, tmp_path / "relay")).nothing == "no checkpoint is stored downstream"
+
+
+async def test_a_go_checkpoint_that_says_consistent_is_believed_up_to_the_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path
+) -> None:
+    """It is cleared by the first save, so a crash before that leaves it."""
+    path = world.go_relay("basic", tmp_path / "relay")
+    world.put_go_checkpoint(target, 1, consistent=True)
+    summary = await world.recover(target, path)
+    assert not summary.nothing
+    assert world.report(mariadb, "basic").equal
+    world.clean(target)
+    world.put_go_checkpoint(target, summary.to_ts, consistent=True)
+    assert (await world.recover(target, path)).nothing
+
+
+async def test_checkpoints_of_several_clusters_are_refused(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    connection = mysql.connect(target)
+    mysql.run(connection, b"INSERT INTO tidb_binlog.checkpoint VALUES (8, '{}')")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="2 clusters"):
+        stored_checkpoint(target, world.SCHEMA)
+    stored = stored_checkpoint(target, world.SCHEMA, cluster_id=8)
+    assert stored is not None
+    assert stored.cluster_id == 8
+
+
+async def test_a_damaged_relay_log_leaves_the_downstream_alone(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(world.items("basic"), tmp_path / "relay", max_file_size=4000)
+    first = min(path.glob("binlog-*"))
+    data = bytearray(first.read_bytes())
+    data[len(data) - 10] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(Corruption, match=rf"{first.name}: offset \d+: checksum mismatch"):
+        await world.recover(target, path)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (False, 1)
+    connection = mysql.connect(target)
+    names = {name for (name,) in mysql.rows(connection, b"SHOW DATABASES")}
+    connection.close()
+    assert "shop" not in names
+
+
+async def test_a_relay_log_in_use_is_refused(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    directory = BinlogDirectory(str(tmp_path / "relay"), SystemClock())
+    with pytest.raises(DirectoryLocked):
+        await world.recover(target, tmp_path / "relay")
+    directory.close()
+
+
+# -- our own lanes: exactly once ------------------------------------------------------------------------
+
+KEYLESS = table(("a", kind("bigint")), ("b", kind("varchar")), handle="rowid")
+KEYLESS_TABLE = TableVersion(KEYLESS, "once", "t", 1)
+
+
+def keyless_stream(transactions: int, rows: int) -> list[Item]:
+    """A table without key: a row that is applied twice shows."""
+    encoder = RowEncoder(KEYLESS)
+    create = "CREATE TABLE t (a BIGINT, b VARCHAR(9))"
+    stream: list[Item] = [
+        Ddl(10, 1, 1, "", "CREATE DATABASE once", (("once", ""),), 1),
+        Ddl(11, 2, 3, "once", create, (("once", "t"),), 2),
+    ]
+    for number in range(transactions):
+        encoded = [encoder.insert((number * rows + n, "x"), 1) for n in range(rows)]
+        events = TableEvents(KEYLESS_TABLE, [INSERT] * rows, encoded, 0)
+        stream.append(Transaction(0, 100 + number, (events,), rows * 20))
+    return stream
+
+
+class Killed(Exception):
+    """Of the process, at a chosen moment."""
+
+
+class Stream:
+    """Items for an applier, which is killed at one of them."""
+
+    def __init__(self, stream: list[Item]) -> None:
+        self._stream = {item.commit_ts: item for item in stream}
+
+    def translate(self, merged: Merged) -> Item:
+        return self._stream[merged.commit_ts]
+
+    def pieces(self, spilled: object) -> Iterator[Transaction]:
+        raise AssertionError("nothing is spilled here")
+
+
+async def first_life(
+    target: mysql.Target, path: Path, stream: list[Item], *, killed_at: int, lanes: int = 2
+) -> None:
+    """A drainer with a relay log; kill -9 at an item, whatever was committed by then."""
+    store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    start = store.start(lanes, 1, stream[-1].commit_ts)
+    log = RelayLog.open(str(path), 4000, SystemClock())
+    source = Stream(stream)
+    applier = Applier(
+        start,
+        store,
+        target,
+        source,
+        DdlRunner(target, RelaySchema()),
+        ApplierSettings(LaneSettings(batch_rows=7), checkpoint_interval_s=0.02),
+        SystemClock(),
+        relay=log,
+    )
+
+    async def batches():  # type: ignore[no-untyped-def]
+        for number, item in enumerate(stream):
+            if number == killed_at:
+                raise Killed
+            yield MergedBatch([Merged(item.commit_ts, b"")], item.commit_ts)
+            if number % 5 == 0:
+                await applier.save_checkpoint()
+
+    with pytest.raises(Killed):
+        await applier.run(batches())
+    await applier._lanes.end(drained=False)
+    await applier._keeper.close()
+    await log.close()
+    store.close()
+
+
+def count(target: mysql.Target) -> tuple[int, int]:
+    connection = mysql.connect(target)
+    ((rows, different),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM once.t")
+    connection.close()
+    return int(rows), int(different)
+
+
+@pytest.mark.parametrize("killed_at", [3, 7, 20, 33])
+async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
+    target: mysql.Target, tmp_path: Path, killed_at: int
+) -> None:
+    stream = keyless_stream(40, 9)
+    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
+    summary = await world.recover(target, tmp_path / "relay")
+    assert summary.to_ts == stream[killed_at - 1].commit_ts
+    assert count(target) == ((killed_at - 2) * 9,) * 2
+    assert world.is_consistent(target)
+
+
+async def test_a_recovery_that_was_killed_goes_on(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(60, 50)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay")
+    for delay_s in (0.05, 0.1, 0.2):
+        task = asyncio.create_task(world.recover(target, path))
+        await asyncio.wait([task], timeout=delay_s)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await world.recover(target, path)
+    assert count(target) == (3000, 3000)
+
+
+async def test_a_relay_log_that_ends_before_the_downstream_is_refused(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    """Rows went downstream that it does not have: it was switched off, or is another one."""
+    stream = keyless_stream(30, 5)
+    await first_life(target, tmp_path / "relay", stream, killed_at=30)
+    shutil.rmtree(tmp_path / "relay")
+    await world.our_relay(stream[:10], tmp_path / "relay")
+    with pytest.raises(Conflict, match=r"but the relay log in .* ends at 107"):
+        await world.recover(target, tmp_path / "relay")
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert not stored.checkpoint.consistent
+
+
+async def test_a_torn_end_is_where_the_recovery_ends(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(10, 5)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay", max_file_size=1 << 20)
+    (file,) = path.glob("binlog-*")
+    (path / ".synced").unlink()
+    file.write_bytes(file.read_bytes()[:-1])
+    summary = await world.recover(target, path)
+    assert summary.to_ts == 108
+    assert count(target) == (45, 45)
+
+
+async def test_a_large_transaction_comes_in_pieces(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(3, 30_000)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay")
+    summary = await world.recover(target, path)
+    assert summary.rows == 90_000
+    assert count(target) == (90_000, 90_000)
+
+
+def test_what_a_summary_says() -> None:
+    text = str(Summary(from_ts=5, to_ts=470607644560982029, records=3, rows=7, ddls=1, seconds=0.25))
+    assert "consistent as of commit_ts 470607644560982029" in text
+    assert "3 records behind 5, 7 row changes, 1 DDL" in text
+
+
+def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
+    """Every scenario has one; the last record of those that went to the end is the last transaction."""
+    for scenario in GO:
+        document = json.loads((recorded.ROOT / scenario / "meta.json").read_text())
+        (path,) = (recorded.ROOT / scenario / "relay").iterdir()
+        assert document
+        assert gzip.decompress(path.read_bytes())[:4] == bytes.fromhex("04051b1c")
