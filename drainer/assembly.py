@@ -22,17 +22,21 @@ from common.errors import Unavailable
 from common.registry import Registry
 from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
-from drainer import metrics
+from drainer import ddl_rules, metrics
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.collector import Collector
 from drainer.column_match import FULL
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_assembly import DeskPlan
+from drainer.ddl_desk import take_over
+from drainer.ddl_policy import Policy
 from drainer.drift import Drift
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.operating import RULE_FIELDS, Operating
+from drainer.relay import RelayLog
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
@@ -73,7 +77,10 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
     if (settings.checkpoint_host, settings.checkpoint_port) == (target.host, target.port):
         return None  # with the lanes in one transaction
     paths = TlsConfig.from_paths(
-        settings.checkpoint_ssl_ca, settings.checkpoint_ssl_cert, settings.checkpoint_ssl_key
+        settings.checkpoint_ssl_ca,
+        settings.checkpoint_ssl_cert,
+        settings.checkpoint_ssl_key,
+        settings.checkpoint_cert_allowed_cn,
     )
     host, port, user, password = settings.checkpoint_server
     tls = ClientTls(paths, use="checkpoint") if paths else None
@@ -97,10 +104,9 @@ async def open_checkpoint(
         row_target=row_target_of(settings, target),
         owner=settings.name,
     )
+    lanes = 1 if settings.dispatches_whole else settings.worker_count
     start = await patiently(
-        lambda: store.start(
-            settings.worker_count, initial_ts, now_ts, initial_is_given=is_given, living=living
-        ),
+        lambda: store.start(lanes, initial_ts, now_ts, initial_is_given=is_given, living=living),
         store.close,
     )
     logger.info(
@@ -111,12 +117,6 @@ async def open_checkpoint(
         safe_until=start.safe_until,
         lanes=len(start.positions),
     )
-    if len(start.positions) != settings.worker_count:
-        logger.warning(
-            "worker-count takes effect after the next graceful stop",
-            lanes=len(start.positions),
-            configured=settings.worker_count,
-        )
     return store, start
 
 
@@ -151,6 +151,14 @@ async def prepare_marks(
     return marks
 
 
+async def open_relay(settings: DrainerConfig, clock: SystemClock) -> RelayLog | None:
+    """The relay log, its last record whole; None if none is wanted."""
+    if not settings.relay_log_dir:
+        return None
+    size = settings.relay_max_file_size
+    return await asyncio.to_thread(RelayLog.open, settings.relay_log_dir, size, clock)
+
+
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
@@ -179,6 +187,7 @@ async def build(
     target = target_of(settings)
     rules = read_rules(settings)
     store, start = await open_checkpoint(settings, upstream, nodes, target)
+    waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await open_schema(
         store,
@@ -187,6 +196,7 @@ async def build(
         functools.partial(patiently, lambda: store.load_schema(start), store.close),
     )
     translator = Translator(schema.tracker, rules)
+    relay = await open_relay(settings, clock)
     operating.reload.add(RULE_FIELDS, functools.partial(_live_rules, translator))
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
@@ -210,9 +220,20 @@ async def build(
             safe_mode=settings.safe_mode,
             maps_positions=settings.db_type == "tidb",
             keep_schema=schema.keep,
+            lanes_max=0 if settings.dispatches_whole else settings.worker_count,
+            whole_transactions=settings.dispatches_whole,
         ),
         clock,
+        DeskPlan(
+            waiting,
+            Policy(ddl_rules.parse(settings.ddl_rules)),
+            schema.tracker,
+            lambda frozen: DdlRunner(target, frozen, translator.route),
+            settings.data_dir,
+            settings.quarantine_bytes,
+        ),
         control=operating.control,
+        relay=relay,
     )
     collector = Collector(
         nodes,

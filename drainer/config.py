@@ -160,6 +160,11 @@ class DrainerConfig(FormerOptions):
         kind="int",
         help="row changes of one downstream transaction at most",
     )
+    dispatch: str = option(
+        "row",
+        key="syncer.dispatch",
+        help="row: lanes by key, or transaction: whole upstream transactions, in order, on one lane",
+    )
     safe_mode: bool = option(
         False,
         key="syncer.safe-mode",
@@ -294,18 +299,28 @@ class DrainerConfig(FormerOptions):
     checkpoint_ssl_key: str = option(
         "", key="syncer.to.checkpoint.security.ssl-key", help="our private key for it"
     )
+    checkpoint_cert_allowed_cn: tuple[str, ...] = option(
+        (), key="syncer.to.checkpoint.security.cert-allowed-cn", kind="list", help="names of its certificate"
+    )
 
     def validate(self) -> None:
         """Relations between values; `ConfigError` names the key."""
+        for key, address in (("addr", self.addr), ("advertise-addr", self.advertised)):
+            try:
+                split_address(key, address)
+            except ConfigError as error:
+                raise ConfigError(f"invalid {key}: {error.message}", hint=error.hint) from None
         if self.db_type not in SINKS:
             raise ConfigError(
-                f"syncer.db-type {self.db_type!r} is not known here", hint=f"one of {', '.join(SINKS)}"
+                f"unknown DestDBType: {self.db_type}", hint=f"syncer.db-type is one of {', '.join(SINKS)}"
             )
         if self.checkpoint_type not in ("", *SINKS):
             raise ConfigError(
                 f"unknown checkpoint type: {self.checkpoint_type}",
                 hint="mysql or tidb; without a type the row is stored downstream",
             )
+        if self.dispatch not in ("row", "transaction"):
+            raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
         if self.upstream != "standalone":
             raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
         for key, value in (
@@ -324,11 +339,18 @@ class DrainerConfig(FormerOptions):
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
         if self.ignore_schemas.strip() and any(not name.strip() for name in self.ignore_schemas.split(",")):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
+        if not all(self.replicate_do_db):
+            raise ConfigError("empty schema name in `replicate-do-db` config", hint="remove the empty entry")
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         self.check_former()
         _ = self.downstream, self.checkpoint_server  # the passwords can be read
         self.check_listener()
+
+    @property
+    def dispatches_whole(self) -> bool:
+        """Upstream transactions are never cut, and go out in their order."""
+        return self.dispatch == "transaction" or self.dispatch_is_off
 
     @property
     def listen(self) -> str:

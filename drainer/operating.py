@@ -20,6 +20,7 @@ from common.tls import TlsConfig
 from drainer import progress_line
 from drainer.config import DrainerConfig
 from drainer.control import Control, Reload, add_own, rate_of
+from drainer.rules import read_rules
 from drainer.server import NodeState, Shown, add_control_routes, add_routes
 from drainer.standby import STANDBY, Standby, StandbyStatus
 from drainer.status import ApplierFacts, CollectorFacts, Status
@@ -42,7 +43,7 @@ _logger = log.get("operating")
 
 
 class Operating:
-    """`read` loads the configuration again. `state` is this node's lifecycle state."""
+    """`read` loads the configuration again. `state` is this node's lifecycle state. Raises `ConfigError`."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Operating:
         self.reload = Reload(settings, read)
         add_own(self.reload, self.control)
         health.add_health(routes, self.unready)
+        read_rules(settings)  # a wrong rule is told before anything is touched
         for remark in settings.remarks():
             _logger.warning(remark)
 
