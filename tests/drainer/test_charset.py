@@ -1,0 +1,66 @@
+"""Text for columns with a narrower character set: what is kept, what is marked, what is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.rowcodec.encoder import RowEncoder
+from drainer.sql_literal import Charset, Written, compile_sql
+from tests.common.rowcodec.tables import key, kind, table
+
+
+@pytest.mark.parametrize(
+    ("charset", "length", "text", "literal", "holds"),
+    [
+        ("latin1", 9, "plain", b"'plain'", True),
+        ("latin1", 9, "it's", b"'it''s'", True),
+        ("latin1", 9, "é€", "'é€'".encode(), True),
+        ("latin1", 9, "日本", b"_latin1 x'e697a5e69cac'", False),
+        ("latin1", 0, "日本", b"_latin1 x'e697a5e69cac'", False),
+        ("latin1", 5, "日本", b"'??'", False),
+        ("latin1", 5, "é日", b"_latin1 x'c3a9e697a5'", False),
+        ("ascii", 9, "é", b"'?'", False),
+        ("gbk", 9, "日本", "'日本'".encode(), True),
+        ("gbk", 9, "日😀", "'日?'".encode(), False),
+        ("utf8mb3", 9, "日😀", "'日?'".encode(), False),
+        ("utf8", 9, "日本", "'日本'".encode(), True),
+    ],
+)
+def test_literals(charset: str, length: int, text: str, literal: bytes, holds: bool) -> None:
+    made = Charset(charset, length)
+    assert made.literal(text.encode()) == literal
+    assert made.holds(text.encode()) is holds
+
+
+def test_bytes_that_are_no_utf8_stay_as_they_are() -> None:
+    assert Charset("latin1", 9).literal(b"\xe9t") == b"_latin1 x'e974'"
+    assert Charset("latin1", 9).holds(b"\xe9t")
+    assert Charset("latin1").literal(b"\xff'\\" * 200) == b"_latin1'" + b"\xff''\\\\" * 200 + b"'"
+
+
+def test_long_text_is_not_hexadecimal() -> None:
+    assert Charset("latin1").literal("日".encode() * 200) == b"_latin1'" + "日".encode() * 200 + b"'"
+
+
+def test_two_texts_stay_two_texts() -> None:
+    texts = ["日本", "中文", "é", "è", "ı", "plain", "??", "Ä±"]
+    literals = {Charset("latin1", 80).literal(text.encode()) for text in texts}
+    assert len(literals) == len(texts)
+
+
+def test_rows_of_plain_text_do_not_take_the_slow_way() -> None:
+    info = table(("id", key("int")), ("a", kind("varchar", charset="latin1", flen=9)))
+    narrow = compile_sql(info, written=Written(charsets={2: Charset("latin1", 9)}))
+    row = RowEncoder(info).insert((1, "plain"))
+    assert narrow.insert_literals(row) == compile_sql(info).insert_literals(row) == b"(1,'plain')"
+    odd = RowEncoder(info).insert((1, "日本"))
+    assert narrow.insert_literals(odd) == b"(1,_latin1 x'e697a5e69cac')"
+    assert narrow.foreign_text("insert", odd) == ["a"]
+    assert narrow.foreign_text("insert", row) == []
+
+
+def test_wide_character_sets_are_not_narrow() -> None:
+    assert [name for name in ("latin1", "utf8", "utf8mb4", "binary", "") if Charset.is_narrow(name)] == [
+        "latin1",
+        "utf8",
+    ]
