@@ -22,9 +22,10 @@ import pymysql
 
 from common import log
 from common.errors import DownstreamError
-from drainer import ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_text, ddl_traces
+from drainer import ddl_aside, ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_text, ddl_traces
 from drainer.checkpoint import Intent
 from drainer.ddl_alteration import Route
+from drainer.ddl_aside import KeepDropped
 from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema
 from drainer.ddl_derive import Change
 from drainer.ddl_progress import progress_of, wait_for
@@ -102,10 +103,12 @@ class DdlRunner:
         schema: TrackedSchema,
         route: Route = ddl_derive.same_names,
         guard: Guard | None = None,
+        keep: KeepDropped | None = None,
     ) -> None:
-        """`guard`: of every new session, see `DdlConnection`."""
+        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are set aside."""
         self._session = DdlConnection(target, schema, guard)
         self._route = route
+        self._keep = keep
         self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
@@ -193,6 +196,8 @@ class DdlRunner:
                     raise
                 raise Refused(ddl, safe_text(error), code=error_code(error)) from None
             return Ran((text,))
+        if self._keep is not None and (ran := self._set_aside(connection, ddl, settings, self._keep)):
+            return ran
         refusal: pymysql.err.MySQLError | None = None
         texts = self._texts(ddl)
         if texts and (ddl.instead or self._text_will_do(ddl, settings)):
@@ -228,6 +233,43 @@ class DdlRunner:
             mysql.run(connection, b"USE " + mysql.quote(schema))
         for text in texts:
             mysql.run(connection, text.encode("utf-8", "surrogateescape"))
+
+    def _set_aside(
+        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, keep: KeepDropped
+    ) -> Ran | None:
+        """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
+        if ddl.action not in ddl_aside.TAKES_AWAY | ddl_aside.BRINGS_BACK or ddl.instead:
+            return None
+        self.purge(ddl.commit_ts)
+        change = self._change(connection, ddl)
+        known = ddl_aside.kept(keep, ddl_present.tables_in(connection, keep.schema))
+        self._session.settings(connection, settings, zone="+00:00")
+        if ddl.action in ddl_aside.BRINGS_BACK:
+            back = ddl_aside.bring_back(change, known)
+            if back is None:
+                return None
+            for one in change.after:
+                self._session.make_database(connection, change.at(one)[0], one.schema)
+            moved = self._execute(connection, back, essential=True)
+            rest = self._derive(connection, ddl, settings, None)
+            return Ran(moved.statements + rest.statements, rest.missing)
+        movable = frozenset(
+            name for one in change.before if ddl_present.is_movable(connection, name := change.at(one))
+        )
+        away = ddl_aside.take_away(change, keep, ddl.commit_ts, movable, known)
+        return None if away is None else self._execute(connection, away, essential=True)
+
+    def purge(self, commit_ts: int) -> None:
+        """Drop for good what was set aside too long before that time of the stream. Cheap when nothing was.
+
+        Called with every DDL that takes tables away or brings them back; to be called now and then besides.
+        """
+        if self._keep is None:
+            return
+        with self._session.session() as connection:
+            tables = ddl_present.tables_in(connection, self._keep.schema)
+            for name in ddl_aside.outdated(self._keep, tables, commit_ts):
+                mysql.run(connection, b"DROP TABLE IF EXISTS " + mysql.qualified(*name))
 
     def _derive(
         self,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pymysql
 
+from drainer import downstream_table
 from drainer.ddl_compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
 from drainer.ddl_render import Server
 from drainer.downstream_table import Dialect, dialect_of
@@ -97,6 +98,19 @@ def read(connection: pymysql.Connection[Any], name: tuple[str, str], server: Ser
             comment=str(comment or ""),
             collation=str(collation or ""),
         )
+
+
+def tables_in(connection: pymysql.Connection[Any], schema: str) -> list[str]:
+    """Names of all tables of a schema."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s", (schema,))
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+def is_movable(connection: pymysql.Connection[Any], name: tuple[str, str]) -> bool:
+    """A table that nothing else hangs on: no trigger, no foreign key refers to it."""
+    found = downstream_table.read(connection, *name)
+    return found is not None and not found.may_have_triggers and not found.referenced
 
 
 def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, ...]]:

@@ -82,6 +82,7 @@ CORES = (
     "drainer.translator",
     "drainer.txn",
     "drainer.ddl_job",
+    "drainer.ddl_aside",
     "drainer.catalog",
     "drainer.ddl_traces",
     "drainer.ddl_steps",
