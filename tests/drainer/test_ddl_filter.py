@@ -276,7 +276,7 @@ def test_events_and_statements_are_filtered_by_rule() -> None:
 
 
 def test_partition_events_match() -> None:
-    add = {
+    add: Any = {
         "action": 19,
         "query": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN (1))",
         "info": table(1, "t"),
