@@ -12,11 +12,7 @@ import asyncio
 import datetime
 import sys
 from collections.abc import Callable
-from typing import Final
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from common import log
 from common.clock import Clock
@@ -28,6 +24,9 @@ LINE_EVERY_S: Final = 10.0
 BEHIND_S: Final = 10.0
 """A lag above it is worth a line, until it is below `CURRENT_S`."""
 CURRENT_S: Final = 2.0
+
+if TYPE_CHECKING:
+    from drainer.terminal_line import TerminalLine
 
 _logger = log.get("progress")
 
@@ -78,24 +77,26 @@ def fits_terminal(log_file: str) -> bool:
 async def run(look: Callable[[], View], clock: Clock, *, on_terminal: bool) -> None:
     """Until cancelled."""
     cadence = Cadence(PACE_S if on_terminal else LINE_EVERY_S)
-    live: Live | None = None
+    terminal = _terminal() if on_terminal else None
     try:
         while True:
             await asyncio.sleep(PACE_S)
             view = look()
             due, caught_up = cadence.look(view.lag_s, clock.monotonic_s())
-            if due and not on_terminal:
+            if due and terminal is None:
                 _logger.info("catching up", progress=text(view))
-            elif due:
-                if live is None:
-                    live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
-                    live.start()
-                live.update(Text(text(view), overflow="ellipsis", no_wrap=True), refresh=True)
+            elif due and terminal is not None:
+                terminal.show(text(view))
             if caught_up:
-                if live is not None:
-                    live.stop()
-                    live = None
+                if terminal is not None:
+                    terminal.clear()
                 _logger.info("caught up", lag_s=round(view.lag_s, 3))
     finally:
-        if live is not None:
-            live.stop()
+        if terminal is not None:
+            terminal.clear()
+
+
+def _terminal() -> TerminalLine:
+    from drainer.terminal_line import TerminalLine  # what it imports costs every start too much
+
+    return TerminalLine()
