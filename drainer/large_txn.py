@@ -23,7 +23,7 @@ from typing import Final
 from common import binlog
 from common.errors import Corruption
 from drainer import field_walk
-from drainer.field_walk import LENGTH, VARINT, WINDOW_BYTES, Broken, Read, field_head, sure_to
+from drainer.field_walk import LENGTH, VARINT, WINDOW_BYTES, Broken, Read, field_head, sure_to, varint
 from drainer.merger import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
@@ -166,16 +166,20 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
                 begins.setdefault(tag, base + head)
                 ends[tag] = base + at
                 continue
+        if tag in counts:
+            rows, at = _run_of_rows(data, at, sure)
+            if base + at > stop:
+                raise Broken("a row ends early")
+            counts[tag] += rows
+            begins.setdefault(tag, base + head)
+            ends[tag] = base + at
+            continue
         tag, value, at = field_head(data, at)
         if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
                 raise Broken(f"a field of {value} bytes ends early")
-        if tag in counts:
-            counts[tag] += 1
-            begins.setdefault(tag, base + head)
-            ends[tag] = base + at
-        elif tag == 0x08:
+        if tag == 0x08:
             found.table_id = value if value < 1 << 63 else value - (1 << 64)
         elif tag in _TAGS_OBSOLETE:
             found.obsolete = found.obsolete or tag != 0x22 or value > 0
@@ -187,6 +191,25 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
             begins.setdefault(_TAG_KIND, base + head)
             ends[_TAG_KIND] = base + at
     return found
+
+
+def _run_of_rows(data: bytes, at: int, sure: int) -> tuple[int, int]:
+    """How many rows of one list follow each other from `at` on, and where the last one ends."""
+    tag, rows = data[at], 0
+    try:
+        while at <= sure and data[at] == tag:
+            size = data[at + 1]
+            if size < 0x80:
+                at += 2 + size
+            elif data[at + 2] < 0x80:
+                at += 3 + (size & 0x7F | data[at + 2] << 7)
+            else:
+                size, at = varint(data, at + 1)
+                at += size
+            rows += 1
+    except IndexError:
+        raise Broken("the length of a row ends early") from None
+    return rows, at
 
 
 def _count(found: _Mutation, kinds: bytes) -> None:
