@@ -62,11 +62,15 @@ class ActualTable:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something the downstream cannot hold, and why. `explains` decides by (column, expected, actual)."""
+    """Something the downstream cannot hold, and why. `explains` decides by (column, expected, actual).
+
+    `shows`: what there is instead, so that rows with such values in their key find each other.
+    """
 
     name: str
     reason: str
     explains: Callable[[ColumnForm, Canonical, Canonical], bool]
+    shows: Callable[[ColumnForm, Canonical], Canonical] = lambda _column, expected: expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,8 @@ def _compare_rows(table: ExpectedTable, found: ActualTable, limits: Sequence[Lim
         by_key[_key(row, positions)].append(row)
     for row in missing:
         key = _key(row, positions)
-        partner = by_key[key].pop() if positions and by_key[key] else None
+        near = by_key[key] or by_key[_shown_key(table, row, positions, limits)]
+        partner = near.pop() if positions and near else None
         if partner is None:
             report.differences.append(
                 Difference(table.full_name, "row is missing downstream", _text(key), row)
@@ -204,6 +209,15 @@ def _compare_rows(table: ExpectedTable, found: ActualTable, limits: Sequence[Lim
 
 def _key(row: Row, positions: Sequence[int]) -> Row:
     return tuple(row[i] for i in positions)
+
+
+def _shown_key(table: ExpectedTable, row: Row, positions: Sequence[int], limits: Sequence[Limit]) -> Row:
+    """The key as the downstream holds it inside its limits."""
+    shown = []
+    for i in positions:
+        forms = (limit.shows(table.columns[i], row[i]) for limit in limits)
+        shown.append(next((form for form in forms if form != row[i]), row[i]))
+    return tuple(shown)
 
 
 def _text(key: Row) -> str:

@@ -127,9 +127,22 @@ def test_the_documented_limit_is_about_characters_the_charset_lacks() -> None:
     assert limit.reason
     latin1 = ColumnForm("c", "text", "varchar(10)", "latin1")
     assert limit.explains(latin1, "日本", "??")
-    assert limit.explains(latin1, Raw("ff"), "?")
+    assert limit.explains(latin1, "日本", "æ—¥æœ¬")
+    assert limit.explains(latin1, Raw("ff"), "ÿ")
+    assert not limit.explains(latin1, "日本", "日")
+    assert not limit.explains(latin1, Raw("ff"), "?")
     assert not limit.explains(latin1, "é", "?")
     assert not limit.explains(ColumnForm("c", "text", "varchar(10)", "utf8mb4"), "日本", "??")
+
+
+def test_rows_whose_key_the_charset_lacks_find_each_other() -> None:
+    columns = (ColumnForm("k", "text", "varchar(10)", "latin1"), ColumnForm("v", "int", "int"))
+    expected = [ExpectedTable("d", "t", columns, ("k",), [("日本", "1"), ("é", "2")])]
+    report = compare(expected, {("d", "t"): ActualTable(("k", "v"), [("æ—¥æœ¬", "1"), ("é", "2")])}, MARIADB)
+    assert report.equal
+    assert report.limited == {"text outside the character set": 1}
+    other = compare(expected, {("d", "t"): ActualTable(("k", "v"), [("æ—¥æœ¬", "7"), ("é", "2")])}, MARIADB)
+    assert not other.equal
 
 
 def test_the_documented_limit_of_negative_zero() -> None:
