@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from common import log
-from common.errors import Conflict, DownstreamError, Rejected
-from drainer import metrics
+from common.errors import DownstreamError, Rejected
+from drainer import decisions, metrics
 from drainer.checkpoint import CheckpointStore
 from drainer.ddl_policy import APPLY, REWRITE, SKIP, STOP, Policy, Ruling
 from drainer.ddl_rules import Rule
-from drainer.quarantine import DECISIONS, RETRY, Decision, Entry, Floor, Met, Quarantine, Queue
-from drainer.quarantine import REWRITE as REWRITTEN
+from drainer.quarantine import Decision, Entry, Floor, Met, Quarantine, Queue
 from drainer.quarantine_log import Directory, KeptDdl, QuarantineLog
 from drainer.quarantine_release import Release, Rooms, entry_of
 from drainer.quarantine_table import Decided, QuarantineTable
@@ -41,6 +40,8 @@ PASSED: Final = "passed"
 """An earlier life of this drainer has done it, or passed over it."""
 RETRY_S: Final = 10.0
 DECISIONS_SHOWN: Final = 50
+BYTES_MAX: Final = 4 << 30
+"""For what waits since an earlier life, where nothing more may wait."""
 
 
 class Schema(Protocol):
@@ -100,7 +101,8 @@ class DdlDesk:
         data_dir: str,
         bytes_max: int,
     ) -> None:
-        self._directory = Directory(Path(data_dir) / "quarantine", bytes_max)
+        self._may_wait = bytes_max > 0
+        self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
         self._quarantine = Quarantine(waiting.entries, highest_ts)
         self._logs = {queue.number: QuarantineLog(self._directory) for queue in self._quarantine.queues}
         self._table = waiting.table
@@ -207,7 +209,7 @@ class DdlDesk:
         All lanes are drained; durable when it returns, and the intent is cleared. `DownstreamError` where
         nothing may wait.
         """
-        if not self._directory.bytes_max:
+        if not self._may_wait:
             raise DownstreamError(
                 f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
                 hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
@@ -353,7 +355,7 @@ class DdlDesk:
         queue = self._quarantine.queue_of(job_id)
         if queue is None:
             raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
-        self._check_decision(queue, queue.entries[job_id], action, text)
+        decisions.check(queue, queue.entries[job_id], busy=self._busy is queue, action=action, text=text)
         decision = Decision(action, text, next(self._numbers))
         decided = Decided(decision.number, job_id, self._release.now_ms(), asked_from, action, text)
         stored = queue.entries[job_id].decided(decision)
@@ -369,25 +371,6 @@ class DdlDesk:
         self._ask(queue)
         return self._document(queue, entry)
 
-    def _check_decision(self, queue: Queue, entry: Entry, action: str, text: str) -> None:
-        job_id = entry.job_id
-        if action not in DECISIONS:
-            raise Rejected(f"{action!r} is no decision", hint="use " + ", ".join(DECISIONS))
-        if (action == REWRITTEN) != bool(text):
-            raise Rejected(
-                f"{action} {'needs' if action == REWRITTEN else 'takes no'} text",
-                hint=f"`binlogctl ddl rewrite {job_id} --text 'ALTER ...'`",
-            )
-        if self._busy is queue:
-            raise Conflict(f"DDL job {job_id} is being carried out", hint="look again in a moment")
-        if entry.done and not (queue.halted and action == RETRY):
-            raise Rejected(
-                f"DDL job {job_id} is over, {'rows' if queue.halted else 'the rest'} behind it is waiting",
-                hint=f"correct the downstream and `binlogctl ddl retry {job_id}`"
-                if queue.halted
-                else "wait a moment",
-            )
-
     def documents(self) -> list[dict[str, Any]]:
         """What waits, in stream order."""
         found = [
@@ -398,31 +381,8 @@ class DdlDesk:
         return [document for _, document in sorted(found, key=lambda pair: pair[0])]
 
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
-        kept = self._logs[queue.number]
-        head = queue.waits_for
-        if queue.halted:
-            state = f"rows were refused: {queue.halted}"
-        elif self._busy is queue:
-            state = self._release.doing or "applying what waited"
-        elif head is not None and head.job_id != entry.job_id:
-            state = f"behind job {head.job_id}"
-        elif entry.done:
-            state = "applying what waited"
-        else:
-            state = "decided" if entry.decision else "waiting for a decision"
-        return {
-            "job_id": entry.job_id,
-            "commit_ts": entry.commit_ts,
-            "tables": [".".join(name) if name[1] else name[0] for name in sorted(entry.tables)],
-            "query": entry.query.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
-            "reason": entry.reason,
-            "since_ms": entry.since_ms,
-            "state": state,
-            "decision": entry.decision.action if entry.decision else "",
-            "text": entry.decision.text if entry.decision else "",
-            "applied_ts": entry.position.commit_ts,
-            "kept_bytes": kept.size_bytes,
-        }
+        doing = (self._release.doing or "its tables catch up") if self._busy is queue else ""
+        return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
 
     async def decisions(self) -> list[Decided]:
         """The newest ones, newest first."""

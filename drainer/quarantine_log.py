@@ -71,7 +71,7 @@ class Directory:
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         self._path = path
-        self.bytes_max = bytes_max
+        self._bytes_max = bytes_max
         self._numbers = 0
         self.size_bytes = 0
         self.trouble = ""  # why the disk takes nothing
@@ -79,7 +79,6 @@ class Directory:
         self.ddls: list[KeptDdl] = []
         self._table_numbers: dict[TableVersion, int] = {}
         try:
-            path.mkdir(parents=True, exist_ok=True)
             for file in path.glob("*.rows"):
                 file.unlink()
         except OSError as error:
@@ -90,10 +89,11 @@ class Directory:
 
     @property
     def has_room(self) -> bool:
-        return self.size_bytes < self.bytes_max and not self.trouble
+        return self.size_bytes < self._bytes_max and not self.trouble
 
     def new_path(self) -> Path:
         self._numbers += 1
+        self._path.mkdir(parents=True, exist_ok=True)
         return self._path / f"{self._numbers:08}.rows"
 
     def table_number(self, version: TableVersion) -> int:

@@ -97,6 +97,7 @@ CORES = (
     "drainer.ddl_alteration",
     "drainer.ddl_alter",
     "drainer.ddl_policy",
+    "drainer.decisions",
     "drainer.ddl_rules",
     "pump.admission",
     "pump.delivery",
