@@ -59,7 +59,8 @@ class CheckpointKeeper:
         self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self.stored_ts = min(position.complete_ts for position in start.positions)
-        self._highest_ts = max(position.commit_ts for position in start.positions)
+        # Up to here rows may be downstream already: of our lanes, or of another program.
+        self._highest_ts = max(start.safe_until, *(position.commit_ts for position in start.positions))
         self.floor: Callable[[], tuple[int, int] | None] = lambda: None
         self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -105,8 +106,8 @@ class CheckpointKeeper:
     async def settle(self, resolved_ts: int) -> None:
         """All lanes are drained and end here: downstream equals upstream at `resolved_ts`.
 
-        Not before the stream has come to where the foremost lane was at the start: lanes that were put back
-        would apply rows again.
+        Not before the stream has come to where the foremost lane, or the drainer before us, was at the start:
+        lanes that were put back would apply rows again, and the downstream is ahead of `resolved_ts`.
         """
         if resolved_ts < self._highest_ts:
             await self.save(resolved_ts)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pymysql
@@ -138,7 +138,10 @@ class RelayRecovery:
         from_ts = stored.checkpoint.commit_ts
         store = self._store_of(stored.cluster_id)
         to_ts = max(source.last_ts, from_ts)
-        start = await asyncio.to_thread(store.start, self._lane_count, from_ts, to_ts)
+        # The time is what takeovers compare with; without the upstream it is only known roughly.
+        now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
+        start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
+        start = replace(start, safe_until=min(start.safe_until, to_ts))
         reached_ts = max(position.commit_ts for position in start.positions)
         if reached_ts > to_ts:
             await asyncio.to_thread(store.close)
@@ -184,10 +187,10 @@ class RelayRecovery:
 
 
 def _nothing_to_do(checkpoint: Checkpoint, source: RelaySource) -> str:
-    """Why the downstream is consistent already, or cannot be made so; "" if there is work.
+    """Why the downstream is consistent already; "" if there is work.
 
     `consistent` of a Go drainer may be an old one: it is cleared by the first save, not at the start.
     """
-    if checkpoint.consistent and (checkpoint.epoch is not None or source.last_ts <= checkpoint.commit_ts):
+    if checkpoint.consistent and source.last_ts <= checkpoint.commit_ts:
         return f"the downstream is consistent as of commit_ts {checkpoint.commit_ts}"
     return ""
