@@ -111,10 +111,14 @@ def _far(tag: int) -> Callable[[int], bytes]:
 
 VARINTS: Final = ByNumber(varint)
 _SEVEN_BITS: Final = tuple(bytes((n,)) for n in range(128))
-_INT64: Final = tuple(_column(b"\x10" + varint(n)) for n in range(_CACHED_MAX))
-_UINT: Final = tuple(_column(b"\x18" + varint(n)) for n in range(_CACHED_MAX))
 _int64_far: Final = _far(0x10)
 _uint_far: Final = _far(0x18)
+
+
+@functools.cache
+def _small(tag: int) -> tuple[bytes, ...]:
+    """Columns of small numbers. Made when a table first needs them: most drainers write no relay log."""
+    return tuple(_column(bytes((tag,)) + varint(n)) for n in range(_CACHED_MAX))
 
 
 def _head_of(tag: bytes) -> Callable[[int], bytes]:
@@ -132,11 +136,11 @@ _TEXT_HEADS: Final = ByNumber(_head_of(b"\x32"))
 
 
 def _int64(value: int) -> bytes:
-    return _INT64[value] if 0 <= value < _CACHED_MAX else _int64_far(value)
+    return _small(0x10)[value] if 0 <= value < _CACHED_MAX else _int64_far(value)
 
 
 def _uint64(value: int) -> bytes:
-    return _UINT[value] if value < _CACHED_MAX else _uint_far(value)
+    return _small(0x18)[value] if value < _CACHED_MAX else _uint_far(value)
 
 
 def _float(value: float) -> bytes:
@@ -224,12 +228,14 @@ def column_form(column: Column) -> ColumnForm:
     if tp in INTEGER_TYPES and not kind.unsigned:
         pieces = (f"INT64[{{v}}] if 0 <= {{v}} < {_CACHED_MAX} else int64_far({{v}})",)
         conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-        names: dict[str, Any] = {"INT64": _INT64, "int64_far": _int64_far}
+        names: dict[str, Any] = {"INT64": _small(0x10), "int64_far": _int64_far}
         return ColumnForm(conversion, pieces, _int64, nullable, names)
     if tp in INTEGER_TYPES or tp in (ENUM, SET):
         pieces = (f"UINT[{{v}}] if {{v}} < {_CACHED_MAX} else uint_far({{v}})",)
         conversion = Conversion(Shape.UNSIGNED, "u", read_int if tp in INTEGER_TYPES else read_unsigned)
-        return ColumnForm(conversion, pieces, _uint64, nullable, {"UINT": _UINT, "uint_far": _uint_far})
+        return ColumnForm(
+            conversion, pieces, _uint64, nullable, {"UINT": _small(0x18), "uint_far": _uint_far}
+        )
     if tp == BIT:
         width = (max(kind.flen, 1) + 7) // 8
 
