@@ -192,14 +192,14 @@ class Collector:
             return "the registry: until it hears from us, pumps may join without telling us"
         if self._job_waited_for:
             return self._job_waited_for
+        if self._spill.waiting:
+            return self._spill.waiting
         if not self._sources:
             return "a pump: none is registered"
         awaited = self._merger.awaits()
         down = [stream for stream in awaited if not self._sources[stream].connected]
         if down:
             return f"pump {', '.join(sorted(down))}, not reachable; `binlogctl -cmd pumps` shows its state"
-        if awaited and self._spill.waiting:
-            return self._spill.waiting
         if awaited:
             return "the watermark of pump " + ", ".join(map(self._held_by, sorted(awaited)))
         return ""

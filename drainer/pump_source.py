@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -320,7 +320,8 @@ class PumpSource:
                 f"commit_ts {part.commit_ts} that does not follow on what it sent before",
                 hint=f"check that a pump, and of which version, listens on {self.address}",
             )
-        await self._spill.append(file, part.data)
+        with self._blamed():
+            await self._spill.append(file, part.data)
         self._give_back(len(part.data))
         if file.size == part.size:
             self._incoming = None
@@ -343,11 +344,14 @@ class PumpSource:
                 )
         except (field_walk.Broken, StopIteration) as error:
             raise self._nonsense(data, error) from None
-        await self._spilled(await self._spill.keep(self._account, view[begin : begin + size]), 0, 0)
+        with self._blamed():
+            file = await self._spill.keep(self._account, view[begin : begin + size])
+        await self._spilled(file, 0, 0)
 
     async def _spilled(self, file: SpillFile, commit_ts: int, watermark: int) -> None:
         """Deliver what is on disk as a whole; then wait if there is too much of this pump."""
-        found = await asyncio.to_thread(large_txn.outline, file.read, file.size)
+        with self._blamed():
+            found = await asyncio.to_thread(large_txn.outline, file.read, file.size)
         if found.ddl_job_id or found.commit_ts == found.start_ts:  # no rows: of any use in memory only
             self._arrived(arrival([file.read(0, file.size)], watermark, self.node_id))
             return
@@ -364,6 +368,18 @@ class PumpSource:
             self._room.clear()
             if self._account.bytes > self._spill.ahead_bytes:
                 await self._room.wait()
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """What cannot be read came from this pump."""
+        try:
+            yield
+        except Corruption as error:
+            raise Corruption(
+                f"pump {self.node_id} ({self.address}) sent a large binlog behind commit_ts {self.position} "
+                f"that cannot be read: {error.message}",
+                hint=f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its data directory",
+            ) from None
 
 
 @contextlib.asynccontextmanager

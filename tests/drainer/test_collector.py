@@ -192,6 +192,30 @@ async def test_a_full_queue_slows_the_pumps_down() -> None:
         reader.cancel()
 
 
+async def test_others_flow_up_to_their_credit_while_one_pump_reconnects() -> None:
+    async with world(MemoryRegistry(a="online", b="online"), queue_bytes=4 << 20) as w:
+        await w.sends("b", [], 5)
+        b = await w.pump("b").connected()
+        a = await w.pump("a").connected()
+        w.pump("b").up = False
+        b.fail(Unavailable("connection reset"))
+        sent: list[int] = []
+        while sum(request.credit_bytes for request in a.batch_requests()) > len(sent) * 100_000:
+            sent.append(10 * len(sent) + 10)
+            await w.sends("a", sent[-1:], sent[-1], size=100_000)
+            await settle()
+        assert 1 << 20 <= w.collector.states()["a"]["held_bytes"] < (1 << 20) + 200_000
+        assert w.stamps == []
+        assert w.collector.positions() == {"a": sent[-1], "b": 5}
+        w.pump("b").up = True
+        w.collector._sources["b"].retry_now()
+        again = await w.pump("b").connected(2)
+        assert again.batch_requests()[0].after_ts == 5
+        again.send([], sent[-1])
+        await until(lambda: w.stamps == sent)
+        await until(lambda: w.collector.states()["a"]["held_bytes"] == 0)
+
+
 # -- membership -------------------------------------------------------------------------------------------
 
 
@@ -297,6 +321,26 @@ async def test_notify_returns_with_the_new_pump_in_the_merge() -> None:
         await until(lambda: w.stamps == [5, 11, 12])
 
 
+async def test_notify_is_answered_while_the_stream_stands_still() -> None:
+    """Whether a DDL job is missing or nobody takes what is merged."""
+    registry = MemoryRegistry(a="online")
+    async with world(registry) as w:
+        connection = await w.pump("a").connected()
+        connection.send([ddl_payload(5, 40, "DROP TABLE t")], 9)
+        await until(lambda: w.history.asked == [40])
+        registry.change("new", "online", watched=False)
+        await asyncio.wait_for(w.collector.notify(), 1.0)
+        assert set(w.collector.positions()) == {"a", "new"}
+    registry = MemoryRegistry(a="online")
+    async with world(registry, queue_bytes=1, read=False) as w:
+        for ts in range(10, 50, 10):
+            await w.sends("a", [ts], ts, size=2 << 20)
+            await settle()
+        registry.change("new", "online", watched=False)
+        await asyncio.wait_for(w.collector.notify(), 1.0)
+        assert set(w.collector.positions()) == {"a", "new"}
+
+
 async def test_a_late_view_of_the_watch_undoes_nothing() -> None:
     registry = MemoryRegistry(a="offline")
     async with world(registry) as w:
@@ -400,6 +444,20 @@ async def test_ddl_from_two_pumps_is_one() -> None:
 
 
 # -- status ------------------------------------------------------------------------------------------
+
+
+async def test_status_says_which_transaction_holds_the_stream() -> None:
+    async with world(MemoryRegistry(a="online", b="online")) as w:
+        await w.sends("a", [5], 9)
+        connection = await w.pump("b").connected()
+        reply = pump_pb2.PullBatchesResp(watermark=3, waits_for_start_ts=4)
+        connection.replies.put_nowait(reply.SerializeToString())
+        await until(lambda: w.collector.states()["b"]["waits_for_start_ts"] == 4)
+        assert w.collector.waits_for == "the watermark of pump b (open transaction with start_ts 4)"
+        connection.send([], 9)
+        await until(lambda: w.stamps == [5])
+        assert w.collector.states()["b"]["waits_for_start_ts"] == 0
+        assert w.collector.waits_for == ""
 
 
 async def test_status_says_who_holds_the_stream() -> None:

@@ -268,6 +268,16 @@ async def test_a_binlog_under_the_name_of_another_stops(tmp_path: Path) -> None:
         await task
 
 
+@pytest.mark.parametrize("payload", [b"\xff" * 3000, b"\x08\x01\x10\x0b\x18\x0c\x2a" + bytes(3000) + b"\xff"])
+async def test_a_large_binlog_that_is_none_stops_and_names_the_pump(tmp_path: Path, payload: bytes) -> None:
+    pump = ScriptedPump()
+    found = Reading(pump, SpillDirectory(str(tmp_path)), 4000, 60.0)
+    task = asyncio.create_task(found.source.run())
+    send_parts(await pump.connected(), payload, 12)
+    with pytest.raises(Corruption, match=r"pump p1 .* large binlog behind commit_ts 11 that cannot be read"):
+        await task
+
+
 async def test_a_large_ddl_is_kept_in_memory(tmp_path: Path) -> None:
     """Its text is needed as a whole, and its job must be looked up."""
     pump = ScriptedPump()
@@ -310,6 +320,7 @@ async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
     assert spill.waiting
     disk.full = False
     await found.delivered(1)
+    assert spill.waiting == ""
     spilled = found.entries[0].spilled
     assert spilled is not None
     assert spilled.read(0, 1 << 20) == payload
