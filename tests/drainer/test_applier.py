@@ -30,7 +30,7 @@ from tests.drainer.apply_life import (
     stored_ts,
 )
 
-FINISHED = ("basic", "types", "keys", "txn", "orphans", "multi-pump")
+FINISHED = ("basic", "types", "keys", "charset", "txn", "orphans", "multi-pump")
 
 pytestmark = pytest.mark.integration
 
