@@ -56,7 +56,7 @@ class Side(Cluster):
         config.write_text(
             f"initial-commit-ts = 0\n[syncer]\nworker-count = {LANES}\nsync-ddl = {str(sync_ddl).lower()}\n"
             f"loopback-control = true\nchannel-id = {CHANNEL}\n[syncer.to]\nhost = '{LOOPBACK}'\n"
-            f"port = {other.mariadb.port}\nuser = '{other.mariadb.user}'\n"
+            f"port = {other.mariadb.port}\nuser = '{other.mariadb.drainer_user}'\n"
             f"password = '{other.mariadb.password}'\n"
         )
         address = f"{LOOPBACK}:{port}"
