@@ -46,8 +46,9 @@ STATEMENT_BYTES_MAX: Final = 1 << 20
 PACKET_SLACK_BYTES: Final = 4096
 READ_TIMEOUT_MAX_S: Final = 3600.0
 NO_SUCH_TABLE: Final = 1146
-# Unknown column, wrong number of values, no such table: the table is not what it was when it was read.
-OTHER_SHAPE: Final = frozenset({1054, 1136, NO_SUCH_TABLE})
+# Unknown column, wrong number of values, no such table, a column that needs a value or computes it: the table
+# is not what it was when it was read.
+OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, NO_SUCH_TABLE})
 LOST_DURING_QUERY: Final = 2013
 
 
@@ -120,6 +121,10 @@ class Lane(threading.Thread):
         self._waiting: Waiting | None = None
 
     # -- called by the applier -------------------------------------------------------------------
+
+    def change_settings(self, settings: LaneSettings) -> None:
+        """From the next batch on."""
+        self._settings = settings
 
     def offer(self, chunk: Chunk) -> None:
         with self._condition:
@@ -357,14 +362,13 @@ class Lane(threading.Thread):
         target, connection = self._running, self._connection
         if target is None or connection is None or mysql.error_code(error) not in OTHER_SHAPE:
             return False
-        connection.rollback()
-        found = downstream_table.read(connection, *target.version.downstream)
-        if found is None:
+        try:
+            fresh = self._fresh(connection, target)
+        except DownstreamError as refusal:
+            raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
+        except (pymysql.err.MySQLError, OSError) as failure:
             self._disconnect()
-            raise DownstreamError(
-                f"{work.range_text}: {missing(target.version).message}", hint=missing(target.version).hint
-            )
-        fresh = refreshed(target, found, sync_mode=self._settings.sync_mode)
+            return trouble_of(failure) is not None  # the batch meets the same again
         if fresh is None:
             return False
         logger.warning("table was changed downstream, its definition is read again", table=target.label)
@@ -373,6 +377,12 @@ class Lane(threading.Thread):
                 self._replaced[change[0]] = fresh
         work.prepared = None
         return True
+
+    def _fresh(self, connection: pymysql.Connection[Any], target: TableTarget) -> TableTarget | None:
+        found = downstream_table.read(connection, *target.version.downstream)
+        if found is None:
+            raise missing(target.version)
+        return refreshed(target, found, sync_mode=self._settings.sync_mode)
 
     # -- the connection --------------------------------------------------------------------------
 

@@ -164,7 +164,26 @@ def test_and_refused_with_its_name_in_full_mode(world: World) -> None:
     world.run(f"ALTER TABLE {SCHEMA}.t DROP COLUMN v")
     world.start()
     world.offer(target, insert(INT_KEY, 1, 2, "a"))
-    assert "table lane_test.t has no column v downstream" in str(world.refused())
+    text = str(world.refused())
+    assert f"commit_ts {world.ts}: table lane_test.t has no column v downstream" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("ADD COLUMN x INT NOT NULL", (1, 2, "a", 0)),
+        ("DROP COLUMN v, ADD COLUMN v INT AS (id + 5) STORED", (1, "a", 6)),
+    ],
+)
+def test_a_column_that_needs_a_value_or_computes_it_is_learnt_of(
+    world: World, change: str, expected: tuple[Any, ...]
+) -> None:
+    target = world.made(INT_KEY, "t", INT_DDL)
+    world.run(f"ALTER TABLE {SCHEMA}.t {change}")
+    world.start(sync_mode=PARTIAL)
+    world.offer(target, insert(INT_KEY, 1, 2, "a"))
+    world.committed()
+    assert world.rows("t") == [expected]
 
 
 def test_a_table_that_is_gone_is_named(world: World) -> None:
