@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from common import binlog
+from deploy.playground.scenario import Scenario
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import ready_made, sysbench_like
+from tests.benchmarks import ready_made, sysbench_like, workloads
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
@@ -28,6 +29,14 @@ PROMISED_NAMES = {
     "pump.idle",
     "pump.index.catchup",
     "drain.sysbench",
+    "drain.inserts",
+    "drain.durable",
+    "drain.keyless",
+    "drain.hot",
+    "drain.wide",
+    "drain.relay",
+    "drain.start",
+    "drain.memory",
     "lag.idle.1",
     "lag.idle.2",
     "lag.load",
@@ -146,3 +155,32 @@ def test_the_made_up_workload_is_one_that_a_drainer_understands() -> None:
     assert plan.rows == 4 * 5000 + 4 * 40
     assert sum(len(stretch.ddl) for stretch in plan.stretches) == 5
     assert all(batch for stretch in plan.with_rows for lane in stretch.lanes for batch in lane)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rows"),
+    [
+        (workloads.inserts(250), 250),
+        (workloads.keyless(20, 10), 20 + 3 * 10),
+        (workloads.hot(10), 1 + 2 * 10),
+        (workloads.wide(5, 3), 5 + 4 * 3),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scenario) else "",
+)
+def test_workloads_are_what_a_drainer_understands(scenario: Scenario, rows: int) -> None:
+    (records,) = scenario.files
+    timestamps = [record.ts for record in records]
+    assert timestamps == sorted(set(timestamps))
+    plan = ready_made.prepare(scenario)
+    assert plan.rows == rows
+    (table,) = scenario.checksums
+    assert table.columns[0] == "id", "contents are compared in its order"
+
+
+def test_a_backlog_is_as_large_as_asked_and_goes_on_where_its_schema_ends() -> None:
+    backlog = workloads.Backlog(1 << 21)
+    records = list(backlog)
+    assert sum(len(record.payload) for record in records) == pytest.approx(1 << 21, rel=0.1)
+    assert records[0].start_ts > backlog.scenario.last_commit_ts
+    assert records[-1].commit_ts == backlog.last_ts
+    assert len(records) == 2 * backlog.transactions
