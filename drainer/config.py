@@ -186,6 +186,12 @@ class DrainerConfig(FormerOptions):
     log_values: bool = option(
         False, key="syncer.log-values", kind="bool", help="errors of the downstream may show row values"
     )
+    keep_dropped_s: float = option(
+        1800.0,
+        key="syncer.keep-dropped",
+        kind="duration",
+        help="dropped and truncated tables are set aside for so long, for a RECOVER or FLASHBACK",
+    )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
     )

@@ -15,6 +15,7 @@ run would change differently (TRUNCATE runs at a barrier, so no later row can be
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ logger = log.get(__name__)
 _DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
 _NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
 _MOVES: Final = frozenset({ddl_job.RENAME_TABLE, ddl_job.RENAME_TABLES, ddl_job.EXCHANGE_PARTITION})
+_MISSING_KEPT: Final = 200
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
 
@@ -94,7 +96,8 @@ class DdlRunner:
     """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
 
     A call that failed with a passing error is to be repeated: it finds out how far the last one came. One
-    call at a time; only `progress` may come from another thread.
+    call at a time; only `progress` may come from another thread. `missing` has what the downstream lacks of
+    the last DDL that it could not have as a whole: commit_ts, job_id, tables and lines of each.
     """
 
     def __init__(
@@ -110,6 +113,8 @@ class DdlRunner:
         self._route = route
         self._keep = keep
         self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
+        self._refused = 0  # commit_ts of the DDL that was refused last
+        self.missing: deque[dict[str, Any]] = deque(maxlen=_MISSING_KEPT)
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
     def close(self) -> None:
@@ -125,13 +130,18 @@ class DdlRunner:
             return found
 
     def had_run(self, intent: Intent, ddl: Ddl) -> bool:
-        """Whether the statement of a stored intent took effect; then what it left undone is done now."""
+        """Whether the statement of a stored intent took effect; then what it left undone is done now.
+
+        False after `run` refused it: a part of what was derived may be there, but not all.
+        """
+        if self._refused == ddl.commit_ts:
+            return False
         with self._session.session() as connection:
             wait_for(connection, self._texts(ddl))
             self._before = ddl.commit_ts, intent.before
             if self._shape(connection, ddl) == intent.before:
                 return False
-            _say_missing(ddl, self._finish(connection, ddl, ()))
+            self._record(ddl, self._finish(connection, ddl, ()))
             return True
 
     def already_done(self, ddl: Ddl) -> bool:
@@ -178,11 +188,24 @@ class DdlRunner:
                 else:
                     ran = self._run(connection, ddl, text)
             except DownstreamError:
-                self._under_way = 0
+                self._under_way, self._refused = 0, ddl.commit_ts
                 raise
-            self._under_way = 0
-            _say_missing(ddl, ran)
+            self._under_way = self._refused = 0
+            self._record(ddl, ran)
             return ran
+
+    def _record(self, ddl: Ddl, ran: Ran) -> None:
+        """For the log and for the status, what the downstream lacks from now on."""
+        if not ran.missing:
+            return
+        lines = list(ran.missing)
+        names = [".".join(name).rstrip(".") for name in ddl.tables]
+        self.missing.append(
+            {"commit_ts": ddl.commit_ts, "job_id": ddl.job_id, "tables": names, "missing": lines}
+        )
+        logger.warning(
+            "downstream lacks a part of a DDL", job_id=ddl.job_id, commit_ts=ddl.commit_ts, missing=lines
+        )
 
     # -- running --------------------------------------------------------------------------------------
 
@@ -374,16 +397,6 @@ class DdlRunner:
             self._session.server,
             moves=ddl.action in _MOVES,
             contents=ddl.action == ddl_job.EXCHANGE_PARTITION,
-        )
-
-
-def _say_missing(ddl: Ddl, ran: Ran) -> None:
-    if ran.missing:
-        logger.warning(
-            "downstream lacks a part of a DDL",
-            job_id=ddl.job_id,
-            commit_ts=ddl.commit_ts,
-            missing=list(ran.missing),
         )
 
 
