@@ -49,13 +49,15 @@ DEFAULT_SCHEMA: Final = "tidb_binlog"
 DEFAULT_TABLE: Final = "checkpoint"
 SIDE_LANES: Final = 1 << 16
 """Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
-_STATEMENTS: Final = (
+_CREATE_STATE: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT NOT NULL,"
     b" lane_count INT NOT NULL, owner VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, checkpoint MEDIUMTEXT,"
-    b" intent MEDIUMTEXT CHARACTER SET utf8mb4) ENGINE=InnoDB",
+    b" intent MEDIUMTEXT CHARACTER SET utf8mb4) ENGINE=InnoDB"
+)
+_CREATE_LANES: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED NOT NULL, lane INT NOT NULL,"
     b" epoch BIGINT NOT NULL, applied_ts BIGINT NOT NULL, applied_rows BIGINT NOT NULL,"
-    b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB",
+    b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB"
 )
 
 
@@ -191,9 +193,9 @@ class CheckpointStore:
             if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
                 raise
             mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
-            for create, name in zip(_STATEMENTS, (self._state, self._lanes), strict=True):
-                mysql.run(connection, create % name)
+            mysql.run(connection, _CREATE_LANES % self._lanes)
             mysql.run(connection, self._snapshot.create_statement)
+            mysql.run(connection, _CREATE_STATE % self._state)  # the last one: where it is, all are
             mysql.run(connection, statement)
         ((epoch, owner, checkpoint, intent),) = mysql.rows(
             connection,
