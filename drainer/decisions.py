@@ -38,10 +38,10 @@ def check(queue: Queue, entry: Entry, *, busy: bool, action: str, text: str) -> 
 
 def state_of(queue: Queue, entry: Entry, doing: str) -> str:
     """`doing`: what release does with the queue right now, "" for nothing."""
-    if queue.halted:
-        return f"rows were refused: {queue.halted}"
     if doing:
         return doing
+    if queue.halted:
+        return f"rows were refused: {queue.halted}"
     head = queue.waits_for
     if head is not None and head.job_id != entry.job_id:
         return f"behind job {head.job_id}"

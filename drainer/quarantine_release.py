@@ -12,6 +12,7 @@ Stops   at a DDL that nobody has decided, at one that is refused again, at rows 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -189,15 +190,20 @@ class Release:
                 await self._changed.wait()
 
     async def _end_lanes(self, queue: Queue) -> None:
-        """Also after a failure: then the entries' rows say how far the lane has come."""
-        lanes, self._lanes, self._reached = self._lanes, None, None
+        """What was taken is committed first; after a failure the entries' rows say how far the lane came."""
+        lanes, reached = self._lanes, self._reached
+        self._lanes = self._reached = None
         if lanes is None:
             return
+        if not self.stopping:
+            with contextlib.suppress(DownstreamError):
+                await self._until(lambda: lanes.drained)
         drained = lanes.drained
         await lanes.end(drained=drained)
-        if not drained and isinstance(self._failure, DownstreamError):
-            jobs = list(queue.entries)
-            found = await self._rooms.keeper.call(self._read_positions, jobs)
+        if drained and reached is not None:
+            self._quarantine.advance(queue, reached)
+        elif isinstance(self._failure, DownstreamError):
+            found = await self._rooms.keeper.call(self._read_positions, list(queue.entries))
             self._quarantine.advance(queue, min(found, key=place))
 
     def _read_positions(self, jobs: list[int]) -> list[Position]:
