@@ -32,7 +32,7 @@ from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.operating import Operating
 from drainer.rules import read_rules
 from drainer.server import notify_service
-from drainer.standby import lease_s
+from drainer.standby import TOLD_TO_LEAVE, lease_s
 
 logger = log.get("drainer")
 
@@ -93,6 +93,9 @@ class Process:
         process.task("lanes", self._applier.watch())
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
+        if not settings.dispatches_whole:
+            process.task("tuning", self._applier.tune())
+        process.task("release", self._applier.desk.run())
         process.task(
             "metrics-push",
             metrics_push.run(settings.metrics_addr, settings.name, settings.metrics_interval_s),
@@ -108,7 +111,10 @@ class Process:
         settings = self._settings
         stored_ts = self._applier.stored_ts if self._applier else self._stored_ts
         now_ts = tso.from_wall_s(self._clock.wall_s())
-        return NodeStatus(settings.name, settings.advertised, self._state.state, stored_ts, now_ts)
+        label = TOLD_TO_LEAVE if self._state.told_to_leave else None
+        return NodeStatus(
+            settings.name, settings.advertised, self._state.state, stored_ts, now_ts, label=label
+        )
 
     async def _drain(self) -> None:
         if self._applier is None:

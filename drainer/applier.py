@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from common import log
@@ -24,7 +24,9 @@ from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.column_match import FULL
 from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_assembly import DeskPlan, open_desk
 from drainer.ddl_barrier import DdlBarrier
+from drainer.hand_over import HandOver
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
 from drainer.lane_tuning import LaneSample, LaneTuning
@@ -83,12 +85,13 @@ class Applier:
         ddl_runner: DdlRunner,
         settings: ApplierSettings,
         clock: Clock,
+        desk_plan: DeskPlan,
         *,
         control: Control | None = None,
         relay: RelayLog | None = None,
     ) -> None:
         self._control = control or Control(clock)
-        self._relay = relay
+        self._hands = HandOver(relay, self._fail)
         self._target = target
         self._tables = TableReader(target, sync_mode=settings.sync_mode)
         self._translator = translator
@@ -99,9 +102,19 @@ class Applier:
         self._keeper = CheckpointKeeper(
             store, start, self._failure, clock, always_safe=settings.safe_mode, maps=settings.maps_positions
         )
-        self._barrier = DdlBarrier(ddl_runner, self._keeper, start.intent, clock, settings.keep_schema)
+        self._highest_ts = max(position.commit_ts for position in start.positions)
+        self._waiting_tables = TableReader(target, sync_mode=settings.sync_mode)
+        self.desk = open_desk(
+            desk_plan, self._highest_ts, self._keeper, target, settings.lane, self._waiting_tables, clock
+        )
+        self._barrier = DdlBarrier(
+            ddl_runner, self._keeper, start.intent, clock, settings.keep_schema, self.desk, self._hands
+        )
         self._changed = asyncio.Event()
-        self._lanes = self._lane_set(start.positions)
+        self.desk.on_change = self._changed.set
+        if self.desk.waits:  # all of it comes again from the checkpoint on
+            self._keeper.stored_ts = start.floor_ts
+        self._lanes = self._lane_set(start.positions, start.floor_ts if self.desk.waits else None)
         self._tuning = LaneTuning(len(start.positions), settings.lanes_max) if settings.lanes_max else None
         self._tuned_s = clock.monotonic_s()
         self._tuned_rows = 0
@@ -117,7 +130,7 @@ class Applier:
         self.transactions = 0
         self.rows = 0
 
-    def _lane_set(self, positions: Sequence[Position]) -> LaneSet:
+    def _lane_set(self, positions: Sequence[Position], after_ts: int | None = None) -> LaneSet:
         return LaneSet(
             positions,
             self._target,
@@ -128,7 +141,14 @@ class Applier:
             whole=self._settings.whole_transactions,
             on_progress=self._changed.set,
             on_failed=self._fail,
+            after_ts=after_ts,
         )
+
+    def change_pace(self, *, batch_rows: int, checkpoint_interval_s: float) -> None:
+        """Other settings from the next batch and the next checkpoint on."""
+        lane = replace(self._settings.lane, batch_rows=batch_rows)
+        self._settings = replace(self._settings, lane=lane, checkpoint_interval_s=checkpoint_interval_s)
+        self._lanes.change_settings(lane)
 
     # -- what others may ask ---------------------------------------------------------------------
 
@@ -219,8 +239,7 @@ class Applier:
 
     async def save_checkpoint(self) -> None:
         await self._keeper.save(self._lanes.resolved_ts)
-        if self._relay is not None:
-            self._relay.done(self._keeper.stored_ts)
+        self._hands.done(self._keeper.stored_ts)
 
     async def stop(self, deadline_s: float) -> bool:
         """Finish what was begun. True if the downstream now equals the stored checkpoint exactly.
@@ -230,6 +249,8 @@ class Applier:
         """
         self._stopping = True
         self._control.let_go()
+        self.desk.stop()
+        self._changed.set()
         if self._next is not None:
             self._next.cancel()
         drained = False
@@ -245,11 +266,11 @@ class Applier:
         except Exception as error:
             logger.failure("lanes could not finish", error)
         await self._lanes.end(drained=drained)
+        await self.desk.close()
         if drained and not self._cut_short:
             await self._keeper.settle(self._lanes.resolved_ts)
-        await self._keeper.close(self._ddl_runner.close, self._tables.close)
-        if self._relay is not None:
-            await self._relay.close()
+        await self._keeper.close(self._ddl_runner.close, self._tables.close, self._waiting_tables.close)
+        await self._hands.close()
         if not drained and self._failure.done():
             await self._failure
         return drained and not self._cut_short
@@ -279,31 +300,52 @@ class Applier:
         if self._keeper.map_is_due and not self._stopping:
             await self._drained()
             await self._keeper.map_downstream(self._lanes.resolved_ts)
-        if self._wanted_lanes != len(self._lanes) and not self._stopping:
+        if not self._stopping:
+            await self._between_batches()
+
+    async def _between_batches(self) -> None:
+        """What needs drained lanes and a place between two transactions."""
+        if self.desk.wants_pause(self._last_ts):
+            await self._drained()
+            await self.desk.pause(self._last_ts)
+            self._lanes.forget()
+        if self._wanted_lanes != len(self._lanes) and self._last_ts >= self._highest_ts:
             await self._change_lanes(self._wanted_lanes)
 
     async def _apply_large(self, spilled: Spilled) -> None:
-        """Piece by piece; reading the file and looking it over is done on a thread."""
+        """Piece by piece; reading the file and looking it over is done on a thread.
+
+        With a relay log twice: all of it is there before any of it goes to a lane.
+        """
         self._doing = f"applying the large transaction of commit_ts {spilled.commit_ts}"
-        pieces = await asyncio.to_thread(self._translator.pieces, spilled)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            if self._stopping:
-                return
-            self._cut_short = not piece.last
+        if self._hands.logs:
+            async for piece in self._pieces(spilled):
+                await self._hands.append_piece(piece)
+            await self._hands.synced()
+        async for piece in self._pieces(spilled):
+            self._cut_short = True
             await self._take(piece)
             await self._hand_over()
             await self._room()
+            self._cut_short = not piece.last
         self._doing = "applying"
+
+    async def _pieces(self, spilled: Spilled) -> AsyncIterator[Transaction]:
+        """Ends early when the applier is to stop."""
+        pieces = await asyncio.to_thread(self._translator.pieces, spilled)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None and not self._stopping:
+            yield piece
 
     async def _take(self, transaction: Transaction) -> None:
         """A transaction, or the next piece of one, on its way to the lanes."""
         if self._control.holds:
             await self._admit(transaction)
+        if transaction.last and not self._cut_short:
+            self._hands.append(transaction)
         lanes = self._lanes
+        transaction = self.desk.divert(transaction)
         if not lanes.knows(transaction):
             await self._learn(transaction)
-        if self._relay is not None:
-            self._relay.append(transaction)
         self.rows += lanes.dispatch(transaction)
         if transaction.last:
             self._last_ts = transaction.commit_ts
@@ -329,16 +371,15 @@ class Applier:
             for kind, metric in enumerate(_EVENT_METRICS):
                 metric.inc(self._kinds.count(kind))
             self._kinds.clear()
-        if self._relay is not None:
-            await self._relay.sync()
-        self._lanes.hand_over(self._last_ts)
+        await self._hands.give(self._lanes, self._last_ts)
 
     async def _room(self) -> None:
         """Wait until every lane can take more; always lets other tasks run."""
         await asyncio.sleep(0)
-        await self._until(lambda: self._lanes.has_room)
+        await self._until(lambda: self._lanes.has_room and (self.desk.has_room or self._stopping))
 
     async def _drained(self) -> None:
+        await self._hands.settled()
         await self._until(lambda: self._lanes.drained)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -357,9 +398,6 @@ class Applier:
             await self._control.admit(1, len(ddl.query))
         if self._stopping:
             return
-        if self._relay is not None and not ddl.skip:
-            self._relay.append(ddl)
-            await self._relay.sync()
         await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts
         self._lanes.hand_over(ddl.commit_ts)
@@ -368,8 +406,9 @@ class Applier:
     # -- number of lanes -------------------------------------------------------------------------
 
     async def tune(self) -> None:
-        """Try other numbers of lanes while there is work; ends at once if their number stays."""
-        while self._tuning is not None:
+        """Try other numbers of lanes while there is work. Only with `lanes_max`."""
+        assert self._tuning is not None
+        while True:
             await asyncio.sleep(TUNE_S)
             self.want_lanes(self._tuning.decide(self._sample()))
 

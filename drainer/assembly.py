@@ -29,18 +29,20 @@ from drainer.collector import Collector
 from drainer.column_match import FULL
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_aside import KeepDropped
 from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
 from drainer.drift import Drift
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
-from drainer.operating import RULE_FIELDS, Operating
+from drainer.operating import Operating
 from drainer.relay import RelayLog
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
 from drainer.sink.mysql import Target, connect, is_transient, refuse
+from drainer.sink.session_claim import RELEASE
 from drainer.spill import SpillDirectory
 from drainer.tracked_schema import open_schema
 from drainer.translator import Translator
@@ -168,8 +170,13 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     await upstream.history.jobs()
 
 
-def _live_rules(translator: Translator, fresh: DrainerConfig) -> Callable[[], None]:
-    return translator.prepared(read_rules(fresh))
+def _runners(
+    settings: DrainerConfig, store: CheckpointStore, target: Target, translator: Translator
+) -> Callable[..., DdlRunner]:
+    """Makes DDL runners of a schema and a guard of their sessions."""
+    lanes, seconds = store.lane_table(), settings.keep_dropped_s
+    keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
+    return lambda schema, guard: DdlRunner(target, schema, translator.route, guard, keep)
 
 
 async def build(
@@ -196,15 +203,16 @@ async def build(
         functools.partial(patiently, lambda: store.load_schema(start), store.close),
     )
     translator = Translator(schema.tracker, rules)
+    release_guard = functools.partial(store.guard_ddl, room=RELEASE)
     relay = await open_relay(settings, clock)
-    operating.reload.add(RULE_FIELDS, functools.partial(_live_rules, translator))
+    runner_for = _runners(settings, store, target, translator)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
         start,
         store,
         target,
         translator,
-        DdlRunner(target, schema.tracker, translator.route, store.guard_ddl),
+        runner_for(schema.tracker, store.guard_ddl),
         ApplierSettings(
             LaneSettings(
                 batch_rows=settings.txn_batch,
@@ -228,13 +236,14 @@ async def build(
             waiting,
             Policy(ddl_rules.parse(settings.ddl_rules)),
             schema.tracker,
-            lambda frozen: DdlRunner(target, frozen, translator.route),
+            lambda frozen: runner_for(frozen, release_guard),
             settings.data_dir,
             settings.quarantine_bytes,
         ),
         control=operating.control,
         relay=relay,
     )
+    operating.make_live(translator, applier)
     collector = Collector(
         nodes,
         upstream.history,

@@ -123,8 +123,8 @@ class _Clauses:
 def alter(change: Alteration) -> Derived:
     """Steps that bring the table to `change.after`; none where it is there."""
     missing: list[str] = []
-    before = fitting(change.before, []) if change.before else None
-    change = replace(change, before=before, after=fitting(change.after, missing))
+    before = fitting(change.before, change.server, []) if change.before else None
+    change = replace(change, before=before, after=fitting(change.after, change.server, missing))
     if before is not None:
         missing = [line for line in missing if _is_new(line, change)]
     table = name_of(*change.table)

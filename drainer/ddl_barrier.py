@@ -1,6 +1,6 @@
 """DDL barrier: what happens to one DDL while all lanes are drained.
 
-Drives  the DDL runner and the checkpoint store, on the store's thread
+Drives  the desk, which says what is to become of it; the relay log, the DDL runner, the checkpoint store
 Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
         its end, in one transaction. After a crash the shape of the downstream decides whether it had run
 """
@@ -16,6 +16,8 @@ from drainer import metrics
 from drainer.checkpoint import Intent
 from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_desk import APPLY, REWRITE, DdlDesk
+from drainer.hand_over import HandOver
 from drainer.txn import Ddl
 
 logger = log.get(__name__)
@@ -31,7 +33,11 @@ class DdlBarrier:
         pending: Intent | None,
         clock: Clock,
         keep_schema: Callable[[int], None],
+        desk: DdlDesk,
+        hands: HandOver,
     ) -> None:
+        self._desk = desk
+        self._hands = hands
         self._keep_schema = keep_schema
         self._runner = runner
         self._keeper = keeper
@@ -40,47 +46,51 @@ class DdlBarrier:
         self.doing = ""
 
     async def apply(self, ddl: Ddl) -> None:
-        """Run it, or pass over it; the stored checkpoint stands behind it then."""
+        """Run it, pass over it, or let its tables wait; then the stream goes on behind it."""
         keeper = self._keeper
-        if ddl.skip:
-            logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ddl.skip)
-            keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
-            self._keep_schema(ddl.commit_ts)
-            return
-        self.doing = f"running DDL job {ddl.job_id}"
-        started_s = self._clock.monotonic_s()
-        await self._execute(ddl)
-        metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
-        metrics.EVENTS.labels("DDL").inc()
+        ruling = await self._desk.judge(ddl, keeper.schema_version)
+        ran = False
+        if ruling.action in (APPLY, REWRITE):
+            self.doing = f"running DDL job {ddl.job_id}"
+            started_s = self._clock.monotonic_s()
+            ran = await self._execute(ddl, ruling.text or None)
+            metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
+            self.doing = ""
+        else:
+            logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
         self._keep_schema(ddl.commit_ts)
+        if not ran:
+            return
+        metrics.EVENTS.labels("DDL").inc()
         await keeper.end_ddl(ddl.commit_ts)
-        self.doing = ""
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
 
-    async def _execute(self, ddl: Ddl) -> None:
-        if ddl.refused:  # what the downstream would make of it loses rows
-            raise DownstreamError(
-                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} cannot run: {ddl.refused}",
-                hint=f"to pass over it, list {ddl.commit_ts} in ignore-txn-commit-ts",
-            )
+    async def _execute(self, ddl: Ddl, text: str | None) -> bool:
+        """Whether it has taken effect; else its tables wait."""
         runner, call = self._runner, self._keeper.call
         intent, self._pending = self._pending, None
         if intent is not None and intent.commit_ts == ddl.commit_ts:
             if await call(runner.had_run, intent, ddl):
                 logger.info("DDL had run before the last stop", job_id=ddl.job_id)
-                return
+                return True
         else:
             before = await call(runner.before, ddl)
+            if ddl.refused:  # what the downstream would make of it loses rows
+                await self._desk.refused(ddl, self._keeper.schema_version, before, ddl.refused)
+                return False
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
+            await self._hands.log_ddl(ddl, text)
             await call(self._keeper.store.begin_ddl, intent)
         try:
-            await call(runner.run, ddl)
-        except DownstreamError:
+            await call(runner.run, ddl, text)
+        except DownstreamError as error:
             # The statement of a crashed run may have ended while this one waited for its locks.
             if await call(runner.had_run, intent, ddl):
-                return
+                return True
             if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)
-                return
-            raise
+                return True
+            await self._desk.refused(ddl, self._keeper.schema_version, intent.before, error.message)
+            return False
+        return True

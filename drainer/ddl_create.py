@@ -35,7 +35,7 @@ def only_upstream(definition: Definition) -> list[str]:
 
 def _table(definition: Definition, table: Name, server: Server, route: Route) -> Derived:
     missing: list[str] = []
-    definition = fitting(definition, missing)
+    definition = fitting(definition, server, missing)
     if definition.temporary:
         missing.append("it is a temporary table upstream: an ordinary one, which never has rows")
     missing += only_upstream(definition)

@@ -216,6 +216,7 @@ def parse(data: bytes) -> DdlJob:
 
 # Names in a RENAME statement -----------------------------------------------------------------------------
 
+
 @dataclass(frozen=True, slots=True)
 class RenamePair:
     """One `old TO new` of a RENAME; a schema is "" where the statement does not name one."""

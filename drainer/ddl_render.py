@@ -190,9 +190,11 @@ def _bytes_of(column: Column) -> int:
     return 0
 
 
-def fitting(definition: Definition, lacks: list[str]) -> Definition:
+def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definition:
     """The definition with its longest columns as TEXT or BLOB, where a row would be longer than a server
     of MySQL's kind allows. TiDB has no such limit."""
+    if server.dialect is Dialect.TIDB:
+        return definition
     keyed = {part.column.lower() for key in definition.keys for part in key.parts}
     columns = list(definition.columns)
     total = sum(_bytes_of(column) or 8 for column in columns)
@@ -283,12 +285,13 @@ def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str
         words = "multi-valued key" if any(part.array for part in key.parts) else "expression key"
         lacks.append(f"{words} {key.name}")
         return None
-    cut = _short_enough(key, definition)
-    unique = key.unique
-    if cut != key.parts and server.dialect is not Dialect.TIDB and not key.primary:
+    parts_used, unique = key.parts, key.unique
+    if server.dialect is not Dialect.TIDB and not key.primary:
+        parts_used = _short_enough(key, definition)
+    if parts_used != key.parts:
         unique = False
         lacks.append(f"key {key.name} is longer than {KEY_BYTES_MAX} bytes: a prefix, and not unique")
-    parts = ",".join(_part(part) for part in (cut if not key.primary else key.parts))
+    parts = ",".join(_part(part) for part in parts_used)
     if key.primary:
         return f"PRIMARY KEY ({parts})"
     comment = f" COMMENT {literal(key.comment)}" if key.comment else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from common.clock import Clock
 from drainer import metrics
-from drainer.change import Position, TableTarget
+from drainer.change import Chunk, Position, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.dispatcher import Dispatcher
 from drainer.lane import Lane, LaneSettings
@@ -91,14 +91,27 @@ class LaneSet:
         """Cut a transaction (or a piece of one); the number of its row events."""
         return self._dispatcher.dispatch(transaction)
 
-    def hand_over(self, upto_ts: int) -> None:
-        """Give the lanes everything cut so far: every change at or below `upto_ts`, and maybe more."""
+    def cut(self) -> list[tuple[int, Chunk]]:
+        """Everything dispatched so far, by lane."""
         self._looks += len(self._lanes)
         self._working += self._progress.working
-        for lane, chunk in self._dispatcher.take():
+        return self._dispatcher.take()
+
+    def offer(self, cut: list[tuple[int, Chunk]], upto_ts: int) -> None:
+        """Give the lanes what was cut: every change at or below `upto_ts`, and maybe more."""
+        for lane, chunk in cut:
             self._progress.sent(lane, chunk.sequence, chunk.first_ts)
             self._lanes[lane].offer(chunk)
         self._progress.dispatched(upto_ts)
+
+    def hand_over(self, upto_ts: int) -> None:
+        """Give the lanes everything dispatched so far."""
+        self.offer(self.cut(), upto_ts)
+
+    def change_settings(self, settings: LaneSettings) -> None:
+        """From the next batch of each lane on."""
+        for lane in self._lanes:
+            lane.change_settings(settings)
 
     @property
     def has_room(self) -> bool:

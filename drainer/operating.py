@@ -17,13 +17,15 @@ from common.door import Routes
 from common.heartbeat import Heartbeat
 from common.registry import Registry
 from common.tls import TlsConfig
-from drainer import progress_line
+from drainer import ddl_rules, progress_line
+from drainer.applier import Applier
 from drainer.config import DrainerConfig
-from drainer.control import Control, Reload, add_own, rate_of
+from drainer.control import Commit, Control, Reload, add_own, rate_of
 from drainer.rules import read_rules
 from drainer.server import NodeState, Shown, add_control_routes, add_routes
 from drainer.standby import STANDBY, Standby, StandbyStatus
 from drainer.status import ApplierFacts, CollectorFacts, Status
+from drainer.translator import Translator
 
 RULE_FIELDS: Final = (
     "ignore_schemas",
@@ -67,7 +69,9 @@ class Operating:
         self.reload = Reload(settings, read)
         add_own(self.reload, self.control)
         health.add_health(routes, self.unready)
-        read_rules(settings)  # a wrong rule is told before anything is touched
+        # Wrong rules are told before anything is touched.
+        read_rules(settings)
+        ddl_rules.parse(settings.ddl_rules)
         for remark in settings.remarks():
             _logger.warning(remark)
 
@@ -90,6 +94,25 @@ class Operating:
         await standby.take_over(lambda: heartbeat.register(node.ONLINE))
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
+
+    def make_live(self, translator: Translator, applier: Applier) -> None:
+        """Hook the options that a reload can change to the rooms that follow them."""
+
+        def rules(fresh: DrainerConfig) -> Commit:
+            return translator.prepared(read_rules(fresh))
+
+        def ddl(fresh: DrainerConfig) -> Commit:
+            found = ddl_rules.parse(fresh.ddl_rules)
+            return lambda: applier.desk.set_rules(found)
+
+        def pace(fresh: DrainerConfig) -> Commit:
+            return lambda: applier.change_pace(
+                batch_rows=fresh.txn_batch, checkpoint_interval_s=fresh.checkpoint_interval_s
+            )
+
+        self.reload.add(RULE_FIELDS, rules)
+        self.reload.add(["ddl_rules"], ddl)
+        self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts) -> None:
         """The pipeline is there: its status, gauges and controls, from now on."""

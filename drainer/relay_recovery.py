@@ -13,8 +13,10 @@ Never  calls a downstream consistent when rows behind the end of the relay log w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pymysql
@@ -92,6 +94,15 @@ def stored_checkpoint(
     return Stored(int(rows[0][0]), Checkpoint.from_json(str(rows[0][1]))) if rows else None
 
 
+def known_cluster(*directories: str) -> int:
+    """The cluster id that the first of the directories remembers (relay log or data directory); 0 if none."""
+    for directory in directories:
+        for name in (".lock", ".cluster"):
+            with contextlib.suppress(OSError, ValueError):
+                return int(Path(directory, name).read_text(encoding="ascii"))
+    return 0
+
+
 ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
 
 
@@ -155,6 +166,12 @@ class RelayRecovery:
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
         applier = self._applier_of(store, start, source)
         await self._apply(applier, source)
+        if applier.stored_ts < to_ts:
+            raise Conflict(
+                f"all of the relay log was read, but the downstream is consistent up to {applier.stored_ts} only: "
+                "a DDL in it waits for a decision",
+                hint="`binlogctl ddl list` shows it; decide with an entry in [[syncer.ddl-rule]] and start again",
+            )
         return Summary(
             from_ts=from_ts,
             to_ts=to_ts,

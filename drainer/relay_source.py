@@ -22,7 +22,6 @@ from typing import Final
 from common.clock import Clock
 from common.errors import Corruption
 from common.record import RecordError
-from common.table_info import TableInfo
 from drainer import binlog_file, metrics, obinlog_read
 from drainer.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.binlog_file import Place
@@ -38,27 +37,17 @@ _DEFAULT_CHARSET: Final = ("utf8mb4", "utf8mb4_bin")
 
 
 class RelaySchema:
-    """What DDL of a relay log say of tables and databases: as they are after the last one that was read."""
+    """What DDL of a relay log say of databases: as they are after the last one that was read."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, str], TableVersion] = {}
         self._databases: dict[str, tuple[str, str]] = {}
-
-    def table_named(self, schema: str, name: str) -> TableVersion | None:
-        return self._tables.get((schema.lower(), name.lower()))
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation); of a database that no DDL was about, what TiDB takes by itself."""
         return self._databases.get(schema.lower(), _DEFAULT_CHARSET)
 
     def pass_ddl(self, ddl: Ddl) -> None:
-        for tracked in ddl.before:
-            self._tables.pop((tracked.schema.lower(), tracked.name.lower()), None)
-        for tracked in ddl.after:
-            info = TableInfo.from_json(tracked.document)
-            version = TableVersion(info, tracked.schema, tracked.name, ddl.schema_version)
-            self._tables[tracked.schema.lower(), tracked.name.lower()] = version
-        database = ((ddl.job or {}).get("binlog") or {}).get("db_info") or {}
+        database = ((ddl.job or {}).get("binlog") or {}).get("DBInfo") or {}
         if database.get("charset") and database.get("collate"):
             name = str(database["db_name"]["O"])
             self._databases[name.lower()] = (str(database["charset"]), str(database["collate"]))

@@ -63,6 +63,7 @@ class NodeState:
 
     node_id: str
     state: str
+    told_to_leave: bool = False
 
     def apply(self, event: str) -> bool:
         """Take the transition if there is one; False leaves everything as it was."""
@@ -104,6 +105,7 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
         if action not in ("pause", "close"):
             return _answer(f"invalid action {action}", CODE_OTHER)
         state.apply(action)
+        state.told_to_leave = True
         stop()
         return _answer(f"apply action {action} success!", CODE_OK)
 

@@ -26,6 +26,8 @@ from common.registry import DRAINERS, ClusterView, Registry
 from drainer import metrics
 from drainer.succession import Seen, Succession, Verdict
 
+TOLD_TO_LEAVE: Final = {"labels": {"standby": "stay"}}
+"""In the entry of a drainer that an operator paused or closed; in the form that Go nodes read."""
 STANDBY: Final = "standby"
 """What `/status` shows as the state of a drainer that waits."""
 LEASE_MIN_S: Final = 3
@@ -190,7 +192,8 @@ class Standby:
         status, lease = entry.status, entry.alive is not None
         self.stored_ts = status.max_commit_ts
         answers = not lease and await self._answers(status.host)
-        return Seen(status.state, status.host, entry.mod_revision, held, lease, answers)
+        told = status.label == TOLD_TO_LEAVE
+        return Seen(status.state, status.host, entry.mod_revision, held, lease, answers, told)
 
     async def _watch(self) -> None:
         """Look at once when the registry changes."""

@@ -26,7 +26,7 @@ _RUNNING: Final = (node.ONLINE, node.PAUSING, node.CLOSING)
 class Seen:
     """The node id in the registry. `state` "": no entry. `held`: a process that may live has announced it
     now. `lease`: who wrote the entry keeps one. `answers`: somebody listens at `host` (asked only of nodes
-    without a lease)."""
+    without a lease). `told`: the entry says that an operator told it to leave."""
 
     state: str = ""
     host: str = ""
@@ -34,6 +34,7 @@ class Seen:
     held: bool = False
     lease: bool = True
     answers: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,12 @@ class Succession:
         return Verdict(True)
 
     def _remember(self, seen: Seen) -> None:
+        # What the entry says counts most: a drainer that has little to do may have left between two looks.
         left_for_good = seen.state == node.OFFLINE and self._ran
-        if seen.state in (node.PAUSING, node.CLOSING) or left_for_good:
-            self._asked_to_leave = True
-        elif seen.state in ("", node.ONLINE):
+        if seen.state in ("", node.ONLINE):
             self._asked_to_leave = False
+        elif seen.told or seen.state in (node.PAUSING, node.CLOSING) or left_for_good:
+            self._asked_to_leave = True
         self._ran = self._ran or seen.state in _RUNNING
 
     def _without_lease(self, seen: Seen, now_s: float) -> Verdict:

@@ -22,7 +22,6 @@ from common.errors import Corruption
 from common.wire import binlog_pb2
 from drainer import ddl_filter, ddl_job, large_txn
 from drainer.ddl_job import DdlJob
-from drainer.ddl_policy import NO_DOWNSTREAM_MEANING
 from drainer.mark_rows import MarkRows, is_mark_table
 from drainer.merger import Merged, Spilled
 from drainer.row_gate import CLOSED, RowGate
@@ -303,9 +302,6 @@ class Translator:
             return "system schema"
         if any(document["id"] > TABLE_ID_MAX for document in _documents(job)):
             return "internal table of the upstream"
-        reason = NO_DOWNSTREAM_MEANING.get(job.action)
-        if reason is not None:
-            return f"{ddl_job.action_name(job.action)} has no meaning downstream: {reason}"
         return "" if self.rules.sync_ddl else "sync-ddl is false"
 
 

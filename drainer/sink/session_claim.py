@@ -32,6 +32,7 @@ DDL: Final = "ddl"
 RELEASE: Final = "release"
 """Rooms of sessions that run DDL: in the stream's order, and for tables that waited."""
 _NO_SUCH_SESSION: Final = 1094
+_ENDING_S: Final = 2
 _IDLE: Final = "Sleep"
 
 _logger = log.get("session_claim")
@@ -56,12 +57,12 @@ class Claims:
     def replace_lane(self, connection: pymysql.Connection[Any], number: int) -> None:
         """End the session that has a lane's name, and mark this one. Only for who still owns the lane."""
         if end(connection, [self.name(number)]):
-            claim(connection, self.name(number))
+            claim(connection, self.name(number), wait_s=_ENDING_S)
 
     def succeed_store(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> None:
         """End what a predecessor left in the middle of a transaction, and mark this session in its place."""
         end(connection, [self.name(STORE), *(self.name(lane) for lane in lanes)])
-        claim(connection, self.name(STORE))
+        claim(connection, self.name(STORE), wait_s=_ENDING_S)
 
     def end_idle_ddl(self, connection: pymysql.Connection[Any]) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
@@ -73,10 +74,13 @@ class Claims:
         succeed(connection, self.name(room))
 
 
-def claim(connection: pymysql.Connection[Any], name: str) -> bool:
-    """Mark this session; False if another session has the name, or the downstream has no such locks."""
+def claim(connection: pymysql.Connection[Any], name: str, *, wait_s: int = 0) -> bool:
+    """Mark this session; False if another session has the name, or the downstream has no such locks.
+
+    `wait_s`: for a session that was told to end, and is about to.
+    """
     try:
-        ((taken,),) = mysql.rows(connection, b"SELECT GET_LOCK(%s, 0)" % mysql.literal(name))
+        ((taken,),) = mysql.rows(connection, b"SELECT GET_LOCK(%s, %d)" % (mysql.literal(name), wait_s))
     except pymysql.err.MySQLError as error:
         if is_transient(error):
             raise
@@ -106,11 +110,14 @@ def end_if_idle(connection: pymysql.Connection[Any], name: str) -> bool:
 
 def succeed(connection: pymysql.Connection[Any], name: str) -> None:
     """Take a name over from a session in which nothing runs. Raises `Unavailable` while something does."""
-    if not claim(connection, name) and not end_if_idle(connection, name):
+    if claim(connection, name):
+        return
+    if not end_if_idle(connection, name):
         raise Unavailable(
             "a statement of this drainer's predecessor still runs downstream",
             hint="it is waited for; SHOW PROCESSLIST shows it",
         )
+    claim(connection, name, wait_s=_ENDING_S)
 
 
 def _holder(connection: pymysql.Connection[Any], name: str) -> int:

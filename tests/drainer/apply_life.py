@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import gzip
 import json
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,9 @@ from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_assembly import DeskPlan
+from drainer.ddl_desk import take_over
+from drainer.ddl_policy import Policy
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
 from drainer.rules import Rules
@@ -30,6 +36,8 @@ from drainer.sink import mysql
 from drainer.translator import Translator
 from pumpclient import create_table_job
 
+DATA_DIR = tempfile.mkdtemp(prefix="drainer-lives-")  # one after the other, as lives of one drainer
+atexit.register(shutil.rmtree, DATA_DIR, ignore_errors=True)
 CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
 
 
@@ -105,6 +113,14 @@ class Life:
             DdlRunner(target, tracker, self.translator.route),
             ApplierSettings(LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings),
             SystemClock(),
+            DeskPlan(
+                take_over(self.store, foreign=self.start.foreign),
+                Policy(),
+                tracker,
+                lambda frozen: DdlRunner(target, frozen),
+                DATA_DIR,
+                64 << 20,
+            ),
             control=self.control,
         )
 

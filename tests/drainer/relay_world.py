@@ -17,10 +17,13 @@ from deploy.playground.verify import Report, compare
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_assembly import DeskPlan
+from drainer.ddl_desk import take_over
+from drainer.ddl_policy import Policy
 from drainer.lane import LaneSettings
 from drainer.relay import RelayLog
 from drainer.relay_recovery import RelayRecovery, Summary, stored_checkpoint
-from drainer.relay_source import RelaySource
+from drainer.relay_source import RelaySchema, RelaySource
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker
 from drainer.sink import mysql
@@ -93,6 +96,20 @@ def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool 
     connection.close()
 
 
+def desk_plan(
+    store: CheckpointStore, start: Start, target: mysql.Target, schema: RelaySchema, directory: Path
+) -> DeskPlan:
+    """A desk without rules."""
+    return DeskPlan(
+        take_over(store, foreign=start.foreign),
+        Policy(),
+        schema,
+        lambda frozen: DdlRunner(target, frozen),
+        str(directory),
+        64 << 20,
+    )
+
+
 def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
     def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
         return Applier(
@@ -103,6 +120,7 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
             DdlRunner(target, source.schema),
             ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
             SystemClock(),
+            desk_plan(store, start, target, source.schema, path.parent),
         )
 
     return RelayRecovery(

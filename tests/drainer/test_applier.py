@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from common import binlog
-from common.errors import Corruption, DownstreamError
+from common.errors import Corruption
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from common.wire import binlog_pb2
@@ -133,25 +132,6 @@ async def test_half_a_transaction_is_never_applied(target: mysql.Target) -> None
     assert mysql.rows(connection, b"SELECT * FROM d.t") == []
     connection.close()
     assert stored_ts(target) < 2001
-
-
-async def test_a_refused_ddl_stops_and_goes_on_when_an_equivalent_was_run(target: mysql.Target) -> None:
-    recording = read("ddl-flashback-db")
-    with pytest.raises(DownstreamError, match="FLASHBACK DATABASE") as raised:
-        await Life(recording, target).run()
-    assert raised.value.exit_code == 7
-    refused = next(e for e in recording.entries if e.job and e.job["query"].startswith("FLASHBACK"))
-    assert stored_ts(target) < refused.commit_ts
-    with pytest.raises(DownstreamError, match="FLASHBACK DATABASE"):
-        await Life(recording, target).run()
-    connection = mysql.connect(target)
-    mysql.run(connection, b"CREATE DATABASE d3new")
-    connection.close()
-    life = Life(recording, target)
-    assert life.start.intent is not None
-    with contextlib.suppress(DownstreamError):  # the table inside is missing: its rows stop it next
-        await life.run()
-    assert stored_ts(target) >= refused.commit_ts
 
 
 async def test_keyless_rows_are_neither_lost_nor_doubled(target: mysql.Target) -> None:

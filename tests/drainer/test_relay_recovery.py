@@ -22,7 +22,7 @@ from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
 from drainer.relay import RelayLog
-from drainer.relay_recovery import Summary, stored_checkpoint
+from drainer.relay_recovery import Summary, known_cluster, stored_checkpoint
 from drainer.relay_source import RelaySchema
 from drainer.sink import mysql
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
@@ -193,6 +193,7 @@ async def first_life(
         DdlRunner(target, RelaySchema()),
         ApplierSettings(LaneSettings(batch_rows=7), checkpoint_interval_s=0.02),
         SystemClock(),
+        world.desk_plan(store, start, target, RelaySchema(), path.parent),
         relay=log,
     )
 
@@ -278,6 +279,16 @@ async def test_a_large_transaction_comes_in_pieces(target: mysql.Target, tmp_pat
     summary = await world.recover(target, path)
     assert summary.rows == 90_000
     assert count(target) == (90_000, 90_000)
+
+
+async def test_the_cluster_is_remembered_without_the_upstream(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 0
+    (tmp_path / "data" / ".cluster").write_text("6")
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 6
+    log = RelayLog.open(str(tmp_path / "relay"), 0, SystemClock(), cluster_id=7)
+    await log.close()
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 7
 
 
 def test_what_a_summary_says() -> None:

@@ -63,7 +63,7 @@ def test_a_name_is_one_sessions_until_it_ends(target: mysql.Target) -> None:
 
 
 def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: mysql.Target) -> None:
-    older, newer = mysql.connect(target), mysql.connect(target)
+    older, newer, third = (mysql.connect(target) for _ in range(3))
     session_claim.claim(older, NAME)
     running = threading.Thread(target=mysql.rows, args=(older, b"SELECT SLEEP(1.5)"))
     running.start()
@@ -76,6 +76,8 @@ def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: m
     running.join()
     session_claim.succeed(newer, NAME)
     assert not is_alive(older)
+    assert not session_claim.claim(third, NAME), "the name is the successor's now"
+    third.close()
     newer.close()
 
 

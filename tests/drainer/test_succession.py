@@ -51,6 +51,13 @@ def test_whoever_was_paused_or_closed_by_an_operator_is_not_replaced() -> None:
     assert not look(ACTIVE, PAUSING, Seen(node.PAUSING, "h:1", 2, held=False)), "it died on the way"
 
 
+def test_an_operators_word_stands_in_the_entry_for_who_did_not_see_it_happen() -> None:
+    told = Seen(node.PAUSED, "h:1", 3, told=True)
+    assert not look(told)
+    assert not look(ACTIVE, told)
+    assert look(ACTIVE, told, Seen(node.ONLINE, "h:1", 4, told=True)), "set online by binlogctl"
+
+
 def test_but_when_somebody_started_it_again_the_old_word_does_not_count() -> None:
     again = Seen(node.ONLINE, "h:1", 4, held=True)
     assert look(ACTIVE, PAUSING, PAUSED, again, Seen(node.PAUSED, "h:1", 5, held=False))

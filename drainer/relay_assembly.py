@@ -1,0 +1,122 @@
+"""Relay assembly: a recovery from the relay log, put together from the configuration.
+
+Order   the downstream's checkpoint is found without the upstream (by the cluster id that the relay log or the
+        data directory remembers, else it must be the only one), then `relay_recovery`; marks of two-way
+        replication are made before the first row and taken away at the end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from common import log
+from common.clock import SystemClock
+from drainer import ddl_rules
+from drainer.applier import Applier, ApplierSettings
+from drainer.assembly import patiently, row_target_of, target_of
+from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.column_match import FULL
+from drainer.config import DrainerConfig
+from drainer.ddl_apply import DdlRunner
+from drainer.ddl_aside import KeepDropped
+from drainer.ddl_assembly import DeskPlan
+from drainer.ddl_connection import TrackedSchema
+from drainer.ddl_desk import take_over
+from drainer.ddl_policy import Policy
+from drainer.lane import LaneSettings
+from drainer.loopback import LoopbackMarks
+from drainer.relay_recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
+from drainer.relay_source import RelaySource
+from drainer.rules import read_rules
+from drainer.sink.mysql import Target
+
+logger = log.get(__name__)
+
+
+async def recover(settings: DrainerConfig) -> Summary:
+    """Bring the downstream to what the relay log has; the summary is logged.
+
+    Raises `Corruption`, `Conflict`, `ConfigError`, `DownstreamError`, and `Unavailable` when the downstream is
+    away too.
+    """
+    target = target_of(settings)
+    table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+    row_target = row_target_of(settings, target)
+    cluster_id = known_cluster(settings.relay_log_dir, settings.data_dir)
+    stored = await patiently(
+        lambda: stored_checkpoint(
+            row_target or target, settings.checkpoint_schema, table, cluster_id=cluster_id
+        ),
+        lambda: None,
+    )
+
+    def store_of(cluster_id: int) -> CheckpointStore:
+        schema, owner = settings.checkpoint_schema, settings.name
+        return CheckpointStore(
+            target, cluster_id, schema=schema, table=table, row_target=row_target, owner=owner
+        )
+
+    async with contextlib.AsyncExitStack() as ends:
+        summary = await RelayRecovery(
+            settings.relay_log_dir,
+            target,
+            stored,
+            store_of,
+            lambda store, start, source: _applier(settings, target, store, start, source, ends),
+            SystemClock(),
+            1 if settings.dispatches_whole else settings.worker_count,
+        ).run()
+    logger.info(str(summary))
+    return summary
+
+
+def _applier(
+    settings: DrainerConfig,
+    target: Target,
+    store: CheckpointStore,
+    start: Start,
+    source: RelaySource,
+    ends: contextlib.AsyncExitStack,
+) -> Applier:
+    """Blocks for some round trips; nothing else is going on yet."""
+    rules = read_rules(settings)
+    marks = None
+    if rules.channel_id is not None:
+        marks = LoopbackMarks(rules.channel_id)
+        marks.open(target, len(start.positions))
+        ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    lanes, seconds = store.lane_table(), settings.keep_dropped_s
+    keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
+
+    def runner_of(schema: TrackedSchema) -> DdlRunner:
+        return DdlRunner(target, schema, rules.router.route, keep=keep)
+
+    return Applier(
+        start,
+        store,
+        target,
+        source,
+        runner_of(source.schema),
+        ApplierSettings(
+            LaneSettings(
+                batch_rows=settings.txn_batch,
+                queue_bytes_max=settings.lane_queue_bytes,
+                on_begin=marks.begin if marks else None,
+                log_values=settings.log_values,
+                sync_mode=settings.to_sync_mode or FULL,
+            ),
+            sync_mode=settings.to_sync_mode or FULL,
+            checkpoint_interval_s=settings.checkpoint_interval_s,
+            whole_transactions=settings.dispatches_whole,
+        ),
+        SystemClock(),
+        DeskPlan(
+            take_over(store, foreign=start.foreign),
+            Policy(ddl_rules.parse(settings.ddl_rules)),
+            source.schema,
+            runner_of,
+            settings.data_dir,
+            settings.quarantine_bytes,
+        ),
+    )
