@@ -37,8 +37,8 @@ logger = log.get(__name__)
 async def recover(settings: DrainerConfig) -> Summary:
     """Bring the downstream to what the relay log has; the summary is logged.
 
-    Raises `Corruption`, `Conflict`, `ConfigError`, `DownstreamError`, and `Unavailable` when the downstream is
-    away too.
+    Raises `Corruption`, `Conflict`, `ConfigError`, `DownstreamError`, and `Unavailable` when the downstream
+    is away too.
     """
     target = target_of(settings)
     table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE

@@ -168,9 +168,9 @@ class RelayRecovery:
         await self._apply(applier, source)
         if applier.stored_ts < to_ts:
             raise Conflict(
-                f"all of the relay log was read, but the downstream is consistent up to {applier.stored_ts} only: "
-                "a DDL in it waits for a decision",
-                hint="`binlogctl ddl list` shows it; decide with an entry in [[syncer.ddl-rule]] and start again",
+                f"the relay log was read to its end, but the downstream is consistent up to "
+                f"{applier.stored_ts} only: a DDL waits for a decision",
+                hint="decide on it with an entry in [[syncer.ddl-rule]], and start again",
             )
         return Summary(
             from_ts=from_ts,
