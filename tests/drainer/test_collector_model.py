@@ -21,7 +21,7 @@ from drainer.spill import SpillDirectory
 from tests.drainer.scripted_pump import Connection, MemoryRegistry, ScriptedClient, ScriptedPump, row_payload
 from tests.drainer.test_collector import NEVER_S, MemoryHistory
 
-TURNS = 40
+TURNS = 25
 
 
 class ModelPump:
@@ -248,7 +248,7 @@ async def test_every_short_schedule(first: str) -> None:
             raise AssertionError(f"{schedule}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 async def test_long_schedules(seed: int) -> None:
     rng = random.Random(seed)
     schedule = [rng.choice(list(EVENTS)) for _ in range(25)]
@@ -260,7 +260,8 @@ async def test_long_schedules(seed: int) -> None:
 
 async def test_events_that_come_at_once() -> None:
     """Pairs of events between which the collector has no turn."""
-    for first, second in itertools.product(EVENTS, repeat=2):
+    changes = [name for name in EVENTS if name.startswith("b")]
+    for first, second in itertools.product(changes, repeat=2):
         async with life() as found:
             try:
                 for name in ("a write", first, second, "b write"):
