@@ -292,7 +292,10 @@ _calls = _Calls()
 
 @contextmanager
 def mounted() -> Iterator[Callable[[Disk], log_file.OsLogDirectory]]:
-    """`pump.log_file` and what it builds on work on disks in memory inside. The value opens the log directory of a disk."""
+    """`pump.log_file` and what it builds on work on disks in memory inside.
+
+    The value opens the log directory of a disk.
+    """
 
     def mount(disk: Disk) -> log_file.OsLogDirectory:
         _calls.disk = disk
