@@ -352,6 +352,9 @@ class DdlDesk:
 
         Raises `Rejected` (no such job waits, or the decision makes no sense), `Conflict` (too late).
         """
+        if not self._release.doing:
+            async with self._releasing:  # at most a look at the downstream is under way
+                pass
         queue = self._quarantine.queue_of(job_id)
         if queue is None:
             raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
@@ -381,7 +384,7 @@ class DdlDesk:
         return [document for _, document in sorted(found, key=lambda pair: pair[0])]
 
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
-        doing = (self._release.doing or "its tables catch up") if self._busy is queue else ""
+        doing = self._release.doing if self._busy is queue else ""
         return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
 
     async def decisions(self) -> list[Decided]:
