@@ -179,6 +179,18 @@ def _runners(
     return lambda schema, guard: DdlRunner(target, schema, translator.route, guard, keep)
 
 
+def _lane_settings(settings: DrainerConfig, marks: LoopbackMarks | None, clock: SystemClock) -> LaneSettings:
+    return LaneSettings(
+        batch_rows=settings.txn_batch,
+        queue_bytes_max=settings.lane_queue_bytes,
+        on_begin=marks.begin if marks else None,
+        strict=settings.strict,
+        log_values=settings.log_values,
+        sync_mode=settings.to_sync_mode or FULL,
+        drift=Drift(clock),
+    )
+
+
 async def build(
     settings: DrainerConfig,
     upstream: Upstream,
@@ -214,15 +226,7 @@ async def build(
         translator,
         runner_for(schema.tracker, store.guard_ddl),
         ApplierSettings(
-            LaneSettings(
-                batch_rows=settings.txn_batch,
-                queue_bytes_max=settings.lane_queue_bytes,
-                on_begin=marks.begin if marks else None,
-                strict=settings.strict,
-                log_values=settings.log_values,
-                sync_mode=settings.to_sync_mode or FULL,
-                drift=Drift(clock),
-            ),
+            _lane_settings(settings, marks, clock),
             sync_mode=settings.to_sync_mode or FULL,
             checkpoint_interval_s=settings.checkpoint_interval_s,
             safe_mode=settings.safe_mode,

@@ -182,8 +182,8 @@ def _fillers(
             else "give it a default there, or set syncer.to.sync-mode = 2"
         )
         raise DownstreamError(
-            f"table {downstream.label} has a column {_names(unknown or needed)} downstream that upstream does "
-            "not have, NOT NULL and without a default",
+            f"table {downstream.label} has a column {_names(unknown or needed)} downstream that upstream "
+            "does not have, NOT NULL and without a default",
             hint=hint,
         )
     return tuple((column.name, b"'null'" if column.checks_json else _ZEROS[column.type]) for column in needed)
