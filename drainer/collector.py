@@ -179,6 +179,11 @@ class Collector:
         return found
 
     @property
+    def queued_batches(self) -> int:
+        """Batches that wait for the applier."""
+        return len(self._queue)
+
+    @property
     def queued_ts(self) -> int:
         """Everything at or below it has gone to the applier's queue."""
         return self._told_ts

@@ -51,6 +51,9 @@ class CollectorFacts(Protocol):
     """The collector, as far as the status needs it."""
 
     @property
+    def queued_batches(self) -> int: ...
+
+    @property
     def waits_for(self) -> str: ...
 
     def positions(self) -> dict[str, int]: ...
@@ -189,6 +192,7 @@ class Status:
         for stage in lag.STAGES:
             metrics.LAG_SECONDS.labels(stage).set_function(seconds(stage))
         metrics.LAG_ETA_SECONDS.set_function(eta_s)
+        metrics.QUEUE_SIZE.labels("syncer_input").set_function(lambda: self._collector.queued_batches)
 
     # -- the parts -------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Applier:
 @dataclass
 class Collector:
     waits_for: str = ""
+    queued_batches: int = 3
     places: dict[str, int] = field(default_factory=lambda: {"fast": ts(0), "slow": ts(70)})
     connected: bool = True
 
@@ -171,6 +172,7 @@ async def test_rates_eta_and_gauges() -> None:
     shown = metrics.exposition().decode()
     assert "binlog_drainer_lag_eta_seconds 35" in shown or "binlog_drainer_lag_eta_seconds 34.99" in shown
     assert 'binlog_drainer_lag_seconds{stage="queue"}' in shown
+    assert 'binlog_drainer_queue_size{name="syncer_input"} 3.0' in shown
     world.applier.resolved_ts = ts(60)
     for _ in range(40):
         world.clock.advance(1.0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +112,7 @@ def test_life_of_a_process(
     tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
 ) -> None:
     """Up, seen in status and registry, a second one with its id refused, gone with code 0 on SIGTERM."""
+    forget(mariadb)
     status_port = free_port()
     process = subprocess.Popen(command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
@@ -125,6 +129,78 @@ def test_life_of_a_process(
     finally:
         process.kill()
         process.wait()
+
+
+def test_it_is_changed_while_it_runs(
+    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
+) -> None:
+    """Pause, rate and reload over HTTP; the file is read again whole or not at all; the end lets go."""
+    forget(mariadb)
+    port = free_port()
+    arguments = command(tmp_path, etcd_clean, port, downstream(mariadb))
+    process = subprocess.Popen(arguments)
+    file = tmp_path / "drainer.toml"
+
+    def put(path: str) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="PUT", data=b"")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as reply:
+                return reply.status, json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def shown(path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+            found: dict[str, Any] = json.loads(reply.read())
+            return found
+
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        assert put("/apply/rate?rows=500")[0] == 200
+        assert shown("/status")["Control"]["rate_rows"] == 500
+        live = 'log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
+        file.write_text(live + "worker-count = 3\n" + downstream(mariadb))
+        status, body = put("/reload")
+        assert (status, "worker-count" in body["message"]) == (409, True)
+        assert shown("/config")["syncer.txn-batch"] == 1600, "nothing half"
+        rule = '[[syncer.ddl-rule]]\nkind = ["create view"]\naction = "skip"\n'
+        file.write_text(live + "checkpoint-interval = 1\nrate-rows = 9\n" + rule + downstream(mariadb))
+        status, body = put("/reload")
+        assert (status, body["data"]["changed"]) == (
+            200,
+            [
+                "log-level",
+                "syncer.checkpoint-interval",
+                "syncer.ddl-rule",
+                "syncer.ignore-schemas",
+                "syncer.rate-rows",
+                "syncer.txn-batch",
+            ],
+        )
+        configuration = shown("/config")
+        assert configuration["syncer.txn-batch"] == 77
+        assert configuration["syncer.to.password"] == "******"
+        assert shown("/status")["Control"]["rate_rows"] == 9
+        file.write_text("this is not TOML")
+        assert put("/reload")[0] == 400
+        assert put("/apply/pause")[1]["data"]["paused"] is True
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        assert mariadb.password not in (tmp_path / "drainer.log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+        forget(mariadb)
+
+
+def forget(server: MariaDbServer) -> None:
+    """No checkpoint of another test's cluster."""
+    connection = server.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE IF EXISTS tidb_binlog")
+    connection.close()
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
