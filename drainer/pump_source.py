@@ -309,11 +309,12 @@ class PumpSource:
             self._arrived(Arrival([], below, []))
             self._incoming = (await self._spill.begin(self._account), part)
         file, first = self._incoming or (None, None)
+        data = part.data  # a copy each time
         if (
             file is None
             or first is None
             or (part.commit_ts, part.size, part.offset) != (first.commit_ts, first.size, file.size)
-            or not 0 < len(part.data) <= part.size - part.offset
+            or not 0 < len(data) <= part.size - part.offset
         ):
             raise Corruption(
                 f"pump {self.node_id} ({self.address}) sent a part at {part.offset} of the binlog with "
@@ -321,8 +322,8 @@ class PumpSource:
                 hint=f"check that a pump, and of which version, listens on {self.address}",
             )
         with self._blamed():
-            await self._spill.append(file, part.data)
-        self._give_back(len(part.data))
+            await self._spill.append(file, data)
+        self._give_back(len(data))
         if file.size == part.size:
             self._incoming = None
             await self._spilled(file, part.commit_ts, watermark)
