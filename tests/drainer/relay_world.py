@@ -17,6 +17,7 @@ from deploy.playground.verify import Report, compare
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_aside import KeepDropped
 from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
@@ -33,7 +34,9 @@ from tests.drainer import recorded
 
 CLUSTER_ID = 7
 SCHEMA = "tidb_binlog"
-NEED_OTHER_DDL = ("ddl", "ddl-exchange", "ddl-flashback-db", "charset")
+# Its EXCHANGE PARTITION ... WITHOUT VALIDATION puts rows into a partition that does not allow them, which
+# MariaDB has no statement for: the same with the upstream.
+BEYOND_MARIADB = ("ddl-exchange",)
 
 
 def items(scenario: str) -> list[Item]:
@@ -117,7 +120,7 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
             store,
             target,
             source,
-            DdlRunner(target, source.schema),
+            DdlRunner(target, source.schema, keep=KeepDropped(SCHEMA, CLUSTER_ID, 86400.0)),
             ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
             SystemClock(),
             desk_plan(store, start, target, source.schema, path.parent),

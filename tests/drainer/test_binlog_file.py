@@ -13,7 +13,7 @@ from drainer import binlog_file
 from drainer.binlog_directory import BinlogDirectory
 from drainer.binlog_file import Place, Synced
 
-PAYLOADS = [b"payload", b"binlogtest", b"x" * 300, b"", b"last"]
+PAYLOADS = [b"payload", b"binlogtest", b"x" * 60, b"", b"last"]
 
 
 def reading(data: bytes) -> binlog_file.Read:

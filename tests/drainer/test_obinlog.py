@@ -64,7 +64,7 @@ def transactions(scenario: str) -> list[Transaction]:
 def small_ones(scenario: str) -> list[Transaction]:
     """Small ones, so many that every scenario takes the same time."""
     small = [one for one in transactions(scenario) if sum(len(events.rows) for events in one.tables) < 100]
-    return small[:: 1 + len(small) // 150]
+    return small[:: 1 + len(small) // 70]
 
 
 def reason(theirs: bytes, ours: bytes) -> str:
