@@ -46,6 +46,10 @@ class ApplierFacts(Protocol):
 
     def lane_states(self) -> list[dict[str, Any]]: ...
 
+    def drift(self) -> dict[str, int]: ...
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]: ...
+
 
 class CollectorFacts(Protocol):
     """The collector, as far as the status needs it."""
@@ -168,6 +172,7 @@ class Status:
             "Lag": lag.document(found, places.pump, why, rates, caught_up_s=lag.IDLE_S),
             "Control": self._control.facts() if self._control is not None else None,
             "Lanes": lanes,
+            "Drift": {"Rows": applier.drift(), "Texts": applier.foreign_texts()},
             "Pumps": self._collector.states(),
             **self._more(),
         }

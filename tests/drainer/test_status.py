@@ -39,6 +39,12 @@ class Applier:
     def lane_states(self) -> list[dict[str, Any]]:
         return self.lanes
 
+    def drift(self) -> dict[str, int]:
+        return {"shop.orders": 3}
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]:
+        return {"shop.orders": {"note": 1}}
+
 
 @dataclass
 class Collector:
@@ -95,6 +101,7 @@ async def test_the_go_keys_come_first() -> None:
     assert document["PumpPos"] == {"fast": ts(0), "slow": ts(70)}
     assert (document["LastTS"], document["TsMap"], document["Synced"]) == (ts(100), "", False)
     assert document["Quarantine"] == []
+    assert document["Drift"] == {"Rows": {"shop.orders": 3}, "Texts": {"shop.orders": {"note": 1}}}
     json.dumps(document)
 
 
