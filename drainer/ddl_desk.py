@@ -116,6 +116,7 @@ class DdlDesk:
         self._busy: Queue | None = None
         self._caught_up: set[int] = set()  # release met the end of what was kept, not long ago
         self._asked = {queue.number for queue in self._quarantine.queues}
+        self._deciding: set[int] = set()  # being stored; release keeps off
         self._wake = asyncio.Event()
         self._full = False
         self.on_change: Callable[[], None] = lambda: None
@@ -297,7 +298,7 @@ class DdlDesk:
         while not self._release.stopping:
             self._wake.clear()
             for queue in self._quarantine.queues:
-                if queue.number in self._asked:
+                if queue.number in self._asked - self._deciding:
                     await self._try(queue)
             try:
                 async with asyncio.timeout(RETRY_S):
@@ -352,10 +353,10 @@ class DdlDesk:
 
         Raises `Rejected` (no such job waits, or the decision makes no sense), `Conflict` (too late).
         """
-        if not self._release.doing:
-            async with self._releasing:  # at most a look at the downstream is under way
-                pass
         queue = self._quarantine.queue_of(job_id)
+        if queue is not None and self._busy is queue and not self._release.doing:
+            async with self._releasing:  # a look at the downstream is under way
+                queue = self._quarantine.queue_of(job_id)
         if queue is None:
             raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
         decisions.check(queue, queue.entries[job_id], busy=self._busy is queue, action=action, text=text)
@@ -367,8 +368,12 @@ class DdlDesk:
             self._table.put_decision(connection, stored)
             self._table.decided(connection, decided)
 
-        await self._keeper.call(self._keeper.store.together, work)
-        entry = self._quarantine.decide(job_id, decision)
+        self._deciding.add(queue.number)
+        try:
+            await self._keeper.call(self._keeper.store.together, work)
+            entry = self._quarantine.decide(job_id, decision)
+        finally:
+            self._deciding.discard(queue.number)
         metrics.QUARANTINE_DECISIONS.labels(action).inc()
         logger.info("DDL decided", job_id=job_id, decision=action, text=text, asked_from=asked_from)
         self._ask(queue)
