@@ -310,6 +310,10 @@ def limited_by(plan: Plan, found: Rounds) -> str:
     names = ("drainer", "pump", "MariaDB")
     shares = [cost * plan.rows / 1e6 / seconds for cost in costs(plan, found)]
     busiest = max(range(3), key=lambda at: shares[at])
-    kind = "waiting, not CPU" if shares[busiest] < 0.7 else f"the CPU of {names[busiest]}"
+    kind = (
+        "waiting (locks, disk, other processes), not CPU"
+        if shares[busiest] < 0.7
+        else f"the CPU of {names[busiest]}"
+    )
     used = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, shares, strict=True))
     return f"limited by {kind} (of a core: {used})"
