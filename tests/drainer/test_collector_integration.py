@@ -189,6 +189,25 @@ async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -
         await arrived(seen, cluster.committed)
 
 
+async def test_an_open_transaction_that_holds_the_stream_is_named(cluster: Cluster) -> None:
+    transactions = cluster.upstream.transactions
+    async with cluster.collected() as (collector, seen):
+        start_ts = await transactions.begin(30.0)
+        value = binlog_pb2.PrewriteValue(schema_version=1).SerializeToString()
+        await cluster.pumps[1].write(cluster.upstream.cluster_id, binlog.prewrite(start_ts, b"k", value))
+        held = await cluster.transaction(cluster.pumps[0])
+        async with asyncio.timeout(20):
+            while (
+                collector.waits_for != f"the watermark of pump p2 (open transaction with start_ts {start_ts})"
+            ):
+                await asyncio.sleep(0.01)
+        assert held not in seen
+        commit_ts = await transactions.commit(start_ts)
+        await cluster.pumps[1].write(cluster.upstream.cluster_id, binlog.commit(start_ts, commit_ts, b"k"))
+        await arrived(seen, [*cluster.committed, commit_ts])
+        assert collector.states()["p2"]["waits_for_start_ts"] == 0
+
+
 class OldClient(rpc.Client):
     """Sees a pump as an old drainer does."""
 
