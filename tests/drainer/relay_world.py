@@ -1,14 +1,22 @@
-"""What tests of the relay log have in common: recorded streams, relay logs made of them, recoveries."""
+"""What tests of the relay log have in common: recorded streams, relay logs made of them, recoveries.
+
+    python -m tests.drainer.relay_world [SCENARIO ...]
+
+takes every recorded scenario through the relay log alone, the Go drainer's and ours, and compares.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
+import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from common.clock import SystemClock
+from common.errors import BinlogError
 from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB
 from deploy.playground.mariadb import MariaDbServer
@@ -156,3 +164,36 @@ def is_consistent(target: mysql.Target) -> bool:
     stored = stored_checkpoint(target, SCHEMA)
     assert stored is not None
     return stored.checkpoint.consistent
+
+
+async def _campaign(names: list[str], scratch: Path) -> bool:
+    server, clean_all = MariaDbServer(), True
+    server.start(scratch / "db")
+    target = target_of(server)
+    try:
+        for name in names:
+            for number, whose in enumerate(("go", "ours")):
+                clean(target)
+                put_go_checkpoint(target, 1)
+                path = scratch / f"{name}-{number}"
+                try:
+                    await (
+                        our_relay(items(name), path) if number else asyncio.to_thread(go_relay, name, path)
+                    )
+                    summary = await recover(target, path)
+                    found = report(server, name)
+                    clean_all = clean_all and (found.equal or not number)
+                    print(
+                        f"{name:18} {whose:5} {'equal' if found.equal else 'DIFFERS'}  {summary}", flush=True
+                    )
+                except BinlogError as error:
+                    clean_all = clean_all and not number
+                    print(f"{name:18} {whose:5} {type(error).__name__}: {error}", flush=True)
+    finally:
+        server.stop()
+    return clean_all
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="relay-") as made:
+        sys.exit(not asyncio.run(_campaign(sys.argv[1:] or list(recorded.SCENARIOS), Path(made))))

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,9 @@ pytestmark = pytest.mark.integration
 
 # Scenarios whose relay log the Go drainer finished and got right.
 GO = ("basic", "types", "keys", "ddl-fk")
-OURS = tuple(name for name in recorded.SCENARIOS if name not in world.BEYOND_MARIADB)
+# Long ones without a kind of row or statement of their own are left to `python -m tests.drainer.relay_world`.
+LONG = ("orphans", "multi-pump")
+OURS = tuple(name for name in recorded.SCENARIOS if name not in (*world.BEYOND_MARIADB, *LONG))
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ async def first_life(
         relay=log,
     )
 
-    async def batches():  # type: ignore[no-untyped-def]
+    async def batches() -> AsyncIterator[MergedBatch]:
         for number, item in enumerate(stream):
             if number == killed_at:
                 raise Killed
