@@ -161,7 +161,7 @@ class DdlDesk:
         else:
             meeting = self._quarantine.meet(ddl)
         if meeting.met is Met.FREE:
-            return await self._rule(ddl, schema_version)
+            return self._rule(ddl)
         if meeting.met is not Met.KEPT:
             return Ruling(PASSED, "done before the last stop")
         queue = meeting.queue
@@ -189,7 +189,7 @@ class DdlDesk:
         logger.info("DDL waits", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
         return Ruling(KEPT, reason)
 
-    async def _rule(self, ddl: Ddl, schema_version: int) -> Ruling:
+    def _rule(self, ddl: Ddl) -> Ruling:
         ruling = self._policy.rule(ddl)
         if ruling.action == STOP:
             raise DownstreamError(
@@ -197,9 +197,6 @@ class DdlDesk:
                 f" statement in `{ddl.schema}`: {ddl.query}",
                 hint="change the rule and start again; the checkpoint is before the statement",
             )
-        if ddl.refused and ruling.action == APPLY:
-            await self.refused(ddl, schema_version, {}, ddl.refused)
-            return Ruling(KEPT, ddl.refused)
         return ruling
 
     async def refused(
