@@ -94,7 +94,7 @@ class Process:
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
         if not settings.dispatches_whole:
-            process.task("tuning", self._applier.tune())
+            process.task("tuning", self._applier.lane_count.run())
         process.task("release", self._applier.desk.run())
         process.task(
             "metrics-push",

@@ -28,8 +28,8 @@ from drainer.ddl_assembly import DeskPlan, open_desk
 from drainer.ddl_barrier import DdlBarrier
 from drainer.hand_over import HandOver
 from drainer.lane import LaneSettings
+from drainer.lane_count import LaneCount
 from drainer.lane_set import LaneSet
-from drainer.lane_tuning import LaneSample, LaneTuning
 from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.relay import RelayLog
 from drainer.sink import mysql
@@ -41,7 +41,8 @@ logger = log.get(__name__)
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more
 # are being cut.
 HAND_OVER_ROWS: Final = 400
-TUNE_S: Final = 1.0
+# How often tables that were dropped upstream, and are kept for a while, are looked through.
+PURGE_S: Final = 60.0
 # By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
 _EVENT_METRICS: Final = tuple(
     metrics.EVENTS.labels({INSERT: "Insert", UPDATE: "Update", DELETE: "Delete"}[kind]) for kind in range(3)
@@ -115,10 +116,10 @@ class Applier:
         if self.desk.waits:  # all of it comes again from the checkpoint on
             self._keeper.stored_ts = start.floor_ts
         self._lanes = self._lane_set(start.positions, start.floor_ts if self.desk.waits else None)
-        self._tuning = LaneTuning(len(start.positions), settings.lanes_max) if settings.lanes_max else None
-        self._tuned_s = clock.monotonic_s()
-        self._tuned_rows = 0
-        self._wanted_lanes = len(start.positions)
+        count = len(start.positions)
+        self.lane_count = LaneCount(
+            count, settings.lanes_max or count, lambda: self._lanes, lambda: self.rows, clock
+        )
         self._stopping = False
         self._broken = False
         self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
@@ -189,6 +190,17 @@ class Applier:
     def lane_states(self) -> list[dict[str, Any]]:
         return self._lanes.states()
 
+    def facts(self) -> dict[str, Any]:
+        """For /status: DDL that waits or lacks something downstream, and what the relay log waits for."""
+        return {
+            "DDL": {
+                "progress": self._barrier.progress,
+                "missing": list(self._ddl_runner.missing),
+                **self.desk.document(),
+            },
+            "Relay": {"on": self._hands.logs, "waiting_for": self._hands.waiting_for},
+        }
+
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
@@ -232,10 +244,15 @@ class Applier:
         await asyncio.shield(self._failure)
 
     async def keep_checkpoint(self) -> None:
-        """Store the checkpoint whenever it has moved, at most once an interval."""
+        """Store the checkpoint whenever it has moved, at most once an interval; purge what it has passed."""
+        purged_s = self._clock.monotonic_s()
         while True:
             await asyncio.sleep(self._settings.checkpoint_interval_s)
             await self.save_checkpoint()
+            now_s = self._clock.monotonic_s()
+            if now_s - purged_s >= PURGE_S:
+                purged_s = now_s
+                await self._keeper.call(self._ddl_runner.purge, self._keeper.stored_ts)
 
     async def save_checkpoint(self) -> None:
         await self._keeper.save(self._lanes.resolved_ts)
@@ -309,8 +326,8 @@ class Applier:
             await self._drained()
             await self.desk.pause(self._last_ts)
             self._lanes.forget()
-        if self._wanted_lanes != len(self._lanes) and self._last_ts >= self._highest_ts:
-            await self._change_lanes(self._wanted_lanes)
+        if self.lane_count.wanted != len(self._lanes) and self._last_ts >= self._highest_ts:
+            await self._change_lanes(self.lane_count.wanted)
 
     async def _apply_large(self, spilled: Spilled) -> None:
         """Piece by piece; reading the file and looking it over is done on a thread.
@@ -402,25 +419,6 @@ class Applier:
         self._last_ts = ddl.commit_ts
         self._lanes.hand_over(ddl.commit_ts)
         self._doing = "applying"
-
-    # -- number of lanes -------------------------------------------------------------------------
-
-    async def tune(self) -> None:
-        """Try other numbers of lanes while there is work. Only with `lanes_max`."""
-        assert self._tuning is not None
-        while True:
-            await asyncio.sleep(TUNE_S)
-            self.want_lanes(self._tuning.decide(self._sample()))
-
-    def want_lanes(self, lanes: int) -> None:
-        """So many lanes from the next drained point on."""
-        self._wanted_lanes = lanes
-
-    def _sample(self) -> LaneSample:
-        now_s = self._clock.monotonic_s()
-        rows, seconds = self.rows - self._tuned_rows, now_s - self._tuned_s
-        self._tuned_rows, self._tuned_s = self.rows, now_s
-        return LaneSample(len(self._lanes), rows, seconds, self._lanes.busy())
 
     async def _change_lanes(self, lanes: int) -> None:
         """At a drained point: end these lanes, go on with another number of them."""

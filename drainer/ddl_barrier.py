@@ -7,7 +7,9 @@ Holds   the intent is durable before the statement runs; the checkpoint that pas
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from common import log
 from common.clock import Clock
@@ -21,6 +23,8 @@ from drainer.hand_over import HandOver
 from drainer.txn import Ddl
 
 logger = log.get(__name__)
+
+PROGRESS_S: Final = 2.0
 
 
 class DdlBarrier:
@@ -44,6 +48,8 @@ class DdlBarrier:
         self._pending = pending
         self._clock = clock
         self.doing = ""
+        self.progress = ""
+        """How far the statement under way is, in the downstream's words."""
 
     async def apply(self, ddl: Ddl) -> None:
         """Run it, pass over it, or let its tables wait; then the stream goes on behind it."""
@@ -52,10 +58,14 @@ class DdlBarrier:
         ran = False
         if ruling.action in (APPLY, REWRITE):
             self.doing = f"running DDL job {ddl.job_id}"
+            asking = asyncio.create_task(self._ask_progress(ddl))
             started_s = self._clock.monotonic_s()
-            ran = await self._execute(ddl, ruling.text or None)
+            try:
+                ran = await self._execute(ddl, ruling.text or None)
+            finally:
+                asking.cancel()
+                self.doing = self.progress = ""
             metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
-            self.doing = ""
         else:
             logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
@@ -65,6 +75,11 @@ class DdlBarrier:
         metrics.EVENTS.labels("DDL").inc()
         await keeper.end_ddl(ddl.commit_ts)
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+
+    async def _ask_progress(self, ddl: Ddl) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            self.progress = await asyncio.to_thread(self._runner.progress, ddl)
 
     async def _execute(self, ddl: Ddl, text: str | None) -> bool:
         """Whether it has taken effect; else its tables wait."""
@@ -76,21 +91,18 @@ class DdlBarrier:
                 return True
         else:
             before = await call(runner.before, ddl)
-            if ddl.refused:  # what the downstream would make of it loses rows
+            if ddl.refused and text is None:  # what the downstream would make of it loses rows
                 await self._desk.refused(ddl, self._keeper.schema_version, before, ddl.refused)
                 return False
+            if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):
+                logger.warning("DDL was downstream already", job_id=ddl.job_id)
+                return True
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
             await self._hands.log_ddl(ddl, text)
             await call(self._keeper.store.begin_ddl, intent)
         try:
             await call(runner.run, ddl, text)
         except DownstreamError as error:
-            # The statement of a crashed run may have ended while this one waited for its locks.
-            if await call(runner.had_run, intent, ddl):
-                return True
-            if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):
-                logger.warning("DDL was downstream already", job_id=ddl.job_id)
-                return True
             await self._desk.refused(ddl, self._keeper.schema_version, intent.before, error.message)
             return False
         return True

@@ -17,7 +17,7 @@ from common.door import Routes
 from common.heartbeat import Heartbeat
 from common.registry import Registry
 from common.tls import TlsConfig
-from drainer import ddl_rules, progress_line
+from drainer import ddl_routes, ddl_rules, progress_line
 from drainer.applier import Applier
 from drainer.config import DrainerConfig
 from drainer.control import Commit, Control, Reload, add_own, rate_of
@@ -96,7 +96,7 @@ class Operating:
         self._process.status(f"taking over as {name}")
 
     def make_live(self, translator: Translator, applier: Applier) -> None:
-        """Hook the options that a reload can change to the rooms that follow them."""
+        """Hook what a reload can change to the rooms that follow it, and the routes that decide about DDL."""
 
         def rules(fresh: DrainerConfig) -> Commit:
             return translator.prepared(read_rules(fresh))
@@ -113,6 +113,7 @@ class Operating:
         self.reload.add(RULE_FIELDS, rules)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
+        ddl_routes.add_routes(self._routes, applier.desk)
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts) -> None:
         """The pipeline is there: its status, gauges and controls, from now on."""
@@ -125,6 +126,7 @@ class Operating:
             settings.synced_check_time * 60.0,
             control=self.control,
             tls=self._tls,
+            more=applier.facts,
         )
         status.bind_gauges()
         self.control.bind_gauges()

@@ -50,6 +50,8 @@ class ApplierFacts(Protocol):
 
     def foreign_texts(self) -> dict[str, dict[str, int]]: ...
 
+    def facts(self) -> dict[str, Any]: ...
+
 
 class CollectorFacts(Protocol):
     """The collector, as far as the status needs it."""

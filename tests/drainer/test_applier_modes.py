@@ -115,7 +115,7 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: mysql.Target
 
     async def batches(life: Life) -> AsyncIterator[MergedBatch]:
         async for batch in life.batches(7):
-            life.applier.want_lanes(rng.randint(1, 5))
+            life.applier.lane_count.wanted = rng.randint(1, 5)
             yield batch
 
     for dies in (True, True, False):
