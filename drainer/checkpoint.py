@@ -38,7 +38,7 @@ from drainer.lane_table import LaneTable
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
 from drainer.sink import mysql
-from drainer.sink.session_claim import DDL, Claims
+from drainer.sink.session_claim import DDL, STORE, Claims
 from drainer.takeover import Beginner, Found, Start, State
 
 __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
@@ -111,16 +111,34 @@ class CheckpointStore:
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
-            self._connection = mysql.connect(self._target)
+            connection = mysql.connect(self._target)
+            try:
+                if self.epoch:
+                    self._claims.reclaim(connection, STORE, lambda: self._check_epoch(connection))
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
-    def _row_connected(self) -> pymysql.Connection[Any]:
-        """Where the `checkpoint` table is: the downstream's connection and transaction, or its own."""
+    def _for_row(self, connection: pymysql.Connection[Any]) -> pymysql.Connection[Any]:
+        """Where the `checkpoint` table is: in the transaction of `connection`, or on a server of its own.
+
+        Never a new connection to the downstream: the row would be committed without the rest.
+        """
         if self._row_target is None:
-            return self._connected()
+            return connection
         if self._row_connection is None:
             self._row_connection = mysql.connect(self._row_target)
         return self._row_connection
+
+    def _check_epoch(self, connection: pymysql.Connection[Any]) -> None:
+        found = mysql.rows(
+            connection, b"SELECT epoch FROM %s WHERE cluster_id=%d" % (self._state, self._cluster_id)
+        )
+        connection.rollback()
+        if [int(epoch) for (epoch,) in found] != [self.epoch]:
+            raise self.lane_table().fenced()
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -142,9 +160,10 @@ class CheckpointStore:
         beginner = Beginner(
             self._cluster_id, lane_count, initial_ts, now_ts, initial_is_given, self._owner, living
         )
+        self.epoch = 0  # of a start that failed
         connection = self._connected()
         try:
-            self._row.ensure(self._row_connected())
+            self._row.ensure(self._for_row(connection))
             self._end_predecessor(connection, beginner)
             state = self._lock_state(connection)
             found = self._find(connection, state)
@@ -175,12 +194,7 @@ class CheckpointStore:
         Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over.
         """
         self._claims.succeed_ddl(connection, room)
-        found = mysql.rows(
-            connection, b"SELECT epoch FROM %s WHERE cluster_id=%d" % (self._state, self._cluster_id)
-        )
-        connection.rollback()
-        if [int(epoch) for (epoch,) in found] != [self.epoch]:
-            raise self.lane_table().fenced()
+        self._check_epoch(connection)
 
     def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
         """Our state, locked until the end of the transaction, and made if there is none."""
@@ -212,7 +226,7 @@ class CheckpointStore:
         )
 
     def _find(self, connection: pymysql.Connection[Any], state: State | None) -> Found:
-        row, others = self._row.load(self._row_connected())
+        row, others = self._row.load(self._for_row(connection))
         # Waits for a transaction that an older drainer has under way; its commit then counts.
         self.epoch = (state.epoch if state else 0) + 1
         mysql.run(
@@ -256,8 +270,9 @@ class CheckpointStore:
         )
         if self._row_target is not None:
             connection.commit()
-        self._row.take(self._row_connected(), begin)
-        self._row_connected().commit()
+        place = self._for_row(connection)
+        self._row.take(place, begin)
+        place.commit()
         self._stored_ts = begin.commit_ts
 
     def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
@@ -404,8 +419,9 @@ class CheckpointStore:
         stored = self._snapshot.write(connection, ripe)
         if self._row_target is not None:
             connection.commit()
-        self._row.store(self._row_connected(), checkpoint)
-        self._row_connected().commit()
+        place = self._for_row(connection)
+        self._row.store(place, checkpoint)
+        place.commit()
         self._row.stored()
         self._snapshot.stored(stored)
         with self._waiting_lock:

@@ -14,7 +14,7 @@ import pymysql
 
 from common.errors import Conflict
 from drainer.change import Position
-from drainer.sink import mysql, session_claim
+from drainer.sink import mysql
 from drainer.sink.session_claim import Claims
 
 
@@ -56,16 +56,9 @@ class LaneTable:
         connection.rollback()
 
     def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        """Mark a lane's session, so that a successor can end it, and see that the lane is still ours.
-
-        A session that the lane lost, and that the server has not given up yet, is ended: it may hold the
-        lane's row for hours.
-        """
-        name = Claims(self.schema, self.cluster_id).name(lane)
-        is_ours = session_claim.claim(connection, name)
-        self.assert_epoch(connection, lane)
-        if not is_ours and session_claim.end(connection, [name]):
-            session_claim.claim(connection, name)
+        """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
+        claims = Claims(self.schema, self.cluster_id)
+        claims.reclaim(connection, lane, lambda: self.assert_epoch(connection, lane))
 
     def fenced(self) -> Conflict:
         return Conflict(

@@ -36,7 +36,7 @@ class RowTable:
             if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
                 raise
             mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
-            columns = b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)"
+            columns = b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT) ENGINE=InnoDB"
             mysql.run(connection, b"CREATE TABLE IF NOT EXISTS " + self._name + columns)
 
     def load(self, connection: pymysql.Connection[Any]) -> tuple[Checkpoint | None, tuple[int, ...]]:

@@ -15,7 +15,7 @@ Never  ends a statement that runs: a DDL that is under way is finished by the se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
@@ -50,14 +50,19 @@ class Claims:
         room = room if isinstance(room, str) else f"lane-{room}"
         return f"binlog-{crc32(self.schema.encode()):08x}-{self.cluster_id}-{room}"
 
-    def lane(self, connection: pymysql.Connection[Any], number: int) -> bool:
-        """Mark the session of a lane. False: another session has its name still, or there are no marks."""
-        return claim(connection, self.name(number))
+    def reclaim(
+        self, connection: pymysql.Connection[Any], room: str | int, check_ours: Callable[[], None]
+    ) -> None:
+        """Mark the session that a drainer uses from now on for one of its rooms.
 
-    def replace_lane(self, connection: pymysql.Connection[Any], number: int) -> None:
-        """End the session that has a lane's name, and mark this one. Only for who still owns the lane."""
-        if end(connection, [self.name(number)]):
-            claim(connection, self.name(number), wait_s=_ENDING_S)
+        A session that it lost, and that the server has not given up yet, is ended: it may hold the room's row
+        for hours. Not before `check_ours`, which raises when a newer drainer owns the room.
+        """
+        name = self.name(room)
+        is_marked = claim(connection, name)
+        check_ours()
+        if not is_marked and end(connection, [name]):
+            claim(connection, name, wait_s=_ENDING_S)
 
     def succeed_store(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> None:
         """End what a predecessor left in the middle of a transaction, and mark this session in its place."""

@@ -165,14 +165,19 @@ class Life:
             await asyncio.sleep(0)
 
     def die(self) -> None:
-        """What kill -9 leaves: lanes end with whatever they had in hand uncommitted."""
-        for lane in self.applier._lanes._lanes:
+        """What kill -9 leaves: nothing goes to the server any more, on whatever connection.
+
+        Threads are waited for: a process that is gone has none, and the next life begins.
+        """
+        lanes = self.applier._lanes._lanes
+        for lane in lanes:
             lane.abandon()
-            connection = lane._connection
+        for connection in (*(lane._connection for lane in lanes), self.store._connection):
             if connection is not None:
                 connection._force_close()
-        for lane in self.applier._lanes._lanes:
-            lane.join(10)
+        self.applier._keeper._thread.shutdown(cancel_futures=True)
+        for lane in lanes:
+            lane.join()
         self.store.close()
 
 

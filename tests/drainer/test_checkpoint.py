@@ -240,3 +240,13 @@ class TestStore:
         assert start.checkpoint is not None
         assert start.checkpoint.schema_version == 8
         third.close()
+
+    def test_the_row_is_never_stored_without_the_rest(self, target: mysql.Target) -> None:
+        """A row ahead of our state is another program's: lanes would count for nothing."""
+        older = opened(target)
+        older.start(2, 100, 900)
+        with pytest.raises(pymysql.err.MySQLError):  # its connection is lost in the middle
+            older.together(lambda _: older.close(), checkpoint=Checkpoint(200, False, 1, older.epoch))
+        assert stored_row(target)["commitTS"] == 100
+        start = opened(target).start(2, 100, 900)
+        assert (start.foreign, start.floor_ts) == (False, 100)

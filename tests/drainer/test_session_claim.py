@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pymysql
@@ -12,7 +12,7 @@ import pytest
 from common.errors import Conflict, Unavailable
 from deploy.playground.mariadb import MariaDbServer
 from drainer.change import Position
-from drainer.checkpoint import CheckpointStore
+from drainer.checkpoint import Checkpoint, CheckpointStore
 from drainer.sink import mysql, session_claim
 from drainer.sink.session_claim import Claims
 
@@ -110,6 +110,37 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: mysql.Target) 
     for each in (connection, again):
         each.close()
     newer.close()
+
+
+def test_a_store_that_connected_again_can_be_ended_too(target: mysql.Target) -> None:
+    """By a successor, and by its own next session: the row of the state is locked in the lost one."""
+    older = CheckpointStore(target, CLUSTER)
+    older.start(2, 100, 900)
+    older.close()
+    older.save(Checkpoint(200, False, 1, older.epoch))
+    for _ in range(2):
+        lost = older._connected()
+        mysql.run(lost, b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
+        older._connection = None
+        within(10, lambda: older.save(Checkpoint(300, False, 1, older.epoch)))
+        assert not is_alive(lost)
+    mysql.run(older._connected(), b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
+    newer = CheckpointStore(target, CLUSTER)
+    within(10, lambda: newer.start(2, 100, 900))
+    frozen = older._connected()
+    assert not is_alive(frozen)
+    older.close()
+    with pytest.raises(Conflict):
+        older.save(Checkpoint(400, False, 1, older.epoch))
+    newer.save(Checkpoint(400, False, 1, newer.epoch))
+    assert is_alive(newer._connected()), "who was fenced off ends nobody's session"
+    newer.close()
+
+
+def within(seconds: float, work: Callable[[], object]) -> None:
+    done = threading.Event()
+    threading.Thread(target=lambda: (work(), done.set()), daemon=True).start()
+    assert done.wait(seconds), "it waits for locks of a lost session"
 
 
 def test_a_woken_drainer_runs_no_ddl(target: mysql.Target) -> None:
