@@ -49,6 +49,11 @@ def test_every_command_is_known_here() -> None:
         "curl http://127.0.0.1:8250/readyz",
         "curl http://127.0.0.1:8250/status",
         "curl http://127.0.0.1:8249/metrics",
+        ".venv/bin/binlogctl ddl list -pd-urls http://127.0.0.1:2379",
+        "curl -X PUT http://127.0.0.1:8249/apply/pause",
+        "curl -X PUT http://127.0.0.1:8249/apply/resume",
+        'curl -X PUT "http://127.0.0.1:8249/apply/rate?rows=5000"',
+        "curl -X PUT http://127.0.0.1:8249/reload",
         ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
     ]
     assert len(blocks("python")) == 2
@@ -163,6 +168,15 @@ def test_operator_asks_the_nodes(nodes: Nodes) -> None:
     for url, status in (*asked, ("8249/metrics", nodes.drainer_status)):
         (command,) = [line for line in commands() if url in line]
         with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
+            assert reply.status == 200
+
+
+def test_operator_changes_a_drainer_that_runs(nodes: Nodes) -> None:
+    (command,) = [line for line in commands() if "binlogctl ddl" in line]
+    run(str(PROGRAMS / "binlogctl"), *command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:])
+    for line in [line for line in commands() if "-X PUT" in line]:
+        url = line.split()[-1].strip('"').replace("127.0.0.1:8249", nodes.drainer_status)
+        with urllib.request.urlopen(urllib.request.Request(url, method="PUT")) as reply:
             assert reply.status == 200
 
 
