@@ -39,6 +39,7 @@ KEPT: Final = "kept"
 PASSED: Final = "passed"
 """An earlier life of this drainer has done it, or passed over it."""
 RETRY_S: Final = 10.0
+CLOSE_S: Final = 5.0
 DECISIONS_SHOWN: Final = 50
 BYTES_MAX: Final = 4 << 30
 """For what waits since an earlier life, where nothing more may wait."""
@@ -153,7 +154,7 @@ class DdlDesk:
 
         `schema_version`: as it was before the DDL. Raises `DownstreamError` where a rule says stop.
         """
-        if ddl.skip:
+        if ddl.skip and self._quarantine.queue_of(ddl.job_id) is None:
             return Ruling(SKIP, ddl.skip)
         if len(self._quarantine.queues) > 1:
             async with self._releasing:  # it may make two queues one
@@ -331,11 +332,15 @@ class DdlDesk:
         self._wake.set()
 
     async def close(self) -> None:
-        """After `stop`: wait until release has ended, and give up its thread."""
-        async with self._releasing:
-            self._release.close()
-            for kept in self._logs.values():
-                kept.remove()
+        """After `stop`: wait for release, not for a long DDL of its, and give up its thread."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._releasing.acquire()
+        except TimeoutError:
+            logger.warning("release did not end in time, its entries say how far it came")
+        self._release.close()
+        for kept in self._logs.values():
+            kept.remove()
 
     # -- what an operator asks ------------------------------------------------------------------------
 

@@ -214,6 +214,12 @@ class Quarantine:
         With KEPT, the driver stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
         """
         touched = self._touched(ddl)
+        own = self.queue_of(ddl.job_id)
+        if not touched and own is not None:  # it concerns no table
+            if own.entries[ddl.job_id].done:
+                return Meeting(Met.DONE)
+            own.exhausted = False
+            return Meeting(Met.KEPT, own)
         if not touched:
             return Meeting(Met.PASSED if ddl.commit_ts <= self._highest_ts else Met.FREE)
         names = {name_of(*name) for name in ddl.tables}
@@ -298,7 +304,10 @@ class Quarantine:
         """Whether release has done a kept DDL before."""
         names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.tables]
         entries = [self._owners[found[1]][1] for found in names if found is not None]
-        return all(ddl.commit_ts <= entry.position.complete_ts for entry in entries)
+        own = self.queue_of(ddl.job_id)
+        if not entries and own is not None:
+            entries = [own.entries[ddl.job_id]]
+        return bool(entries) and all(ddl.commit_ts <= entry.position.complete_ts for entry in entries)
 
     def rest_of(self, part: Transaction) -> Transaction:
         """What release has not applied yet of something kept."""

@@ -111,19 +111,16 @@ class Release:
         try:
             while not self.stopping:
                 item = cursor.next()
-                if item is None:
-                    await self._drain(queue, kept)
-                    item = cursor.next()
+                if not isinstance(item, Transaction) and not await self._drain(queue, kept):
+                    return
+                item = item or cursor.next()
                 if item is None:
                     queue.exhausted = kept.flush()
                     return
-                if isinstance(item, KeptDdl):
-                    await self._drain(queue, kept)
-                    if not self._quarantine.is_done(item.ddl) and not await self._meet(queue, item):
-                        return
-                else:
+                if isinstance(item, Transaction):
                     await self._take(queue, kept, self._quarantine.rest_of(item))
-            await self._drain(queue, kept)
+                elif not self._quarantine.is_done(item.ddl) and not await self._meet(queue, item):
+                    return
         except DownstreamError as error:
             queue.halted = str(error)
             logger.failure("waiting rows were refused", error, jobs=sorted(queue.entries))
@@ -168,25 +165,29 @@ class Release:
         self._failure = self._failure or error
         self._changed.set()
 
-    async def _drain(self, queue: Queue, kept: QuarantineLog) -> None:
-        """Wait until everything taken is committed."""
+    async def _drain(self, queue: Queue, kept: QuarantineLog) -> bool:
+        """Whether everything taken is committed; false where release is to stop first."""
         lanes = self._lanes
         if lanes is None or self._reached is None:
-            return
+            return True
         await self._until(lambda: lanes.drained)
+        if not lanes.drained:
+            return False
         self._quarantine.advance(queue, self._reached)
         self._free(kept, self._reached.complete_ts)
+        return True
 
     def _free(self, kept: QuarantineLog, applied_ts: int) -> None:
         kept.free(applied_ts)
         self._rooms.on_freed()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
+        """Until it holds, or release is to stop."""
+        while not condition() and not self.stopping:
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
-            if not condition():
+            if not condition() and not self.stopping:
                 await self._changed.wait()
 
     async def _end_lanes(self, queue: Queue) -> None:
@@ -195,9 +196,8 @@ class Release:
         self._lanes = self._reached = None
         if lanes is None:
             return
-        if not self.stopping:
-            with contextlib.suppress(DownstreamError):
-                await self._until(lambda: lanes.drained)
+        with contextlib.suppress(DownstreamError):
+            await self._until(lambda: lanes.drained)
         drained = lanes.drained
         await lanes.end(drained=drained)
         if drained and reached is not None:

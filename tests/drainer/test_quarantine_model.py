@@ -432,6 +432,27 @@ def test_the_same_for_any_stream(seed: int) -> None:
     assert ends
 
 
+def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
+    policy = Ddl(5, 5, 200, "", "CREATE SOMETHING", (), 5)
+    entry = Entry(5, 5, Floor(4, 1), {}, Position(4), "", "refused")
+    first = Quarantine()
+    assert first.meet(policy).met is Met.FREE
+    first.begin(entry)
+    assert not first.is_done(policy)
+    later = Quarantine([entry], highest_ts=9)
+    assert later.meet(policy).met is Met.KEPT
+    transaction = row(6, "t")
+    assert later.divert(transaction) == (transaction, [])
+    (queue,) = later.queues
+    later.decide(5, Decision(SKIP))
+    later.advance(queue, Position(5))
+    assert later.is_done(policy)
+    assert later.meet(policy).met is Met.DONE
+    queue.exhausted = True
+    assert not later.may_close(queue, 8)
+    assert later.may_close(queue, 9)
+
+
 def test_position_of_a_large_transaction_in_the_middle() -> None:
     """Release was killed inside a transaction: what it had applied is not kept again, the rest is."""
     quarantine = Quarantine(
