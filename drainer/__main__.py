@@ -25,6 +25,7 @@ from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.upstream.standalone import StandaloneUpstream
+from drainer import relay_assembly
 from drainer.applier import Applier
 from drainer.assembly import build, rehearse
 from drainer.collector import Collector
@@ -62,7 +63,10 @@ class Process:
         process.on_stop("close", ends.aclose, 10)
         tls = settings.tls
         listener.check_free(settings)
-        upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=tls)
+        upstream = await self._reach_upstream()
+        if upstream is None:
+            process.stop()
+            return
         ends.push_async_callback(upstream.close)
         nodes = await etcd.connect(settings.pd_urls, tls=tls)
         ends.push_async_callback(nodes.close)
@@ -103,6 +107,21 @@ class Process:
         daemon.settle()
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
+
+    async def _reach_upstream(self) -> StandaloneUpstream | None:
+        """None: it is gone, and the downstream was brought to a consistent state from the relay log."""
+        settings = self._settings
+        try:
+            return await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls)
+        except Unavailable as error:
+            if not settings.relay_log_dir:
+                raise
+            logger.warning("upstream is not there, looking into the relay log", reason=str(error))
+            summary = await relay_assembly.recover(settings)
+            if summary.nothing:
+                raise
+            print(summary, flush=True)
+            return None
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._collector)).notify()

@@ -153,12 +153,13 @@ async def prepare_marks(
     return marks
 
 
-async def open_relay(settings: DrainerConfig, clock: SystemClock) -> RelayLog | None:
+async def open_relay(settings: DrainerConfig, cluster_id: int, clock: SystemClock) -> RelayLog | None:
     """The relay log, its last record whole; None if none is wanted."""
     if not settings.relay_log_dir:
         return None
     size = settings.relay_max_file_size
-    return await asyncio.to_thread(RelayLog.open, settings.relay_log_dir, size, clock)
+    opening = functools.partial(RelayLog.open, settings.relay_log_dir, size, clock, cluster_id=cluster_id)
+    return await asyncio.to_thread(opening)
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
@@ -179,15 +180,31 @@ def _runners(
     return lambda schema, guard: DdlRunner(target, schema, translator.route, guard, keep)
 
 
-def _lane_settings(settings: DrainerConfig, marks: LoopbackMarks | None, clock: SystemClock) -> LaneSettings:
-    return LaneSettings(
-        batch_rows=settings.txn_batch,
-        queue_bytes_max=settings.lane_queue_bytes,
-        on_begin=marks.begin if marks else None,
-        strict=settings.strict,
-        log_values=settings.log_values,
-        sync_mode=settings.to_sync_mode or FULL,
-        drift=Drift(clock),
+def applier_settings(
+    settings: DrainerConfig,
+    marks: LoopbackMarks | None,
+    keep_schema: Callable[[int], None],
+    clock: SystemClock,
+) -> ApplierSettings:
+    """How rows are applied, from the stream or from the relay log."""
+    sync_mode = settings.to_sync_mode or FULL
+    return ApplierSettings(
+        LaneSettings(
+            batch_rows=settings.txn_batch,
+            queue_bytes_max=settings.lane_queue_bytes,
+            on_begin=marks.begin if marks else None,
+            strict=settings.strict,
+            log_values=settings.log_values,
+            sync_mode=sync_mode,
+            drift=Drift(clock),
+        ),
+        sync_mode=sync_mode,
+        checkpoint_interval_s=settings.checkpoint_interval_s,
+        safe_mode=settings.safe_mode,
+        maps_positions=settings.db_type == "tidb",
+        keep_schema=keep_schema,
+        lanes_max=0 if settings.dispatches_whole else settings.worker_count,
+        whole_transactions=settings.dispatches_whole,
     )
 
 
@@ -211,12 +228,13 @@ async def build(
     schema = await open_schema(
         store,
         start,
+        start.floor_ts if waiting.entries else min(place.complete_ts for place in start.positions),
         upstream.history,
         functools.partial(patiently, lambda: store.load_schema(start), store.close),
     )
     translator = Translator(schema.tracker, rules)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)
-    relay = await open_relay(settings, clock)
+    relay = await open_relay(settings, upstream.cluster_id, clock)
     runner_for = _runners(settings, store, target, translator)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
@@ -225,16 +243,7 @@ async def build(
         target,
         translator,
         runner_for(schema.tracker, store.guard_ddl),
-        ApplierSettings(
-            _lane_settings(settings, marks, clock),
-            sync_mode=settings.to_sync_mode or FULL,
-            checkpoint_interval_s=settings.checkpoint_interval_s,
-            safe_mode=settings.safe_mode,
-            maps_positions=settings.db_type == "tidb",
-            keep_schema=schema.keep,
-            lanes_max=0 if settings.dispatches_whole else settings.worker_count,
-            whole_transactions=settings.dispatches_whole,
-        ),
+        applier_settings(settings, marks, schema.keep, clock),
         clock,
         DeskPlan(
             waiting,

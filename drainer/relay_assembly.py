@@ -13,10 +13,9 @@ import contextlib
 from common import log
 from common.clock import SystemClock
 from drainer import ddl_rules
-from drainer.applier import Applier, ApplierSettings
-from drainer.assembly import patiently, row_target_of, target_of
+from drainer.applier import Applier
+from drainer.assembly import applier_settings, patiently, row_target_of, target_of
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
-from drainer.column_match import FULL
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_aside import KeepDropped
@@ -24,7 +23,6 @@ from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_connection import TrackedSchema
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
-from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.relay_recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
 from drainer.relay_source import RelaySource
@@ -86,6 +84,7 @@ def _applier(
         marks = LoopbackMarks(rules.channel_id)
         marks.open(target, len(start.positions))
         ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    clock = SystemClock()
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
 
@@ -98,19 +97,8 @@ def _applier(
         target,
         source,
         runner_of(source.schema),
-        ApplierSettings(
-            LaneSettings(
-                batch_rows=settings.txn_batch,
-                queue_bytes_max=settings.lane_queue_bytes,
-                on_begin=marks.begin if marks else None,
-                log_values=settings.log_values,
-                sync_mode=settings.to_sync_mode or FULL,
-            ),
-            sync_mode=settings.to_sync_mode or FULL,
-            checkpoint_interval_s=settings.checkpoint_interval_s,
-            whole_transactions=settings.dispatches_whole,
-        ),
-        SystemClock(),
+        applier_settings(settings, marks, lambda _commit_ts: None, clock),
+        clock,
         DeskPlan(
             take_over(store, foreign=start.foreign),
             Policy(ddl_rules.parse(settings.ddl_rules)),

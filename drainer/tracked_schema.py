@@ -46,20 +46,19 @@ class TrackedSchema:
 
 
 async def open_schema(
-    store: CheckpointStore, start: Start, history: SchemaHistory, load: Loader
+    store: CheckpointStore, start: Start, behind_ts: int, history: SchemaHistory, load: Loader
 ) -> TrackedSchema:
-    """The schema as it was at the checkpoint.
+    """The schema as it was at the checkpoint. The stream is pulled behind `behind_ts`.
 
     `load` calls `store.load_schema(start)` where the store may be used. Raises what history and store do.
     """
     version = start.checkpoint.schema_version if start.checkpoint else 0
-    finished_ts = min(place.complete_ts for place in start.positions)
     stored = await load()
     after_id = stored.history_after if stored else 0
     jobs = await history.jobs(after_id)
     tracker = SchemaTracker.restore(stored.rows, stored.version) if stored else SchemaTracker()
     await asyncio.to_thread(
-        tracker.expect, jobs, schema_version=version or None, finished_ts=0 if version else finished_ts
+        tracker.expect, jobs, schema_version=version or None, finished_ts=0 if version else behind_ts
     )
     schema = TrackedSchema(tracker, store)
     if stored is None:

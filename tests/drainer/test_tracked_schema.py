@@ -60,7 +60,7 @@ async def opened(target: mysql.Target, history: History) -> tuple[CheckpointStor
     async def load() -> StoredSchema | None:
         return store.load_schema(start)
 
-    return store, start, await open_schema(store, start, history, load)
+    return store, start, await open_schema(store, start, start.floor_ts, history, load)
 
 
 def contents(tracker: SchemaTracker) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""The upstream is gone: a starting drainer brings the downstream to where its relay log ends, exit code 0."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from common.clock import SystemClock
+from common.errors import Unavailable
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from deploy.playground.cluster import Cluster, Node
+
+pytestmark = pytest.mark.integration
+
+ROWS = 400
+NOTES = TableInfo(
+    101,
+    "notes",  # without a key: a row too many or too few shows
+    (
+        Column(1, "a", 0, FieldType(LONG)),
+        Column(2, "b", 1, FieldType(VARCHAR, flen=64, charset="utf8mb4", collate="utf8mb4_bin")),
+    ),
+)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Cluster]:
+    cluster = Cluster(SystemClock())
+    try:
+        await cluster.start_base(None)
+        await cluster.start_pumps(1)
+        await cluster.start_drainer(syncer=f'\n[syncer.relay]\nlog-dir = "{cluster.directory / "relay"}"\n')
+        yield cluster
+    finally:
+        await cluster.close()
+        cluster.stop(at_once=True)
+        cluster.remove()
+
+
+async def until_applied(drainer: Node, commit_ts: int | None) -> None:
+    assert commit_ts is not None
+    while int((await drainer.status())["LastTS"]) < commit_ts:
+        await asyncio.sleep(0.02)
+
+
+def size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+async def write(cluster: Cluster) -> int:
+    """A table and rows in it, while MariaDB stands still from the first one on; the last commit timestamp."""
+    assert cluster.drainer is not None
+    assert cluster.mariadb.process is not None
+    async with await pumpclient.open_publisher(cluster.etcd_endpoint) as publisher:
+        database = pumpclient.create_database_job(1, 100, "shop", schema_version=1)
+        await publisher.ddl(database, "CREATE DATABASE `shop`")
+        job = pumpclient.create_table_job(2, 100, "shop", NOTES, schema_version=2)
+        await publisher.ddl(job, "CREATE TABLE `notes` (`a` INT, `b` VARCHAR(64))")
+        rows = RowEncoder(NOTES)
+        for number in range(ROWS):
+            async with publisher.transaction() as transaction:
+                row = rows.insert({"a": number, "b": "x" * 40}, rowid=number + 1)
+                transaction.insert(NOTES.id, row)
+            if number == 0:
+                await until_applied(cluster.drainer, transaction.commit_ts)
+                cluster.mariadb.process.signal(signal.SIGSTOP)
+        assert transaction.commit_ts is not None
+        return transaction.commit_ts
+
+
+async def test_recovery_from_the_relay_log_alone() -> None:
+    async with asyncio.timeout(120), running() as cluster:
+        drainer, mariadb, etcd = cluster.drainer, cluster.mariadb.process, cluster.etcd
+        assert drainer is not None
+        assert mariadb is not None
+        assert etcd is not None
+        last_ts = await write(cluster)
+        relay, seen = cluster.directory / "relay", 0
+        while seen != (seen := size_of(relay)) or seen < ROWS * 60:
+            await asyncio.sleep(0.3)
+        drainer.process.kill()
+        await cluster.close()
+        etcd.kill()
+        mariadb.signal(signal.SIGCONT)
+        drainer.process.start()
+        assert await asyncio.to_thread(drainer.process.wait, 60) == 0
+        assert f"the downstream is consistent as of commit_ts {last_ts}" in drainer.process.tail(3)
+        connection = cluster.mariadb.open()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*), COUNT(DISTINCT a) FROM shop.notes")
+            assert cursor.fetchone() == (ROWS, ROWS)
+            cursor.execute("SELECT checkPoint FROM tidb_binlog.checkpoint")
+            ((text,),) = cursor.fetchall()
+        connection.close()
+        assert f'"commitTS":{last_ts}' in text
+        assert '"consistent":true' in text
+        drainer.process.start()  # again: there is nothing to do, and the upstream is still missing
+        assert await asyncio.to_thread(drainer.process.wait, 60) == Unavailable.exit_code
