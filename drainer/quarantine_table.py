@@ -82,8 +82,8 @@ class QuarantineTable:
         except pymysql.err.MySQLError as error:
             if mysql.error_code(error) != mysql.NO_SUCH_TABLE:
                 raise
-            mysql.run(connection, _CREATE_QUARANTINE % self._quarantine)
             mysql.run(connection, _CREATE_DECISIONS % self._decisions)
+            mysql.run(connection, _CREATE_QUARANTINE % self._quarantine)  # the last: where it is, both are
             self._take(connection)
         if foreign:
             mysql.run(connection, b"DELETE FROM %s WHERE %s" % (self._quarantine, self._mine))

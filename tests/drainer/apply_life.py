@@ -144,9 +144,9 @@ class Life:
         ]
         if dies_at_ts is not None:
             tasks.append(asyncio.create_task(self._reached(dies_at_ts)))
-        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         ended = False
         try:
+            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             if tasks[0] in done and dies_at_ts is None:
@@ -154,10 +154,10 @@ class Life:
                 assert ended
             return ended
         finally:
-            if not ended:
-                self.die()
             for task in tasks:
                 task.cancel()
+            if not ended:
+                self.die()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _reached(self, ts: int) -> None:

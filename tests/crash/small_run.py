@@ -1,0 +1,158 @@
+"""A small history for crash tests: tables with a key, with a further unique key, without a key; two DDL.
+
+`entries` is what a drainer's merger gets; `publish` sends the same through a pump. `expected` is what has to
+be downstream at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pumpclient
+from common import binlog
+from common.rowcodec.encoder import RowEncoder, prewrite_value
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
+from drainer.merger import Merged
+from drainer.sink import mysql
+from drainer.txn import DELETE, INSERT, UPDATE
+from tests.drainer.apply_life import Recording, column
+
+SCHEMA: Final = "d"
+KEY: Final = FLAG_NOT_NULL | FLAG_PRIMARY
+KEYED = TableInfo(101, "k", (column(1, "id", LONG, KEY), column(2, "v", LONG)), pk_is_handle=True)
+WIDER = TableInfo(101, "k", (*KEYED.columns, column(3, "w", LONG)), pk_is_handle=True)
+ON_V = Index(1, "v", (IndexColumn("v", 1),), unique=True, primary=False)
+UNIQUE = TableInfo(102, "u", KEYED.columns, indexes=(ON_V,), pk_is_handle=True)
+KEYLESS = TableInfo(103, "n", (column(1, "a", LONG), column(2, "b", VARCHAR)))
+
+Row = tuple[Any, ...]
+Event = tuple[TableInfo, Row | None, Row | None]  # table, row before, row behind
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A DDL and what the table is from then on; None for the database."""
+
+    kind: int
+    text: str
+    table: TableInfo | None
+
+
+HISTORY: Final[tuple[Statement | tuple[Event, ...], ...]] = (
+    Statement(1, f"CREATE DATABASE `{SCHEMA}`", None),
+    Statement(3, "CREATE TABLE `k` (`id` INT PRIMARY KEY, `v` INT)", KEYED),
+    Statement(3, "CREATE TABLE `u` (`id` INT PRIMARY KEY, `v` INT, UNIQUE KEY `v` (`v`))", UNIQUE),
+    Statement(3, "CREATE TABLE `n` (`a` INT, `b` VARCHAR(64))", KEYLESS),
+    (
+        (KEYED, None, (1, 1)),
+        (KEYED, None, (2, 2)),
+        (UNIQUE, None, (1, 1)),
+        (UNIQUE, None, (2, 2)),
+        (KEYLESS, None, (0, "x")),
+        (KEYLESS, None, (0, "x")),
+    ),
+    (
+        (KEYED, (1, 1), (3, 1)),
+        (UNIQUE, (1, 1), (1, 9)),
+        (UNIQUE, (2, 2), (2, 1)),
+        (UNIQUE, (1, 9), (1, 2)),
+        (KEYLESS, (0, "x"), (1, "y")),
+    ),
+    ((KEYED, (2, 2), None), (KEYLESS, (0, "x"), None), (UNIQUE, (2, 1), None), (UNIQUE, None, (5, 1))),
+    Statement(5, "ALTER TABLE `k` ADD COLUMN `w` INT", WIDER),
+    ((WIDER, None, (2, 5, 6)), (WIDER, (3, 1, None), (3, 7, 8)), (KEYLESS, None, (2, "z"))),
+    ((KEYLESS, None, (2, "z")), (UNIQUE, (5, 1), (4, 1)), (WIDER, (3, 7, 8), (1, 7, 8))),
+    ((KEYLESS, (1, "y"), None), (KEYLESS, None, (3, "w")), (WIDER, None, (6, 6, 6))),
+)
+
+
+def expected() -> dict[str, list[Row]]:
+    """Contents by table after all of it, row by row."""
+    rows: dict[str, list[Row]] = {"k": [], "u": [], "n": []}
+    for step in HISTORY:
+        if isinstance(step, Statement):
+            if step.kind == 5:
+                rows["k"] = [(*row, None) for row in rows["k"]]
+            continue
+        for table, old, new in step:
+            if old is not None:
+                rows[table.name].remove(old)
+            if new is not None:
+                rows[table.name].append(new)
+    return {name: sorted(found) for name, found in rows.items()}
+
+
+def found(target: mysql.Target) -> tuple[dict[str, list[Row]], bool]:
+    """Contents by table, and the checkpoint's `consistent`."""
+    connection = mysql.connect(target)
+    try:
+        rows = {
+            name: sorted(mysql.rows(connection, f"SELECT * FROM {SCHEMA}.{name}".encode())) for name in "kun"
+        }
+        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        return rows, bool(json.loads(text)["consistent"])
+    finally:
+        connection.close()
+
+
+def job_of(number: int, statement: Statement) -> bytes:
+    if statement.table is None:
+        job = pumpclient.create_database_job(number, 5, SCHEMA, schema_version=number)
+    else:
+        job = pumpclient.create_table_job(number, 5, SCHEMA, statement.table, schema_version=number)
+    document = json.loads(job)
+    return json.dumps({**document, "type": statement.kind, "query": statement.text}).encode()
+
+
+def row_of(event: Event) -> tuple[int, bytes]:
+    """(kind, encoded row)"""
+    table, old, new = event
+    encoder, rowid = RowEncoder(table), None if table.pk_is_handle else 1
+    if old is None:
+        assert new is not None
+        return INSERT, encoder.insert(new, rowid=rowid)
+    if new is None:
+        return DELETE, encoder.delete(old, rowid=rowid)
+    return UPDATE, encoder.update(old, new, rowid=rowid)
+
+
+def recording() -> Recording:
+    """The history as a merger hands it on."""
+    jobs: list[bytes] = []
+    entries: list[Merged] = []
+    version = 0
+    for number, step in enumerate(HISTORY, start=1):
+        ts = 1000 + 10 * number
+        commit = binlog.commit(ts, ts + 1, b"k")
+        if isinstance(step, Statement):
+            jobs.append(job_of(number, step))
+            version = number
+            payload = binlog.join(binlog.prewrite_ddl(ts, b"k", step.text, job_id=number), commit)
+            entries.append(Merged(ts + 1, payload, json.loads(jobs[-1])))
+            continue
+        tables: dict[int, list[tuple[int, bytes]]] = {}
+        for event in step:
+            tables.setdefault(event[0].id, []).append(row_of(event))
+        value = prewrite_value(
+            version,
+            [(of, [kind for kind, _ in rows], [row for _, row in rows]) for of, rows in tables.items()],
+        )
+        entries.append(Merged(ts + 1, binlog.join(binlog.prewrite(ts, b"k", value), commit)))
+    return Recording(4712, jobs, entries)
+
+
+async def publish(endpoint: str) -> None:
+    """Send the history to the pumps; all of it is acknowledged when this returns."""
+    async with await pumpclient.open_publisher(endpoint) as publisher:
+        for number, step in enumerate(HISTORY, start=1):
+            if isinstance(step, Statement):
+                await publisher.ddl(job_of(number, step), step.text)
+                continue
+            async with publisher.transaction(ttl_s=30.0) as transaction:
+                for event in step:
+                    kind, row = row_of(event)
+                    add = (transaction.insert, transaction.update, transaction.delete)[kind]
+                    add(event[0].id, row)
+        await publisher.flush()

@@ -1,0 +1,236 @@
+"""Death at every command that a drainer sends downstream: before it, and right behind it.
+
+    python -m tests.crash.statement_kills [--every N] [--processes]
+
+A small history is applied through a proxy that counts commands. At the n-th one everything ends: the apply
+side of this process, or a drainer process by SIGKILL. Then it starts again without the proxy and gets to the
+end; the contents have to be equal, and `consistent` true after the stop. n goes on until a run gets through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pymysql.err import MySQLError
+
+from common import etcd_server
+from common.errors import DownstreamError, Unavailable
+from common.port import free_ports
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
+from pumpclient.errors import NoPumpRegistered
+from tests.crash import small_run
+from tests.crash.statement_proxy import StatementProxy
+from tests.drainer.apply_life import Life, Recording, clean
+
+DEADLINE_S = 60.0
+LANES, BATCH_ROWS = 2, 2
+
+
+class Sweep:
+    """One downstream, dying again and again. `seen` counts commands at which it died, by first word."""
+
+    def __init__(self, target: mysql.Target) -> None:
+        self.target = target
+        self.proxy = StatementProxy(target.host, target.port)
+        self.through = replace(target, port=self.proxy.port)
+        self.seen: Counter[str] = Counter()
+
+    def check(self, place: str) -> None:
+        contents, consistent = small_run.found(self.target)
+        assert contents == small_run.expected(), f"{place}: {contents}"
+        assert consistent, place
+
+    def note(self) -> str:
+        command = self.proxy.at.decode(errors="replace")
+        self.seen[command.split(" ")[0] or "(no text)"] += 1
+        return command
+
+    def close(self) -> None:
+        self.proxy.close()
+
+
+class LifeSweep(Sweep):
+    """The apply side of this process dies."""
+
+    def __init__(self, target: mysql.Target) -> None:
+        super().__init__(target)
+        self._recording: Recording = small_run.recording()
+
+    async def die_at(self, number: int, *, passes: bool) -> bool:
+        """Whether there was such a command."""
+        await asyncio.to_thread(clean, self.target)
+        self.proxy.arm(number, passes=passes)
+        try:
+            await self._live_until_struck()
+        except (MySQLError, OSError, Unavailable, DownstreamError):
+            if not self.proxy.struck.is_set():  # while it took over
+                raise
+        if not self.proxy.struck.is_set():
+            self.check(f"undisturbed, {number}")
+            return False
+        place = f"died {'behind' if passes else 'before'} command {number} ({self.note()})"
+        life = Life(self._recording, self.target, lanes=LANES, batch_rows=BATCH_ROWS)
+        assert await life.run(size=2), place
+        self.check(place)
+        return True
+
+    async def _live_until_struck(self) -> None:
+        life = Life(self._recording, self.through, lanes=LANES, batch_rows=BATCH_ROWS)
+        run = asyncio.create_task(life.run(size=2))
+        while not run.done() and not self.proxy.struck.is_set():
+            await asyncio.wait([run], timeout=0.002)
+        if self.proxy.struck.is_set():
+            run.cancel()  # it dies
+            await asyncio.gather(run, return_exceptions=True)
+        else:
+            await run
+
+
+class ProcessSweep(Sweep):
+    """A drainer process is killed with -9. `endpoint`: an etcd that nobody else uses."""
+
+    def __init__(self, target: mysql.Target, endpoint: str, directory: Path) -> None:
+        super().__init__(target)
+        self._endpoint, self._directory = endpoint, directory
+        self._pump: subprocess.Popen[bytes] | None = None
+        self._number = 0
+
+    async def begin(self) -> None:
+        """A pump with the history in it."""
+        await (await StandaloneUpstream.connect(self._endpoint)).close()
+        self._pump = self._spawn("pump", "pump")
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    return await small_run.publish(self._endpoint)
+                except NoPumpRegistered:
+                    await asyncio.sleep(0.05)
+
+    def _spawn(self, module: str, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        (port,) = free_ports(1)
+        shared = [f"--pd-urls={self._endpoint}", f"--addr=127.0.0.1:{port}", f"--node-id={name}"]
+        files = [f"--data-dir={self._directory / name}", f"--log-file={self._directory / name}.log"]
+        return subprocess.Popen([sys.executable, "-m", module, *shared, *files, *arguments])
+
+    def _drainer(self, port: int) -> subprocess.Popen[bytes]:
+        """A new name each time: what is in the registry is not looked at here."""
+        config = self._directory / f"{port}.toml"
+        config.write_text(
+            f"initial-commit-ts = 0\n[syncer]\nworker-count = {LANES}\ntxn-batch = {BATCH_ROWS}\n"
+            f'[syncer.to]\nhost = "{self.target.host}"\nport = {port}\n'
+            f'user = "{self.target.user}"\npassword = "{self.target.password}"\n'
+        )
+        return self._spawn("drainer", f"drainer-{self._number}", f"--config={config}")
+
+    async def die_at(self, number: int, *, passes: bool) -> bool:
+        """Whether there was such a command before all was applied."""
+        await asyncio.to_thread(clean, self.target)
+        self._number += 1
+        pids: list[int] = []
+        self.proxy.arm(number, passes=passes, on_strike=lambda: os.kill(pids[0], signal.SIGKILL))
+        with self._ended(self._drainer(self.proxy.port)) as process:
+            pids.append(process.pid)
+            await self._until(lambda: self.proxy.struck.is_set() or self._is_complete(), process)
+            if not self.proxy.struck.is_set():
+                process.terminate()
+                code = await asyncio.to_thread(process.wait, DEADLINE_S)
+                if not self.proxy.struck.is_set():
+                    assert code == 0
+                    self.check(f"undisturbed, {number}")
+                    return False
+            assert await asyncio.to_thread(process.wait, DEADLINE_S) == -signal.SIGKILL
+        place = f"killed {'behind' if passes else 'before'} command {number} ({self.note()})"
+        with self._ended(self._drainer(self.target.port)) as process:
+            await self._until(self._is_complete, process)
+            process.terminate()
+            assert await asyncio.to_thread(process.wait, DEADLINE_S) == 0, place
+        self.check(place)
+        return True
+
+    def _is_complete(self) -> bool:
+        """What the last transaction wrote is there, on the stored checkpoint of this life."""
+        with contextlib.suppress(MySQLError, ValueError):
+            return small_run.found(self.target)[0] == small_run.expected()
+        return False
+
+    async def _until(self, condition, process: subprocess.Popen[bytes]) -> None:  # type: ignore[no-untyped-def]
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread(condition):
+                assert process.poll() in (None, -signal.SIGKILL), f"drainer ended with {process.returncode}"
+                await asyncio.sleep(0.02)
+
+    @contextlib.contextmanager
+    def _ended(self, process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        super().close()
+        if self._pump is not None:
+            self._pump.kill()
+            self._pump.wait()
+
+
+async def sweep(kills: LifeSweep | ProcessSweep, every: int) -> int:
+    """How often it died."""
+    deaths, number = 0, 1
+    while True:
+        for passes in (False, True):
+            if not await kills.die_at(number, passes=passes):
+                return deaths
+            deaths += 1
+        number += every
+
+
+async def _main(chosen: argparse.Namespace, directory: Path) -> None:
+    server = MariaDbServer()
+    server.start(directory / "db")
+    etcd = etcd_server.EtcdServer.start(directory / "etcd") if chosen.processes else None
+    target = mysql.Target(server.host, server.port, server.user, server.password)
+    kills: LifeSweep | ProcessSweep
+    began_s = time.monotonic()
+    try:
+        if etcd is not None:
+            kills = ProcessSweep(target, etcd.endpoint, directory)
+            await kills.begin()
+        else:
+            kills = LifeSweep(target)
+        try:
+            deaths = await sweep(kills, chosen.every)
+            words = ", ".join(f"{word} {count}" for word, count in kills.seen.most_common())
+            print(f"{deaths} deaths, each with equal contents, {time.monotonic() - began_s:.0f} s: {words}")
+        finally:
+            kills.close()
+    finally:
+        server.stop()
+        if etcd is not None:
+            etcd.stop()
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests.crash.statement_kills", allow_abbrev=False)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--processes", action="store_true")
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_main(parser.parse_args(arguments), Path(directory)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
