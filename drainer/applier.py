@@ -38,9 +38,6 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, Transaction
 
 logger = log.get(__name__)
 
-# Transactions go to the lanes at the latest after this many row events, so that lanes work while more
-# are being cut.
-HAND_OVER_ROWS: Final = 400
 # How often tables that were dropped upstream, and are kept for a while, are looked through.
 PURGE_S: Final = 60.0
 # By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
@@ -305,7 +302,7 @@ class Applier:
                     await self._apply_ddl(item)
                 else:
                     await self._take(item)
-                    if len(self._kinds) >= HAND_OVER_ROWS:
+                    if len(self._kinds) >= self._hands.rows:
                         await self._hand_over()
                         await self._room()
             if self._stopping:

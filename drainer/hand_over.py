@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from drainer.change import Chunk
 from drainer.lane_set import LaneSet
 from drainer.relay import RelayLog
 from drainer.txn import Ddl, Transaction
+
+# Transactions go to the lanes at the latest after this many row events, so that lanes work while more are
+# being cut. With a relay log more of them share a sync, and the thread switches around it.
+ROWS: Final = 400
+ROWS_LOGGED: Final = 1600
 
 
 class HandOver:
@@ -24,6 +30,8 @@ class HandOver:
         self._relay = relay
         self._on_failed = on_failed
         self._under_way: asyncio.Future[None] | None = None
+        self.rows = ROWS if relay is None else ROWS_LOGGED
+        """So many row events are enough for a hand-over."""
 
     @property
     def logs(self) -> bool:

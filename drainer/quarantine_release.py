@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from common import log
 from common.clock import Clock
@@ -37,7 +37,6 @@ from drainer.txn import Ddl, TableVersion, Transaction
 logger = log.get(__name__)
 T = TypeVar("T")
 
-HAND_OVER_ROWS: Final = 400
 
 
 class ReleaseLanes(Protocol):

@@ -17,10 +17,10 @@ import pymysql
 from common import binlog
 from deploy.playground.scenario import Scenario
 from drainer import ddl_job
-from drainer.applier import HAND_OVER_ROWS
 from drainer.change import Change, Chunk, Position
 from drainer.ddl_apply import statement_of, touches_database
 from drainer.dispatcher import Dispatcher
+from drainer.hand_over import ROWS
 from drainer.lane import STATEMENT_BYTES_MAX, LaneSettings
 from drainer.merger import Merged
 from drainer.row_fold import fold
@@ -117,7 +117,7 @@ def _dispatch(stretch: Stretch, dispatcher: Dispatcher, transaction: Transaction
         stretch.first_ts = transaction.commit_ts
     stretch.rows += rows
     stretch.waiting_rows += rows
-    if stretch.waiting_rows >= HAND_OVER_ROWS:
+    if stretch.waiting_rows >= ROWS:
         stretch.chunks += dispatcher.take()
         stretch.waiting_rows = 0
 
