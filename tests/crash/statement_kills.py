@@ -70,10 +70,10 @@ class LifeSweep(Sweep):
         super().__init__(target)
         self._recording: Recording = small_run.recording()
 
-    async def die_at(self, number: int, *, passes: bool) -> bool:
-        """Whether there was such a command."""
+    async def die_at(self, number: int, *, passes: bool, word: bytes = b"") -> bool:
+        """Whether there was such a command; `word`: of those that begin with it."""
         await asyncio.to_thread(clean, self.target)
-        self.proxy.arm(number, passes=passes)
+        self.proxy.arm(number, passes=passes, word=word)
         try:
             await self._live_until_struck()
         except (MySQLError, OSError, Unavailable, DownstreamError):
@@ -136,12 +136,12 @@ class ProcessSweep(Sweep):
         )
         return self._spawn("drainer", f"drainer-{self._number}", f"--config={config}")
 
-    async def die_at(self, number: int, *, passes: bool) -> bool:
+    async def die_at(self, number: int, *, passes: bool, word: bytes = b"") -> bool:
         """Whether there was such a command before all was applied."""
         await asyncio.to_thread(clean, self.target)
         self._number += 1
         pids: list[int] = []
-        self.proxy.arm(number, passes=passes, on_strike=lambda: os.kill(pids[0], signal.SIGKILL))
+        self.proxy.arm(number, passes=passes, word=word, on_strike=lambda: os.kill(pids[0], signal.SIGKILL))
         with self._ended(self._drainer(self.proxy.port)) as process:
             pids.append(process.pid)
             await self._until(lambda: self.proxy.struck.is_set() or self._is_complete(), process)
@@ -188,12 +188,12 @@ class ProcessSweep(Sweep):
             self._pump.wait()
 
 
-async def sweep(kills: LifeSweep | ProcessSweep, every: int) -> int:
-    """How often it died."""
+async def sweep(kills: LifeSweep | ProcessSweep, every: int, word: bytes = b"") -> int:
+    """How often it died, at every `every`-th command that begins with `word`."""
     deaths, number = 0, 1
     while True:
         for passes in (False, True):
-            if not await kills.die_at(number, passes=passes):
+            if not await kills.die_at(number, passes=passes, word=word):
                 return deaths
             deaths += 1
         number += every

@@ -30,6 +30,7 @@ class StatementProxy:
         self._open: set[socket.socket] = set()
         self._at = 0
         self._passes = False
+        self._word = b""
         self._on_strike: Callable[[], None] = lambda: None
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port = int(self._listener.getsockname()[1])
@@ -39,12 +40,16 @@ class StatementProxy:
         """The beginning of the command at which it struck."""
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, at: int, *, passes: bool, on_strike: Callable[[], None] = lambda: None) -> None:
-        """Strike at the `at`-th command from now on, before it or (`passes`) right behind it."""
+    def arm(
+        self, at: int, *, passes: bool, word: bytes = b"", on_strike: Callable[[], None] = lambda: None
+    ) -> None:
+        """Strike at the `at`-th command from now on that begins with `word`, before it or (`passes`) right
+        behind it."""
         self._drop()
         with self._lock:
             self.struck.clear()
             self.commands, self._at, self._passes, self._on_strike = 0, at, passes, on_strike
+            self._word = word
 
     def close(self) -> None:
         self.struck.set()
@@ -102,10 +107,11 @@ class StatementProxy:
         with self._lock:
             if self.struck.is_set():
                 return False
-            is_command = packet[3] == 0 and packet[_HEADER] != _QUIT
+            text = packet[_HEADER + 1 :]
+            is_command = packet[3] == 0 and packet[_HEADER] != _QUIT and text.startswith(self._word)
             self.commands += is_command
             if is_command and self.commands == self._at:
-                self.at = packet[_HEADER + 1 : _HEADER + 61]
+                self.at = text[:60]
                 if self._passes:
                     server.sendall(packet)
                 self.struck.set()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import base64
+import contextlib
 import gzip
 import json
 import shutil
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -174,11 +176,18 @@ class Life:
             lane.abandon()
         for connection in (*(lane._connection for lane in lanes), self.store._connection):
             if connection is not None:
-                connection._force_close()
+                cut(connection)
         self.applier._keeper._thread.shutdown(cancel_futures=True)
         for lane in lanes:
             lane.join()
         self.store.close()
+
+
+def cut(connection: Any) -> None:
+    """From any thread: closing it would take it away from the thread that works with it."""
+    if (taken := connection._sock) is not None:
+        with contextlib.suppress(OSError):
+            taken.shutdown(socket.SHUT_RDWR)
 
 
 def differences(name: str, target: mysql.Target) -> list[str]:
