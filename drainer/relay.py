@@ -58,7 +58,7 @@ class RelayLog:
         self._socket.setblocking(False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._entries: list[Entry] = []
-        self._size = 0  # of rows in the entries, about
+        self._send_at = SEND_BYTES  # of the bytes appended
         self._numbers: dict[TableVersion, int] = {}
         self._inside = False  # a transaction of which more pieces come
         self._appended = self._durable = 0  # items, and removals, since the start
@@ -116,24 +116,18 @@ class RelayLog:
         if isinstance(item, Ddl):
             query = text if text is not None else "; ".join(item.instead) or item.query
             self._entries.append(relay_wire.ddl_entry(item, query))
+            self._appended += 1
         elif item.tables or self._inside or not item.last:
-            self._append_rows(item)
-        else:
-            return
-        self._appended += 1
-        if self._size >= SEND_BYTES:
-            self._send_entries(sync=False)
-
-    def _append_rows(self, item: Transaction) -> None:
-        numbers = self._numbers
-        tables = []
-        for events in item.tables:
-            number = numbers.get(events.table) or self._introduce(events.table)
-            tables.append((number, events.kinds, events.rows, events.first_ordinal))
-        self._entries.append((item.commit_ts, item.last, tables))
-        self._inside = not item.last
-        self._size += item.size_bytes
-        self._appended_bytes += item.size_bytes
+            numbers, tables = self._numbers, []
+            for events in item.tables:
+                number = numbers.get(events.table) or self._introduce(events.table)
+                tables.append((number, events.kinds, events.rows, events.first_ordinal))
+            self._entries.append((item.commit_ts, item.last, tables))
+            self._inside = not item.last
+            self._appended += 1
+            self._appended_bytes += item.size_bytes
+            if self._appended_bytes >= self._send_at:
+                self._send_entries(sync=False)
 
     def _introduce(self, version: TableVersion) -> int:
         if len(self._numbers) >= VERSIONS_MAX:
@@ -167,7 +161,7 @@ class RelayLog:
 
     def _send_entries(self, *, sync: bool) -> None:
         entries, self._entries = self._entries, []
-        self._size = 0
+        self._send_at = self._appended_bytes + SEND_BYTES
         self._send(relay_wire.order(entries, sync=sync))
 
     def _send(self, data: bytes) -> None:

@@ -211,9 +211,7 @@ async def test_a_large_record_is_not_held_in_memory(tmp_path: Path, monkeypatch:
 
 async def test_a_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
     for cluster_id in (7, 7):
-        log = RelayLog.open(
-            str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id, child=RelayThread()
-        )
+        log = RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id, child=RelayThread())
         await log.close()
     with pytest.raises(ForeignDirectory, match="cluster 7"):
         RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=8, child=RelayThread())
@@ -227,7 +225,9 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     monkeypatch.setattr(binlog_directory, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(binlog_directory, "fcntl", locks)
-    monkeypatch.setattr(relay_process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0))
+    monkeypatch.setattr(
+        relay_process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0)
+    )
 
     def put(found: Disk) -> None:
         disk._calls.disk = found
