@@ -237,9 +237,9 @@ def serve(end: socket.socket, clock: Clock) -> None:
         except Gone:
             pass
     finally:
+        link.close()
         if directory is not None:
             directory.close()
-        link.close()
 
 
 def die_with(parent: int) -> None:
