@@ -26,13 +26,13 @@ from common.errors import BinlogError
 from drainer import metrics, relay_wire
 from drainer.relay_child import RelayChild
 from drainer.relay_wire import Entry, Opened, Opening, Synced, Waiting
-from drainer.txn import Ddl, Item, TableVersion, Transaction
+from drainer.txn import Ddl, Item, TableVersion
 
 logger = log.get(__name__)
 
 MAX_FILE_SIZE: Final = 10 << 20
 BUFFERED_BYTES_MAX: Final = 16 << 20
-SEND_BYTES: Final = 256 << 10  # so much is sent before anybody asks for a sync: it is encoded meanwhile
+SEND_BYTES: Final = 64 << 10  # so much is sent before anybody asks for a sync: it is encoded meanwhile
 VERSIONS_MAX: Final = 10_000
 _RECEIVE_BYTES: Final = 1 << 16
 
