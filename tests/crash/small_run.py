@@ -100,7 +100,7 @@ def found(target: mysql.Target) -> tuple[dict[str, list[Row]], bool]:
 
 
 def epoch(target: mysql.Target, *, caught_up: bool = False) -> int:
-    """Of the drainer that works there; 0 for none. `caught_up`: 0 while a lane is ahead of it."""
+    """Of the drainer that works there; 0 for none. `caught_up`: 0 while a lane is ahead of its checkpoint."""
     connection = mysql.connect(target)
     try:
         ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
