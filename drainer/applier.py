@@ -119,6 +119,7 @@ class Applier:
         )
         self._stopping = False
         self._broken = False
+        self._guessed = False  # some targets are of tables that the downstream may not have any more
         self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
         self._next: asyncio.Future[MergedBatch] | None = None
         self._finished = asyncio.Event()
@@ -357,6 +358,9 @@ class Applier:
         if transaction.last and not self._cut_short:
             self._hands.append(transaction)
         lanes = self._lanes
+        if self._guessed and transaction.commit_ts > self._highest_ts:
+            lanes.forget()
+            self._guessed = False
         transaction = self.desk.divert(transaction)
         if not lanes.knows(transaction):
             await self._learn(transaction)
@@ -377,7 +381,10 @@ class Applier:
 
     async def _learn(self, transaction: Transaction) -> None:
         unknown = self._lanes.unknown(transaction)
-        self._lanes.learn(await self._keeper.call(self._tables.targets, unknown, len(self._lanes)))
+        read = self._tables.targets
+        if transaction.commit_ts <= self._highest_ts:  # the downstream may be behind a DDL that comes later
+            read, self._guessed = self._tables.targets_of_the_past, True
+        self._lanes.learn(await self._keeper.call(read, unknown, len(self._lanes)))
 
     async def _hand_over(self) -> None:
         """Give the lanes everything cut so far, once it is in the relay log."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from pymysql.err import MySQLError
@@ -45,12 +45,15 @@ from drainer.session_mode import session_mode, session_variables
 from drainer.sink.mysql import Target, connect, is_transient, refuse
 from drainer.sink.session_claim import RELEASE
 from drainer.spill import SpillDirectory
+from drainer.takeover import AheadOfUpstream
 from drainer.tracked_schema import open_schema
 from drainer.translator import Translator
 
 logger = log.get(__name__)
 
 START_DEADLINE_S: Final = 60.0
+AHEAD_WAIT_S: Final = 5.0
+AHEAD_PAUSE_S: Final = 0.2
 T = TypeVar("T")
 
 
@@ -95,9 +98,7 @@ async def open_checkpoint(
 ) -> tuple[CheckpointStore, Start]:
     """Fence off older drainers and find out where to go on."""
     adopt_cluster(settings.data_dir, upstream.cluster_id)
-    now_ts = await upstream.oracle.timestamp()
     is_given = settings.initial_commit_ts != -1
-    initial_ts = settings.initial_commit_ts if is_given else now_ts
     living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
     store = CheckpointStore(
         target,
@@ -108,10 +109,16 @@ async def open_checkpoint(
         owner=settings.name,
     )
     lanes = 1 if settings.dispatches_whole else settings.worker_count
-    start = await patiently(
-        lambda: store.start(lanes, initial_ts, now_ts, initial_is_given=is_given, living=living),
-        store.close,
-    )
+
+    async def begin() -> Start:
+        now_ts = await upstream.oracle.timestamp()
+        initial_ts = settings.initial_commit_ts if is_given else now_ts
+        return await patiently(
+            lambda: store.start(lanes, initial_ts, now_ts, initial_is_given=is_given, living=living),
+            store.close,
+        )
+
+    start = await _not_ahead(begin)
     logger.info(
         "checkpoint",
         cluster_id=upstream.cluster_id,
@@ -121,6 +128,18 @@ async def open_checkpoint(
         lanes=len(start.positions),
     )
     return store, start
+
+
+async def _not_ahead(begin: Callable[[], Awaitable[Start]]) -> Start:
+    """A clock a little behind the checkpoint is waited for: a replayed one follows what has arrived."""
+    end_s = SystemClock().monotonic_s() + AHEAD_WAIT_S
+    while True:
+        try:
+            return await begin()
+        except AheadOfUpstream:
+            if SystemClock().monotonic_s() > end_s:
+                raise
+            await asyncio.sleep(AHEAD_PAUSE_S)
 
 
 async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:

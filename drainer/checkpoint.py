@@ -308,9 +308,12 @@ class CheckpointStore:
         """Store the checkpoint, provided that this drainer still owns the cluster."""
         self._update(checkpoint=checkpoint)
 
-    def begin_ddl(self, intent: Intent) -> None:
-        """Store the intent durably before the statement runs. All lanes are drained."""
-        self._update(intent=mysql.literal(intent.to_json()))
+    def begin_ddl(self, intent: Intent, checkpoint: Checkpoint | None = None) -> None:
+        """Store the intent durably before the statement runs. All lanes are drained: they stand right before
+        it, and so does the checkpoint, or a crash behind the statement would bring rows again that were
+        written for other tables than are there then."""
+        position = Position(intent.commit_ts - 1)
+        self._update(intent=mysql.literal(intent.to_json()), position=position, checkpoint=checkpoint)
 
     def end_ddl(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
         """The DDL is done: clear the intent, move every lane behind it, store the checkpoint.

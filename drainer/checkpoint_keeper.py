@@ -22,7 +22,7 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Unavailable
 from drainer import metrics
-from drainer.checkpoint import Checkpoint, CheckpointStore, Start
+from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
 from drainer.sink import mysql
 
 logger = log.get(__name__)
@@ -95,6 +95,16 @@ class CheckpointKeeper:
             if checkpoint.commit_ts > self.stored_ts:
                 await self.call(self.store.save, checkpoint)
                 self._note_stored(checkpoint.commit_ts)
+
+    async def begin_ddl(self, intent: Intent) -> None:
+        """A DDL is about to run; everything before it is applied."""
+        async with self._storing:
+            checkpoint = self.checkpoint(intent.commit_ts - 1)
+            if checkpoint.commit_ts < self.stored_ts:  # held back since
+                await self.call(self.store.begin_ddl, intent)
+                return
+            await self.call(self.store.begin_ddl, intent, checkpoint)
+            self._note_stored(checkpoint.commit_ts)
 
     async def end_ddl(self, commit_ts: int) -> None:
         """A DDL is done, and every lane stands behind it."""

@@ -99,7 +99,7 @@ class DdlBarrier:
                 return True
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
             await self._hands.log_ddl(ddl, text)
-            await call(self._keeper.store.begin_ddl, intent)
+            await self._keeper.begin_ddl(intent)
         try:
             await call(runner.run, ddl, text)
         except DownstreamError as error:

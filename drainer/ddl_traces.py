@@ -9,6 +9,7 @@ from __future__ import annotations
 from drainer import ddl_definition, ddl_derive, ddl_job
 from drainer.ddl_compare import differences
 from drainer.ddl_derive import Change
+from drainer.txn import Tracked
 
 
 def shows(change: Change) -> bool:
@@ -27,11 +28,25 @@ def shows(change: Change) -> bool:
 
 
 def is_done(change: Change) -> bool:
-    """Whether every table is as it is after the DDL, and nothing is left under a name that is gone."""
+    """Whether every table is as it is after the DDL, and nothing is left under a name that is gone.
+
+    False where it is exactly as before, too: a swap of tables that are alike is run.
+    """
+    if change.before and all(_is_exactly(change, one) for one in change.before):
+        return False
     after = {change.at(one) for one in change.after}
     if any(change.there(one) is not None for one in change.before if change.at(one) not in after):
         return False
-    return all(
-        not differences(ddl_definition.read(one.document), change.there(one), change.server)
-        for one in change.after
-    )
+    return all(_is_as(change, one) for one in change.after)
+
+
+def _is_exactly(change: Change, one: Tracked) -> bool:
+    """As `_is_as`, with no column or key besides."""
+    present, definition = change.there(one), ddl_definition.read(one.document)
+    if present is None or not _is_as(change, one):
+        return False
+    return len(present.columns) == len(definition.columns) and len(present.keys) == len(definition.keys)
+
+
+def _is_as(change: Change, one: Tracked) -> bool:
+    return not differences(ddl_definition.read(one.document), change.there(one), change.server)

@@ -38,7 +38,6 @@ logger = log.get(__name__)
 T = TypeVar("T")
 
 
-
 class ReleaseLanes(Protocol):
     """A lane set of one lane."""
 

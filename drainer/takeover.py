@@ -147,9 +147,13 @@ def _check_clusters(found: Found, beginner: Beginner) -> None:
         )
 
 
+class AheadOfUpstream(Corruption):
+    """The checkpoint has a timestamp that the upstream has not reached."""
+
+
 def _check_future(highest: Position, beginner: Beginner) -> None:
     if highest.commit_ts > beginner.now_ts:
-        raise Corruption(
+        raise AheadOfUpstream(
             f"the checkpoint of cluster {beginner.cluster_id} is at {highest.commit_ts}, but the upstream is"
             f" at {beginner.now_ts}: it went back in time, or is another one with the same id",
             hint="check pd-urls; after restoring the upstream, restore the downstream to the same moment and"

@@ -6,9 +6,11 @@ Anything that a Drainer could do better does not belong here.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
-from deploy.playground.verify import Canonical, ColumnForm, Limit, Raw
+from deploy.playground.verify import Canonical, ColumnForm, Limit, Raw, TableName
 
 _CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
 
@@ -56,6 +58,26 @@ def _latin1(byte: int) -> str:
 
 def _negative_zero(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
     return column.repr == "double" and expected == "-0.0" and actual == "0.0"
+
+
+MISPLACED: Final = "rows in the wrong partition"
+MISPLACED_REASON: Final = (
+    "TiDB took them there by EXCHANGE PARTITION ... WITHOUT VALIDATION; what changed them later left both"
+    " images of a row, or wrote over another row, while the binlog has the change alone"
+)
+_UNCHECKED_EXCHANGE: Final = re.compile(
+    r"alter\s+table\s+(?:`?(\w+)`?\.)?`?(\w+)`?\s+exchange\s+partition\b.*\bwithout\s+validation", re.I | re.S
+)
+
+
+def misplaced(statements: Iterable[tuple[str, str]]) -> dict[TableName, str]:
+    """Tables into which rows were put without a look at their partition. `statements`: (schema, query)."""
+    found = {}
+    for schema, query in statements:
+        match = _UNCHECKED_EXCHANGE.search(query)
+        if match is not None:
+            found[match[1] or schema, match[2]] = MISPLACED
+    return found
 
 
 MARIADB: Final[tuple[Limit, ...]] = (

@@ -39,8 +39,8 @@ _DURABLE = (
 )
 # What a Drainer needs: rows, all of DDL, and to see how far its DDL is. Not: to write on a read-only server.
 DRAINER_RIGHTS = (
-    "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER,"
-    " PROCESS, SET USER"
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, CREATE TEMPORARY TABLES, ALTER, DROP, INDEX, REFERENCES,"
+    " CREATE VIEW, SHOW VIEW, TRIGGER, PROCESS, SET USER"
 )
 SOCKET_PATH_MAX = 100  # of the 108 bytes of a Unix socket address
 

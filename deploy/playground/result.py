@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from deploy.playground.limits import MARIADB
+from deploy.playground.limits import MARIADB, MISPLACED, MISPLACED_REASON
 from deploy.playground.options import Options
 from deploy.playground.statistics import Statistics
 from deploy.playground.verify import Report
@@ -18,7 +18,7 @@ def lines(report: Report, statistics: Statistics) -> list[str]:
     text = [str(difference) for difference in report.differences[:DIFFERENCES_MAX]]
     if len(report.differences) > DIFFERENCES_MAX:
         text.append(f"... and {len(report.differences) - DIFFERENCES_MAX} more differences")
-    reasons = {limit.name: limit.reason for limit in MARIADB}
+    reasons = {MISPLACED: MISPLACED_REASON, **{limit.name: limit.reason for limit in MARIADB}}
     for name, count in sorted(report.limited.items()):
         text.append(f"limit of the downstream, {count} rows: {name} ({reasons[name]})")
     if report.not_compared:

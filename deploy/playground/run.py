@@ -28,7 +28,7 @@ from deploy.playground.cluster import Cluster
 from deploy.playground.downstream import Downstream, quote
 from deploy.playground.evolution import Evolution, creation
 from deploy.playground.lag import LagProbe
-from deploy.playground.limits import MARIADB
+from deploy.playground.limits import MARIADB, misplaced
 from deploy.playground.live_view import LiveView, Snapshot
 from deploy.playground.model import Model
 from deploy.playground.options import Options
@@ -221,7 +221,8 @@ class Run:
                     else:
                         report.differences.append(difference)
             else:
-                report = compare(scenario.expected, downstream.contents(scenario.expected), MARIADB)
+                actual = downstream.contents(scenario.expected)
+                report = compare(scenario.expected, actual, MARIADB, misplaced(scenario.statements))
         finally:
             connection.close()
         report.not_compared = scenario.not_compared

@@ -54,6 +54,12 @@ class Scenario:
         return max([0, *recorded, *(ts for ts in self.outcomes.values() if ts is not None)])
 
     @property
+    def statements(self) -> list[tuple[str, str]]:
+        """(schema, text) of every DDL job."""
+        documents = [json.loads(raw) for _, raw in self.jobs]
+        return [(str(one.get("schema_name", "")), str(one.get("query", ""))) for one in documents]
+
+    @property
     def first_ts(self) -> int:
         return min(record.start_ts for records in self.files for record in records)
 

@@ -74,7 +74,7 @@ class Target:
 class Away(Unavailable):
     """The server cannot be reached; `code` is the error's, 0 if it has none."""
 
-    def __init__(self, message: str, *, hint: str, code: int) -> None:
+    def __init__(self, message: str, *, hint: str = "", code: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.code = code
 

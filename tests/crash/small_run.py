@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pymysql.err import MySQLError
+
 import pumpclient
 from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
@@ -95,6 +97,20 @@ def found(target: mysql.Target) -> tuple[dict[str, list[Row]], bool]:
         return rows, bool(json.loads(text)["consistent"])
     finally:
         connection.close()
+
+
+def epoch(target: mysql.Target, *, caught_up: bool = False) -> int:
+    """Of the drainer that works there; 0 for none. `caught_up`: 0 while a lane is ahead of its checkpoint."""
+    connection = mysql.connect(target)
+    try:
+        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        ((highest,),) = mysql.rows(connection, b"SELECT MAX(applied_ts) FROM tidb_binlog.lanes")
+    except (MySQLError, ValueError):  # there is no table, or nothing in it
+        return 0
+    finally:
+        connection.close()
+    document = json.loads(text)
+    return 0 if caught_up and document["commitTS"] < highest else int(document["epoch"])
 
 
 def job_of(number: int, statement: Statement) -> bytes:

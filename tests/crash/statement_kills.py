@@ -1,10 +1,11 @@
 """Death at every command that a drainer sends downstream: before it, and right behind it.
 
-    python -m tests.crash.statement_kills [--every N] [--processes]
+    python -m tests.crash.statement_kills [--every N] [--processes | --frozen]
 
 A small history is applied through a proxy that counts commands. At the n-th one everything ends: the apply
 side of this process, or a drainer process by SIGKILL. Then it starts again without the proxy and gets to the
 end; the contents have to be equal, and `consistent` true after the stop. n goes on until a run gets through.
+`--frozen`: the apply side does not end, but is frozen there until its successor is through.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from pymysql.err import MySQLError
 
 from common import etcd_server
-from common.errors import DownstreamError, Unavailable
+from common.errors import Conflict, DownstreamError, Unavailable
 from common.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.mariadb import MariaDbServer
@@ -100,6 +101,54 @@ class LifeSweep(Sweep):
             await run
 
 
+class FrozenSweep(Sweep):
+    """The apply side is frozen, a second one takes over and gets to the end, then the first one wakes up.
+
+    Its held command reaches the server behind all that: a COMMIT too. `ends` counts what became of it.
+    """
+
+    def __init__(self, target: mysql.Target) -> None:
+        super().__init__(target)
+        self._recording: Recording = small_run.recording()
+        self.ends: Counter[str] = Counter()
+
+    async def freeze_at(self, number: int, word: bytes = b"") -> bool:
+        """Whether there was such a command."""
+        await asyncio.to_thread(clean, self.target)
+        self.proxy.arm(number, freezes=True, word=word)
+        first = asyncio.create_task(asyncio.to_thread(asyncio.run, self._first()))
+        while not first.done() and not self.proxy.struck.is_set():
+            await asyncio.wait([first], timeout=0.002)
+        if not self.proxy.struck.is_set():
+            await first
+            return False
+        place = f"frozen before command {number} ({self.note()})"
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                life = self._life(self.target)
+                assert await life.run(size=2), place
+            self.check(place)
+        finally:
+            self.proxy.thaw()
+            self.ends[await first] += 1
+        self.check(f"woken, {place}")
+        return True
+
+    def _life(self, target: mysql.Target) -> Life:
+        return Life(self._recording, target, lanes=LANES, batch_rows=BATCH_ROWS)
+
+    async def _first(self) -> str:
+        try:
+            life = self._life(self.through)
+        except (MySQLError, Unavailable, DownstreamError, Conflict):
+            return "did not start"
+        try:
+            assert await life.run(size=2)
+        except Conflict:
+            return "fenced off"
+        return "was done"
+
+
 class ProcessSweep(Sweep):
     """A drainer process is killed with -9. `endpoint`: an etcd that nobody else uses."""
 
@@ -130,7 +179,8 @@ class ProcessSweep(Sweep):
         """A new name each time: what is in the registry is not looked at here."""
         config = self._directory / f"{port}.toml"
         config.write_text(
-            f"initial-commit-ts = 0\n[syncer]\nworker-count = {LANES}\ntxn-batch = {BATCH_ROWS}\n"
+            "initial-commit-ts = 0\n[syncer]\ncheckpoint-interval = 1\n"
+            f"worker-count = {LANES}\ntxn-batch = {BATCH_ROWS}\n"
             f'[syncer.to]\nhost = "{self.target.host}"\nport = {port}\n'
             f'user = "{self.target.user}"\npassword = "{self.target.password}"\n'
         )
@@ -144,7 +194,7 @@ class ProcessSweep(Sweep):
         self.proxy.arm(number, passes=passes, word=word, on_strike=lambda: os.kill(pids[0], signal.SIGKILL))
         with self._ended(self._drainer(self.proxy.port)) as process:
             pids.append(process.pid)
-            await self._until(lambda: self.proxy.struck.is_set() or self._is_complete(), process)
+            await self._until(lambda: self.proxy.struck.is_set() or self._is_through(0), process)
             if not self.proxy.struck.is_set():
                 process.terminate()
                 code = await asyncio.to_thread(process.wait, DEADLINE_S)
@@ -154,20 +204,23 @@ class ProcessSweep(Sweep):
                     return False
             assert await asyncio.to_thread(process.wait, DEADLINE_S) == -signal.SIGKILL
         place = f"killed {'behind' if passes else 'before'} command {number} ({self.note()})"
+        epoch = small_run.epoch(self.target)
         with self._ended(self._drainer(self.target.port)) as process:
-            await self._until(self._is_complete, process)
+            await self._until(lambda: self._is_through(epoch), process)
             process.terminate()
             assert await asyncio.to_thread(process.wait, DEADLINE_S) == 0, place
         self.check(place)
         return True
 
-    def _is_complete(self) -> bool:
-        """What the last transaction wrote is there, on the stored checkpoint of this life."""
-        with contextlib.suppress(MySQLError, ValueError):
+    def _is_through(self, epoch: int) -> bool:
+        """A drainer behind that epoch has applied everything, and has come to where the last one was."""
+        if small_run.epoch(self.target, caught_up=True) <= epoch:
+            return False
+        with contextlib.suppress(MySQLError):  # no such table yet
             return small_run.found(self.target)[0] == small_run.expected()
         return False
 
-    async def _until(self, condition, process: subprocess.Popen[bytes]) -> None:  # type: ignore[no-untyped-def]
+    async def _until(self, condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while not await asyncio.to_thread(condition):
                 assert process.poll() in (None, -signal.SIGKILL), f"drainer ended with {process.returncode}"
@@ -188,6 +241,14 @@ class ProcessSweep(Sweep):
             self._pump.wait()
 
 
+async def freezes(sweep: FrozenSweep, every: int, word: bytes = b"") -> int:
+    """How often it was frozen, at every `every`-th command that begins with `word`."""
+    number = 1
+    while await sweep.freeze_at(number, word):
+        number += every
+    return number // every
+
+
 async def sweep(kills: LifeSweep | ProcessSweep, every: int, word: bytes = b"") -> int:
     """How often it died, at every `every`-th command that begins with `word`."""
     deaths, number = 0, 1
@@ -204,18 +265,22 @@ async def _main(chosen: argparse.Namespace, directory: Path) -> None:
     server.start(directory / "db")
     etcd = etcd_server.EtcdServer.start(directory / "etcd") if chosen.processes else None
     target = mysql.Target(server.host, server.port, server.user, server.password)
-    kills: LifeSweep | ProcessSweep
+    kills: LifeSweep | ProcessSweep | FrozenSweep
     began_s = time.monotonic()
     try:
         if etcd is not None:
             kills = ProcessSweep(target, etcd.endpoint, directory)
             await kills.begin()
         else:
-            kills = LifeSweep(target)
+            kills = FrozenSweep(target) if chosen.frozen else LifeSweep(target)
         try:
-            deaths = await sweep(kills, chosen.every)
+            if isinstance(kills, FrozenSweep):
+                deaths = await freezes(kills, chosen.every)
+            else:
+                deaths = await sweep(kills, chosen.every)
             words = ", ".join(f"{word} {count}" for word, count in kills.seen.most_common())
-            print(f"{deaths} deaths, each with equal contents, {time.monotonic() - began_s:.0f} s: {words}")
+            what = "freezes" if chosen.frozen else "deaths"
+            print(f"{deaths} {what}, each with equal contents, {time.monotonic() - began_s:.0f} s: {words}")
         finally:
             kills.close()
     finally:
@@ -227,7 +292,9 @@ async def _main(chosen: argparse.Namespace, directory: Path) -> None:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests.crash.statement_kills", allow_abbrev=False)
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--processes", action="store_true")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--processes", action="store_true")
+    either.add_argument("--frozen", action="store_true")
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_main(parser.parse_args(arguments), Path(directory)))
 

@@ -1,7 +1,8 @@
 """A proxy in front of a MySQL-like server that counts commands, and strikes at one of them.
 
 A command is a client's packet with sequence number 0. When the chosen one comes, it is passed on or not, and
-from that moment nothing goes either way on any connection: as if the client's process had been gone.
+from that moment nothing goes either way on any connection: as if the client's process had been gone. Or the
+client is frozen: nothing is passed on until `thaw`, then the chosen command and everything behind it.
 
 Owns    a listening port, and two threads for each connection
 Stops   `close`
@@ -36,23 +37,36 @@ class StatementProxy:
         self.port = int(self._listener.getsockname()[1])
         self.commands = 0
         self.struck = threading.Event()
+        self._freezes = False
+        self._thawed = threading.Event()
         self.at = b""
         """The beginning of the command at which it struck."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(
-        self, at: int, *, passes: bool, word: bytes = b"", on_strike: Callable[[], None] = lambda: None
+        self,
+        at: int,
+        *,
+        passes: bool = False,
+        freezes: bool = False,
+        word: bytes = b"",
+        on_strike: Callable[[], None] = lambda: None,
     ) -> None:
         """Strike at the `at`-th command from now on that begins with `word`, before it or (`passes`) right
-        behind it."""
+        behind it. `freezes`: hold it and the rest back."""
         self._drop()
         with self._lock:
             self.struck.clear()
             self.commands, self._at, self._passes, self._on_strike = 0, at, passes, on_strike
-            self._word = word
+            self._word, self._freezes = word, freezes
+            self._thawed.clear()
+
+    def thaw(self) -> None:
+        self._thawed.set()
 
     def close(self) -> None:
         self.struck.set()
+        self.thaw()
         self._listener.close()
         self._drop()
 
@@ -62,6 +76,10 @@ class StatementProxy:
             left, self._open = self._open, set()
         for one in left:
             _end(one)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self.struck.is_set() and not self._freezes
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -82,7 +100,7 @@ class StatementProxy:
 
     def _to_client(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while (piece := server.recv(1 << 16)) and not self.struck.is_set():
+            while (piece := server.recv(1 << 16)) and not self._is_gone:
                 client.sendall(piece)
         self._end(client, server)
 
@@ -98,14 +116,14 @@ class StatementProxy:
                     packet, waiting = waiting[:end], waiting[end:]
                     if not self._pass(packet, server):
                         break
-                if self.struck.is_set():
+                if self._is_gone:
                     break
         self._end(client, server)
 
     def _pass(self, packet: bytes, server: socket.socket) -> bool:
         """One packet at a time: what comes behind the chosen command on another connection is too late."""
         with self._lock:
-            if self.struck.is_set():
+            if self._is_gone:
                 return False
             text = packet[_HEADER + 1 :]
             is_command = packet[3] == 0 and packet[_HEADER] != _QUIT and text.startswith(self._word)
@@ -116,7 +134,9 @@ class StatementProxy:
                     server.sendall(packet)
                 self.struck.set()
                 self._on_strike()
-                return False
+                if not self._freezes:
+                    return False
+                self._thawed.wait()  # with the lock: all others wait too
             server.sendall(packet)
             return True
 

@@ -73,14 +73,22 @@ def run(scratch: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["quiet", "killed"])
-@pytest.mark.parametrize("name", ["basic", "types", "keys", "txn", "orphans", "multi-pump"])
+@pytest.mark.parametrize(
+    ("name", "kill"),
+    [(name, False) for name in ("basic", "orphans")]
+    + [(name, True) for name in ("keys", "txn", "multi-pump", "ddl")],
+)
 def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str, kill: bool) -> None:
     status, out, err = run(scratch, "--replay", str(CORPUS / name), *(["--kill"] if kill else []))
     assert status == 0, f"{out}\n{err}"
     *_, verified, summary = out.splitlines()
     expected = json.loads(gzip.decompress((CORPUS / name / "expected.json.gz").read_bytes()))["tidb"]
-    tables = [table for database in expected.values() for table in database["tables"].values()]
+    tables = [
+        table
+        for database in expected.values()
+        for table in database["tables"].values()
+        if table["kind"] == "BASE TABLE"
+    ]
     rows = sum(len(table["rows"]) for table in tables)
     assert verified == f"verified: {len(tables)} tables, {rows} rows identical"
     assert summary.startswith("summary: ")

@@ -29,18 +29,18 @@ from tests.drainer.apply_life import (
     stored_ts,
 )
 
-FINISHED = ("basic", "types", "keys", "charset", "txn", "orphans", "multi-pump")
+SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if (path / "expected.json.gz").exists())
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("name", FINISHED)
+@pytest.mark.parametrize("name", SCENARIOS)
 async def test_contents_equal_tidb(name: str, target: mysql.Target) -> None:
     assert await Life(read(name), target).run()
     assert differences(name, target) == []
 
 
-@pytest.mark.parametrize("name", ["basic", "keys"])
+@pytest.mark.parametrize("name", ["basic", "keys", "ddl"])
 async def test_contents_equal_after_crashes_at_random_moments(name: str, target: mysql.Target) -> None:
     recording = read(name)
     rng = random.Random(name)

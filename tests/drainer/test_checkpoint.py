@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from common.errors import Conflict, Corruption
 from deploy.playground.mariadb import MariaDbServer
 from drainer.change import COMPLETE, Position
-from drainer.checkpoint import Checkpoint, CheckpointStore, Intent
+from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
 from drainer.sink import mysql
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
@@ -250,3 +252,23 @@ class TestStore:
         assert stored_row(target)["commitTS"] == 100
         start = opened(target).start(2, 100, 900)
         assert (start.foreign, start.floor_ts) == (False, 100)
+
+    def test_a_commit_under_way_at_the_start_of_another_counts(self, target: mysql.Target) -> None:
+        """The older one's session cannot be ended here: the newer one waits for it, however long it takes."""
+        older, newer = opened(target), opened(target)
+        older.start(2, 100, 900)
+        under_way = mysql.connect(target)  # no session of a room: nobody ends it
+        older.lane_table().advance(under_way, 1, Position(500, 7))
+        late = mysql.connect(target)
+        mysql.run(late, b"SELECT 1")
+        started: queue.Queue[Start] = queue.Queue()
+        threading.Thread(target=lambda: started.put(newer.start(2, 100, 900)), daemon=True).start()
+        with pytest.raises(queue.Empty):
+            started.get(timeout=0.3)
+        under_way.commit()
+        assert started.get(timeout=20).positions == (Position(100), Position(500, 7))
+        with pytest.raises(Conflict):  # and what comes after it is too late
+            older.lane_table().advance(late, 1, Position(600))
+        late.close()
+        under_way.close()
+        newer.close()

@@ -25,7 +25,7 @@ from drainer.change import COMPLETE, Chunk, Position, TableTarget
 from drainer.checkpoint_row import Checkpoint
 from drainer.dispatcher import Dispatcher
 from drainer.progress import Progress
-from drainer.takeover import Beginner, Found, State, take_over
+from drainer.takeover import Beginner, Found, State, place, take_over
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.drainer.lane_model import Downstream, table
 
@@ -294,6 +294,7 @@ class Walk:
         downstream = loaded(world.rows[lane])
         downstream.apply(batch)
         world.rows[lane] = unloaded(downstream)
+        assert place(batch.position) > place(world.at[lane]), "a lost COMMIT could not be told from none"
         world.at[lane] = batch.position
         world.progress.committed(lane, batch.sequence)
         return world
