@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from operator import add
 from typing import Final
 
 import prometheus_client
@@ -145,6 +146,11 @@ class Tally:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Observations that were counted elsewhere: for each bucket, and the sum of the values."""
+        self.counts[:] = map(add, self.counts, counts)
+        self.total += total
 
 
 class TallyHistogram:

@@ -38,6 +38,7 @@ from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.operating import Operating
 from drainer.relay import RelayLog
+from drainer.relay_child import RelayChild
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
@@ -172,13 +173,26 @@ async def prepare_marks(
     return marks
 
 
-async def open_relay(settings: DrainerConfig, cluster_id: int, clock: SystemClock) -> RelayLog | None:
-    """The relay log, its last record whole; None if none is wanted."""
+def start_relay(settings: DrainerConfig, ends: contextlib.AsyncExitStack) -> RelayChild | None:
+    """The process that writes the relay log, started while other things are done; None if none is wanted.
+
+    On the thread that lives as long as the drainer.
+    """
     if not settings.relay_log_dir:
         return None
-    size = settings.relay_max_file_size
-    opening = functools.partial(RelayLog.open, settings.relay_log_dir, size, clock, cluster_id=cluster_id)
-    return await asyncio.to_thread(opening)
+    child = RelayChild()
+    ends.push_async_callback(asyncio.to_thread, child.end)
+    return child
+
+
+async def open_relay(
+    settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock
+) -> RelayLog | None:
+    """The relay log, its last record whole; None if none is wanted."""
+    if child is None:
+        return None
+    path, size = settings.relay_log_dir, settings.relay_max_file_size
+    return await asyncio.to_thread(RelayLog.open, path, size, clock, cluster_id=cluster_id, child=child)
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
@@ -239,6 +253,7 @@ async def build(
     """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
     `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat."""
     clock = SystemClock()
+    child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
     store, start = await open_checkpoint(settings, upstream, nodes, target)
@@ -253,7 +268,7 @@ async def build(
     )
     translator = Translator(schema.tracker, rules)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)
-    relay = await open_relay(settings, upstream.cluster_id, clock)
+    relay = await open_relay(settings, upstream.cluster_id, child, clock)
     runner_for = _runners(settings, store, target, translator)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(

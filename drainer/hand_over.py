@@ -30,6 +30,8 @@ class HandOver:
         self._relay = relay
         self._on_failed = on_failed
         self._under_way: asyncio.Future[None] | None = None
+        if relay is not None:
+            relay.watch(on_failed)
         self.rows = ROWS if relay is None else ROWS_LOGGED
         """So many row events are enough for a hand-over."""
 

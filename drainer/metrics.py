@@ -96,10 +96,10 @@ LAG_ETA_SECONDS: Final = gauge(
 )
 QUEUE_SIZE: Final = gauge("binlog_drainer_queue_size", "Batches in the queue before the lanes.", ["name"])
 
-_FILE_SIZES: Final = [16.0 * 2**n for n in range(20)]
+FILE_SIZES: Final = tuple(16.0 * 2**n for n in range(20))
 _FILE_SECONDS: Final = [0.00005 * 2**n for n in range(18)]
 RELAY_RECORD_BYTES: Final = tally_histogram(
-    "binlog_binlogfile_write_binlog_size", "Bytes of each record written.", ["label"], _FILE_SIZES
+    "binlog_binlogfile_write_binlog_size", "Bytes of each record written.", ["label"], FILE_SIZES
 ).labels("local")
 RELAY_WRITE_SECONDS: Final = tally_histogram(
     "binlog_binlogfile_write_binlog_duration_time",

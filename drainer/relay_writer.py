@@ -1,9 +1,9 @@
-"""Relay writer: the thread's side of the relay log.
+"""Relay writer: groups of bytes become files.
 
 In     groups: bytes for a file with an index, and the ends of records that were begun without their length
-Out    files; `write` returns when everything given is on the medium
+Out    files; what was written before `sync` returned is on the medium
 Holds  after `NoRoom`, `write` goes on exactly where it stopped
-Never  decides what goes where: the event loop's side counts bytes and knows every offset beforehand
+Never  decides what goes where: `relay_records` counts bytes and knows every offset beforehand
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class RelayWriter:
     def __init__(self, directory: BinlogDirectory) -> None:
         self._directory = directory
         self._queue: deque[Group] = deque()
+        self._whole: int | None = None  # where whole records end in the newest file; None: at its end
 
     def write(self, groups: Sequence[Group] = ()) -> None:
-        """Everything given up to now. Raises `NoRoom` (call again without groups) or `Broken`."""
+        """Everything given up to now, into the files. Raises `NoRoom` (call again without them), `Broken`."""
         self._queue.extend(groups)
         directory = self._directory
-        whole = None
         while self._queue:
             group = self._queue[0]
             while directory.newest.index < group.index:
@@ -81,9 +81,12 @@ class RelayWriter:
                 group.parts = []
             if group.completes is not None:
                 self._complete(group.completes)
-            whole = group.whole
+            self._whole = group.whole
             self._queue.popleft()
-        directory.sync(whole)
+
+    def sync(self) -> None:
+        """What was written is on the medium. Raises `NoRoom` (call again) or `Broken`."""
+        self._directory.sync(self._whole)
 
     def _complete(self, record: OpenRecord) -> None:
         """The checksum, then the length: with the length in place the record counts."""

@@ -73,6 +73,7 @@ CORES = (
     "drainer.progress",
     "drainer.quarantine",
     "drainer.rate_limit",
+    "drainer.relay_records",
     "drainer.row_fold",
     "drainer.row_gate",
     "drainer.row_shape",

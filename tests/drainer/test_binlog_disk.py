@@ -85,6 +85,7 @@ class Life:
         while True:
             try:
                 writer.write(groups)
+                writer.sync()
                 return
             except NoRoom:
                 self.full += 1

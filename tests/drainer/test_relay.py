@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +15,14 @@ from common.clock import ManualClock
 from common.errors import BinlogError, ForeignDirectory
 from common.rowcodec.encoder import RowEncoder
 from common.wire import secondary_binlog_pb2 as pb
-from drainer import binlog_directory, obinlog_read, relay
+from drainer import binlog_directory, obinlog_read, relay, relay_process
 from drainer.binlog_directory import BinlogDirectory, Broken
 from drainer.relay import RelayLog
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.crash import disk
 from tests.crash.disk import ERROR, FREEZE, ROOT, Disk, Fault
+from tests.drainer.relay_thread import RelayThread
 
 INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")
 TABLE = TableVersion(INFO, "shop", "t", 1)
@@ -35,7 +37,7 @@ def transaction(ts: int, rows: int = 1, *, first: int = 0, last: bool = True) ->
 
 
 def opened(path: Path | str, max_file_size: int = 2000) -> RelayLog:
-    return RelayLog.open(str(path), max_file_size, ManualClock())
+    return RelayLog.open(str(path), max_file_size, ManualClock(), child=RelayThread())
 
 
 def records(path: Path | str) -> list[pb.Binlog]:
@@ -54,17 +56,16 @@ def timestamps(path: Path | str) -> list[int]:
 
 
 async def test_what_was_synced_is_there(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = opened(tmp_path / "log")
     for ts in range(1, 30):
         log.append(transaction(ts))
         if ts % 4 == 0:
             await log.sync()
-            directory = sorted(tmp_path.glob("binlog-*"))
-            size = sum(path.stat().st_size for path in directory)
-            assert size == log._durable
+            copy = shutil.copytree(tmp_path / "log", tmp_path / f"copy-{ts}")
+            assert timestamps(copy) == list(range(1, ts + 1))
     await log.close()
-    assert timestamps(tmp_path) == list(range(1, 30))
-    assert len(list(tmp_path.glob("binlog-*"))) > 2
+    assert timestamps(tmp_path / "log") == list(range(1, 30))
+    assert len(list((tmp_path / "log").glob("binlog-*"))) > 2
 
 
 async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +211,10 @@ async def test_a_large_record_is_not_held_in_memory(tmp_path: Path, monkeypatch:
 
 async def test_a_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
     for cluster_id in (7, 7):
-        log = RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id)
+        log = RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id, child=RelayThread())
         await log.close()
     with pytest.raises(ForeignDirectory, match="cluster 7"):
-        RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=8)
+        RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=8, child=RelayThread())
 
 
 # -- a disk in memory -----------------------------------------------------------------------------------
@@ -224,7 +225,9 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     monkeypatch.setattr(binlog_directory, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(binlog_directory, "fcntl", locks)
-    monkeypatch.setattr(relay, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0))
+    monkeypatch.setattr(
+        relay_process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0)
+    )
 
     def put(found: Disk) -> None:
         disk._calls.disk = found
