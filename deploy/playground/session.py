@@ -70,7 +70,20 @@ class Writer:
                 await asyncio.sleep(POLL_S)
             yield
         finally:
+            await self._until_upstream_answers()
             self._open.set()
+
+    async def _until_upstream_answers(self) -> None:
+        """Through the connections that sessions use, which may still be pausing after an outage."""
+        while True:
+            try:
+                transaction = self.publisher.transaction(ttl_s=LEASE_TTL_S)
+                await transaction.begin()
+                await transaction.roll_back()
+                await self.upstream.transactions.outcomes([(1, b"")])
+                return
+            except BinlogError:
+                await asyncio.sleep(RETRY_S)
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[None]:
