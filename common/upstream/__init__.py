@@ -1,11 +1,12 @@
 """The upstream: where timestamps come from, what became of a transaction, which DDL has run.
 
-Three ports, written from the need of pump, drainer and embedding programs. Adapter: `standalone` (all in
-etcd). `Upstream` bundles the three with the cluster id.
+Ports, written from the need of pump, drainer and embedding programs. Adapters: `tidb` (PD and TiKV) and
+`standalone` (all in etcd). `Upstream` bundles them with the cluster id.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,13 +52,49 @@ class TransactionStatus(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaPage:
+    """A part of a schema as it was at a moment; all JSON as TiDB stores it."""
+
+    databases: tuple[bytes, ...]
+    tables: tuple[tuple[int, bytes], ...]
+    """(id of its database, definition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaAt:
+    """The schema as it was at a timestamp. `pages` is read once; a database comes before its tables."""
+
+    version: int
+    pages: AsyncIterator[SchemaPage]
+
+
 class SchemaHistory(Protocol):
     async def job(self, job_id: int) -> bytes | None:
-        """JSON of a finished DDL job, None while it is not in the history yet."""
+        """JSON of a finished DDL job, None while it is not in the history yet. Raises `Unavailable`."""
         ...
 
-    async def jobs(self, after_id: int = 0) -> list[bytes]:
-        """JSON of every finished DDL job whose id is above `after_id`, ascending job id."""
+    def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
+        """JSON of every finished DDL job whose id is above `after_id`, ascending id, in pages of bounded size.
+
+        Raises `Unavailable`.
+        """
+        ...
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        """The schema at `ts`; None where only the history can tell (nothing else is kept, or `ts` is so old
+        that what stood then is collected). Raises `Unavailable`.
+        """
+        ...
+
+
+class GarbageHold(Protocol):
+    async def hold(self, name: str, ts: int, ttl_s: int) -> int:
+        """Keep what stands at `ts` and later readable for `ttl_s` seconds, under a name of the holder.
+
+        Returns the timestamp from which on everything is still there: above `ts` means that it came too late.
+        A `ttl_s` of 0 lets go. Raises `Unavailable`.
+        """
         ...
 
 
@@ -75,5 +112,8 @@ class Upstream(Protocol):
 
     @property
     def history(self) -> SchemaHistory: ...
+
+    @property
+    def garbage(self) -> GarbageHold: ...
 
     async def close(self) -> None: ...
