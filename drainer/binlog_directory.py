@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.clock import Clock
+from common.durable_file import sync_directory
 from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
 from common.record import RecordError, crc32c
 from drainer import binlog_file
@@ -98,7 +99,7 @@ class BinlogDirectory:
     def _locked(self) -> int:
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._sync_directory(os.path.dirname(self.path))
+            sync_directory(os.path.dirname(self.path))
             path = os.path.join(self.path, ".lock")
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -134,7 +135,7 @@ class BinlogDirectory:
         if not found:
             self._create(0)
         # A killed process may have made a file or the directory, and synced neither.
-        self._sync_directory(self.path)
+        sync_directory(self.path)
 
     def _walk(self, file: BinlogFile, synced: Synced | None, *, last: bool) -> None:
         """Find the records; the last file is checked whole, and cut where it is torn."""
@@ -294,7 +295,7 @@ class BinlogDirectory:
         self.places[index] = []
         try:
             os.fsync(descriptor)
-            self._sync_directory(self.path)
+            sync_directory(self.path)
             # So a mark of an earlier file says that somebody else wrote this one.
             self._write_mark(index, 0)
             os.fdatasync(self._mark)
@@ -325,14 +326,6 @@ class BinlogDirectory:
             hint="check the disk, then start again: what was not synced is written anew",
         )
         return self._broken
-
-    @staticmethod
-    def _sync_directory(path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def close(self) -> None:
         for file in self.files.values():

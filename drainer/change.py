@@ -60,11 +60,6 @@ class TableTarget:
     fillers: tuple[tuple[str, bytes], ...] = ()
 
     @property
-    def has_other_unique_keys(self) -> bool:
-        """Rows are removed before any is written."""
-        return self.form is Form.REWRITE
-
-    @property
     def label(self) -> str:
         """As it is called downstream."""
         return ".".join(self.version.downstream)

@@ -184,11 +184,6 @@ class Collector:
         return len(self._queue)
 
     @property
-    def queued_ts(self) -> int:
-        """Everything at or below it has gone to the applier's queue."""
-        return self._told_ts
-
-    @property
     def waits_for(self) -> str:
         """What the stream waits for, in words; "" while it flows."""
         if self._revision < 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from common.clock import Clock
 from drainer.change import Position
-from drainer.checkpoint import SIDE_LANES, CheckpointStore
+from drainer.checkpoint import SIDE_LANES
 from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_desk import DdlDesk, Frozen, Schema, Waiting
@@ -20,7 +20,7 @@ from drainer.ddl_policy import Policy
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
 from drainer.quarantine_release import Rooms
-from drainer.quarantine_table import QuarantineTable, ReleaseTable
+from drainer.quarantine_table import ReleaseTable
 from drainer.sink import mysql
 from drainer.table_reader import TableReader
 
@@ -35,20 +35,6 @@ class DeskPlan:
     runner_for: Callable[[Frozen], DdlRunner]
     data_dir: str
     bytes_max: int
-
-
-class _NoSchema:
-    def database_collation(self, schema: str) -> tuple[str, str] | None:
-        return None
-
-
-def bare_plan(store: CheckpointStore, target: mysql.Target) -> DeskPlan:
-    """No rules, and nothing waits: a DDL that the downstream refuses stops the drainer."""
-    lanes = store.lane_table()
-    table = QuarantineTable(lanes.schema, lanes.cluster_id, lanes.epoch)
-    return DeskPlan(
-        Waiting(table, (), 0), Policy(), _NoSchema(), lambda frozen: DdlRunner(target, frozen), "", 0
-    )
 
 
 def open_desk(

@@ -45,10 +45,9 @@ logger = log.get(__name__)
 STATEMENT_BYTES_MAX: Final = 1 << 20
 PACKET_SLACK_BYTES: Final = 4096
 READ_TIMEOUT_MAX_S: Final = 3600.0
-NO_SUCH_TABLE: Final = 1146
 # Unknown column, wrong number of values, no such table, a column that needs a value or computes it: the table
 # is not what it was when it was read.
-OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, NO_SUCH_TABLE})
+OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, mysql.NO_SUCH_TABLE})
 LOST_DURING_QUERY: Final = 2013
 
 

@@ -31,7 +31,6 @@ CREATE_TABLE: Final = (
     b"CREATE TABLE If Not Exists %b (id bigint not null,channel_id bigint not null DEFAULT 0,"
     b" val bigint DEFAULT 0, channel_info varchar(64) ,PRIMARY KEY (id,channel_id));" % _NAME
 )
-_NO_SUCH: Final = (1049, 1146)
 
 
 class LoopbackMarks:
@@ -82,7 +81,7 @@ class LoopbackMarks:
             if matched != 1:
                 self._write_missing(connection, lane)
         except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) not in _NO_SUCH:
+            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
                 raise
             raise DownstreamError(
                 f"{MARK_SCHEMA}.{MARK_TABLE} is gone downstream: without marks rows would come "

@@ -28,6 +28,7 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
 from common.rowcodec.values import cached_reader
+from common.rowcodec.varint import put_uvarint
 from common.table_info import (
     BIT,
     DATE,
@@ -57,15 +58,7 @@ _double: Final = struct.Struct("<d")
 
 def varint(value: int) -> bytes:
     """Shortest form; negative numbers as 64 bits, which is ten bytes."""
-    value &= _UINT64
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return put_uvarint(value & _UINT64)
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:

@@ -14,19 +14,9 @@ import operator
 import struct
 from collections.abc import Sequence
 
+from common.rowcodec.varint import put_uvarint
 from pump.delivery import Delivery
 from pump.pull_session import PartMessage
-
-
-def varint(value: int) -> bytes:
-    """A non-negative number as protobuf writes it."""
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)
-
 
 _commit_ts = operator.itemgetter(0)
 
@@ -35,7 +25,7 @@ class _PayloadTags(dict[int, bytes]):
     """Tag and length of a payload of a batch, by its size."""
 
     def __missing__(self, size: int) -> bytes:
-        tag = b"\x0a" + varint(size)
+        tag = b"\x0a" + put_uvarint(size)
         if size < 1 << 16:
             self[size] = tag
         return tag
@@ -53,33 +43,33 @@ def batch(deliveries: Sequence[Delivery], watermark: int, waits_for_start_ts: in
         append(head)
         append(tail)
     if watermark:
-        append(b"\x10" + varint(watermark))
+        append(b"\x10" + put_uvarint(watermark))
     if waits_for_start_ts:
-        append(b"\x20" + varint(waits_for_start_ts))
+        append(b"\x20" + put_uvarint(waits_for_start_ts))
     if deliveries:
         count = len(deliveries)
-        append(b"\x2a" + varint(8 * count) + struct.pack(f"<{count}q", *map(_commit_ts, deliveries)))
+        append(b"\x2a" + put_uvarint(8 * count) + struct.pack(f"<{count}q", *map(_commit_ts, deliveries)))
     return b"".join(parts)
 
 
 def part(message: PartMessage) -> bytes:
     """A serialized `PullBatchesResp` with a part of a large transaction."""
     large, data = message.large, message.data
-    front = b"\x08" + varint(large.commit_ts) + b"\x10" + varint(large.size)
+    front = b"\x08" + put_uvarint(large.commit_ts) + b"\x10" + put_uvarint(large.size)
     if message.offset:
-        front += b"\x18" + varint(message.offset)
-    front += b"\x22" + varint(len(data))
-    watermark = b"\x10" + varint(message.watermark) if message.watermark else b""
-    return b"".join((watermark, b"\x1a", varint(len(front) + len(data)), front, data))
+        front += b"\x18" + put_uvarint(message.offset)
+    front += b"\x22" + put_uvarint(len(data))
+    watermark = b"\x10" + put_uvarint(message.watermark) if message.watermark else b""
+    return b"".join((watermark, b"\x1a", put_uvarint(len(front) + len(data)), front, data))
 
 
 def entity(delivery: Delivery) -> bytes:
     """A serialized `PullBinlogResp`."""
     commit_ts, start_ts, head, tail = delivery
-    meta = (b"\x08" + varint(start_ts) if start_ts else b"") + (
-        b"\x10" + varint(commit_ts) if commit_ts else b""
+    meta = (b"\x08" + put_uvarint(start_ts) if start_ts else b"") + (
+        b"\x10" + put_uvarint(commit_ts) if commit_ts else b""
     )
-    front = b"\x0a\x00\x12" + varint(len(head) + len(tail))
-    behind = b"\x22" + varint(len(meta)) + meta
+    front = b"\x0a\x00\x12" + put_uvarint(len(head) + len(tail))
+    behind = b"\x22" + put_uvarint(len(meta)) + meta
     size = len(front) + len(head) + len(tail) + len(behind)
-    return b"".join((b"\x0a" + varint(size), front, head, tail, behind))
+    return b"".join((b"\x0a" + put_uvarint(size), front, head, tail, behind))

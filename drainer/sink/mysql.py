@@ -37,7 +37,6 @@ from drainer.sink.trouble import is_transient as is_transient
 from drainer.sink.trouble import safe_text as safe_text
 
 SQL_MODE: Final = DEFAULT.strict
-LAX_SQL_MODE: Final = DEFAULT.lax
 
 _NO_TLS: Final = 2026
 # Rows with given AUTO_RANDOM values, commits checked at their end, no placement of ours: if it knows them.

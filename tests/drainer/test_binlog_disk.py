@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from common import durable_file
 from common.clock import ManualClock
 from common.errors import BinlogError
 from common.record import encode_file
@@ -26,7 +27,8 @@ LARGE = [b"l" * 700, b"m" * 900]
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    monkeypatch.setattr(binlog_directory, "os", disk._calls)
+    for module in (binlog_directory, durable_file):
+        monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(binlog_directory, "fcntl", locks)
 

@@ -18,7 +18,7 @@ from common.table_info import (
     TableInfo,
 )
 from drainer.causality import Spread, lane_of_key, lane_of_table
-from drainer.change import Position, TableTarget
+from drainer.change import Form, Position, TableTarget
 from drainer.dispatcher import Dispatcher
 from drainer.table_target import target_of
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
@@ -79,7 +79,7 @@ def test_spread(table: TableTarget, expected: Spread) -> None:
 def test_tables_without_a_usable_key_say_so() -> None:
     assert not target(integer(flag=0)).keyed
     assert target(integer(), handle=True).keyed
-    assert target(integer(), OTHER, handle=True, indexes=(unique(OTHER),)).has_other_unique_keys
+    assert target(integer(), OTHER, handle=True, indexes=(unique(OTHER),)).form is Form.REWRITE
 
 
 @pytest.mark.parametrize(("one", "other"), [("a", "a  "), ("", " "), ("日本", "日本 ")])

@@ -12,7 +12,8 @@ from pymysql.converters import encoders
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from deploy.playground.mariadb import MariaDbServer
-from drainer.sink.mysql import LAX_SQL_MODE, SQL_MODE
+from drainer.session_mode import DEFAULT
+from drainer.sink.mysql import SQL_MODE
 from drainer.sql_literal import SqlPlan, compile_sql, quote_name
 from tests.common.rowcodec.recorded import DELETE, INSERT, events, expected, history
 from tests.common.rowcodec.tables import kind, table
@@ -64,7 +65,7 @@ class Session:
             return
         with pytest.raises(pymysql.MySQLError):
             self.run(statement)
-        self.mode(LAX_SQL_MODE)
+        self.mode(DEFAULT.lax)
         self.run(statement)
         self.mode(SQL_MODE)
 
