@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from common import ctl_ddl, door
-from common.ctl_ddl import DdlCommand, address_of, as_flags
+from common import door
 from common.errors import Conflict, FlagError, Rejected, Unavailable
 from common.node import OFFLINE, ONLINE, NodeStatus
 from common.registry import ClusterView, NodeEntry
+from deploy.ctl import ddl as ctl_ddl
+from deploy.ctl.ddl import DdlCommand, address_of, as_flags
 from drainer.ddl_policy import Policy, Ruling
 from drainer.ddl_routes import add_routes
 from drainer.ddl_rules import parse

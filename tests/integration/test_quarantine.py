@@ -112,7 +112,7 @@ class Upstream:
 
 
 def ctl(etcd: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "common.ctl", *words, f"-pd-urls={etcd}"]
+    command = [sys.executable, "-m", "deploy.ctl", *words, f"-pd-urls={etcd}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

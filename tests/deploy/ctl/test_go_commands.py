@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from common import ctl
 from common.etcd import EtcdRegistry, connect
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.registry import DRAINERS, PUMPS
+from deploy.ctl import __main__ as ctl
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 ONLINE_PUMP = NodeStatus("a:8250", "10.0.0.5:8250", ONLINE, 408012403141509121, 408012402512363520)
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "common.ctl", *arguments],
+        [sys.executable, "-m", "deploy.ctl", *arguments],
         cwd=ROOT,
         env={**os.environ, "TZ": "UTC"},
         capture_output=True,
@@ -51,7 +51,7 @@ def test_listing_in_the_go_form(registry: EtcdRegistry, etcd: str) -> None:
     done = run("-cmd", "pumps", "-pd-urls", etcd)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
-        r"\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00\] \[INFO\] \[ctl\.py:\d+\] "
+        r"\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00\] \[INFO\] \[__main__\.py:\d+\] "
         r'\["query node"\] \[type=pump\] \[node="\{NodeID: a:8250, Addr: 10\.0\.0\.5:8250, State: online, '
         r'MaxCommitTS: 408012403141509121, UpdateTime: 2019-04-28 09:29:5\d \+0000 UTC\}"\]\n',
         done.stdout,

@@ -1,4 +1,4 @@
-"""binlogctl: look at the registry, correct entries of dead nodes, decide about DDL (`ctl_ddl`).
+"""binlogctl: look at the registry, correct entries of dead nodes, decide about DDL (`ddl`).
 
 Lines come out as the Go binlogctl prints them (scripts parse those), or as a table or JSON for people and
 programs. Talks to a node only for DDL. Editing an entry is for nodes that do not run, a running one writes
@@ -17,12 +17,13 @@ from typing import Any, ClassVar, Final
 from rich.console import Console
 from rich.table import Table
 
-from common import config, ctl_ddl, daemon, etcd, log, tso
+from common import config, daemon, etcd, log, tso
 from common.config import option
 from common.errors import Conflict, FlagError, Rejected
 from common.node import OFFLINE, STATES
 from common.registry import DRAINERS, PUMPS, NodeEntry, status_key
 from common.tls import TlsConfig
+from deploy.ctl import ddl as ctl_ddl
 
 PROGRAM: Final = "binlogctl"
 _UPDATE_ATTEMPTS: Final = 5

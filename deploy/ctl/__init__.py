@@ -1,0 +1,1 @@
+"""binlogctl: what an operator sees of a cluster and tells it."""
