@@ -55,7 +55,7 @@ async def open_schema(
     version = start.checkpoint.schema_version if start.checkpoint else 0
     stored = await load()
     after_id = stored.history_after if stored else 0
-    jobs = await history.jobs(after_id)
+    jobs = [job async for page in history.pages(after_id) for job in page]
     tracker = SchemaTracker.restore(stored.rows, stored.version) if stored else SchemaTracker()
     await asyncio.to_thread(
         tracker.expect, jobs, schema_version=version or None, finished_ts=0 if version else behind_ts

@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -76,7 +76,7 @@ class History(Protocol):
 
     async def add(self, job_json: bytes) -> int: ...
 
-    async def jobs(self) -> list[bytes]: ...
+    def pages(self) -> AsyncIterator[list[bytes]]: ...
 
 
 class WritableUpstream(Protocol):
@@ -123,8 +123,9 @@ class Publisher:
 
     async def start(self) -> None:
         """Learn the newest schema version, begin to renew leases. `open_publisher` has done so."""
-        versions = [_job_field(job, "SchemaVersion") for job in await self._upstream.history.jobs()]
-        self.schema_version = max(versions, default=0)
+        async for page in self._upstream.history.pages():
+            newest = max((_job_field(job, "SchemaVersion") for job in page), default=0)
+            self.schema_version = max(self.schema_version, newest)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_leases(), name="pumpclient leases")
 
     async def close(self, drain_s: float = 10.0) -> None:

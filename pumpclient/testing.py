@@ -269,8 +269,8 @@ class MemoryUpstream:
         self.job_list.append(job_json)
         return len(self.job_list)
 
-    async def jobs(self) -> list[bytes]:
-        return list(self.job_list)
+    async def pages(self) -> AsyncGenerator[list[bytes], None]:
+        yield list(self.job_list)
 
     def _step(self, name: str, start_ts: int) -> None:
         self.log.append((name, start_ts))

@@ -249,9 +249,10 @@ class EtcdClient:
         response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
         return _key_value(response.kvs[0]) if response.kvs else None
 
-    async def range(self, prefix: bytes, first: bytes = b"") -> tuple[int, list[KeyValue]]:
-        """The store's revision and all pairs under a prefix, ascending; those from the key `first` on."""
-        request = messages.RangeRequest(key=max(prefix, first), range_end=prefix_end(prefix))
+    async def range(self, prefix: bytes, first: bytes = b"", limit: int = 0) -> tuple[int, list[KeyValue]]:
+        """The store's revision and all pairs under a prefix, ascending; those from the key `first` on, the
+        first `limit` of them if it is not 0."""
+        request = messages.RangeRequest(key=max(prefix, first), range_end=prefix_end(prefix), limit=limit)
         response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
         return response.header.revision, [_key_value(pair) for pair in response.kvs]
 

@@ -75,7 +75,7 @@ class SchemaHistory(Protocol):
         ...
 
     def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
-        """JSON of every finished DDL job whose id is above `after_id`, ascending id, in pages of bounded size.
+        """JSON of the finished DDL jobs with an id above `after_id`, ascending id, in pages of bounded size.
 
         Raises `Unavailable`.
         """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from common.upstream import SchemaAt
 from deploy.playground.mariadb import MariaDbServer
 from drainer import ddl_job
 from drainer.checkpoint import Checkpoint, CheckpointStore, Start
@@ -34,9 +35,14 @@ class History:
     async def job(self, job_id: int) -> bytes | None:
         return next((job for job in self.contents if ddl_job.parse(job).id == job_id), None)
 
-    async def jobs(self, after_id: int = 0) -> list[bytes]:
+    async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
         self.asked.append(after_id)
-        return [job for job in self.contents if ddl_job.parse(job).id > after_id]
+        found = [job for job in self.contents if ddl_job.parse(job).id > after_id]
+        for at in range(0, len(found), 7):
+            yield found[at : at + 7]
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        return None
 
 
 @pytest.fixture

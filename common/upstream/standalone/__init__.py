@@ -20,8 +20,16 @@ from common.upstream.standalone.transactions import GRACE_S, StandaloneTransacti
 __all__ = ["GRACE_S", "StandaloneHistory", "StandaloneOracle", "StandaloneTransactions", "StandaloneUpstream"]
 
 
+class NothingCollected:
+    """The hold on garbage where none is collected: jobs and outcomes are kept for ever."""
+
+    async def hold(self, name: str, ts: int, ttl_s: int) -> int:
+        """Everything is there from `ts` on."""
+        return ts
+
+
 class StandaloneUpstream:
-    """The three ports of one cluster over one etcd connection. Construct through `connect`."""
+    """The ports of one cluster over one etcd connection. Construct through `connect`."""
 
     def __init__(self, client: EtcdClient, cluster_id: int, clock: Clock, grace_s: float) -> None:
         self._client = client
@@ -29,6 +37,7 @@ class StandaloneUpstream:
         self.oracle = StandaloneOracle(client, clock)
         self.transactions = StandaloneTransactions(client, self.oracle, clock, grace_s=grace_s)
         self.history = StandaloneHistory(client)
+        self.garbage = NothingCollected()
 
     @classmethod
     async def connect(

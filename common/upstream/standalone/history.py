@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from typing import Final
 
 from common.errors import Conflict, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
+from common.upstream import SchemaAt
 from common.upstream.standalone.layout import DDL, ddl_key
+
+PAGE_JOBS: Final = 256
+"""Of one read: a job may be as large as etcd takes, most have one or two kilobytes."""
 
 
 class StandaloneHistory:
@@ -33,10 +39,21 @@ class StandaloneHistory:
         found = await self._client.get(ddl_key(job_id))
         return found.value if found else None
 
-    async def jobs(self, after_id: int = 0) -> list[bytes]:
-        """All jobs with an id above `after_id`, ascending id."""
-        _, pairs = await self._client.range(DDL, ddl_key(after_id + 1))
-        return [pair.value for pair in pairs]
+    async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
+        """Jobs with an id above `after_id`, ascending id, some at a time. Of those that are added meanwhile
+        the ones with larger ids are among them."""
+        first = ddl_key(after_id + 1)
+        while True:
+            _, pairs = await self._client.range(DDL, first, PAGE_JOBS)
+            if pairs:
+                yield [pair.value for pair in pairs]
+            if len(pairs) < PAGE_JOBS:
+                return
+            first = pairs[-1].key + b"\0"
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        """None: nothing but the history is kept."""
+        return None
 
 
 def _job_id(job_json: bytes) -> int:

@@ -15,7 +15,7 @@ from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
 from common.tls import TlsConfig
 from common.upstream import Committed, Outcome, RolledBack, Undecided
-from common.upstream.standalone import GRACE_S, StandaloneUpstream, layout
+from common.upstream.standalone import GRACE_S, StandaloneHistory, StandaloneUpstream, layout
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.oracle import WRITES_MAX
 
@@ -368,9 +368,24 @@ def test_malformed_entries(value: bytes) -> None:
         layout.decode_entry(b"k", value)
 
 
+async def read(history: StandaloneHistory, after_id: int = 0) -> list[bytes]:
+    return [job async for page in history.pages(after_id) for job in page]
+
+
+async def test_the_history_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.upstream.standalone.history.PAGE_JOBS", 3)
+    jobs = [b'{"id": %d}' % number for number in range(1, 7)]
+    for job in jobs:
+        await world.ours.history.add(job)
+    assert [page async for page in world.theirs.history.pages()] == [jobs[:3], jobs[3:]]
+    assert [page async for page in world.theirs.history.pages(2)] == [jobs[2:5], jobs[5:]]
+    assert await world.theirs.history.schema_at(1 << 60) is None
+    assert await world.theirs.garbage.hold("me", 17, 300) == 17
+
+
 async def test_history(world: World) -> None:
     history = world.ours.history
-    assert await history.jobs() == []
+    assert await read(history) == []
     jobs = [b'{"id": 12, "query": "a"}', b'{"id": 3, "query": "b"}', b'{"id": 100, "query": "c"}']
     assert [await history.add(job) for job in jobs] == [12, 3, 100]
     assert await history.add(jobs[0]) == 12
@@ -378,7 +393,9 @@ async def test_history(world: World) -> None:
         await history.add(b'{"id": 12}')
     assert await world.theirs.history.job(3) == jobs[1]
     assert await world.theirs.history.job(4) is None
-    assert await world.theirs.history.jobs() == [jobs[1], jobs[0], jobs[2]]
+    assert await read(world.theirs.history) == [jobs[1], jobs[0], jobs[2]]
+    assert await read(history, 3) == [jobs[0], jobs[2]]
+    assert await read(history, 100) == []
     for bad in (b"", b"[]", b"{}", b'{"id": "1"}', b'{"id": true}', b'{"id": 0}'):
         with pytest.raises(Rejected):
             await history.add(bad)
