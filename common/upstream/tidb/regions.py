@@ -156,7 +156,7 @@ class RegionCache:
         return region if region.holds(key) else None
 
     def insert(self, region: Region) -> bool:
-        """Take a region in place of all that it overlaps; False, and nothing changes, if one of them is newer."""
+        """Take a region in place of all that it overlaps. False, and nothing changes, if one is newer."""
         same = self._of_id(region.id)
         replaced = self._overlapping(region)
         if same is not None and same not in replaced:
