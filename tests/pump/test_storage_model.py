@@ -298,13 +298,15 @@ class StorageMachine(RuleBasedStateMachine):
         sure = len(self.model.log)
         acknowledged = self.do(self.die(payloads, fault, calls))
         self.model.log += map(Stored.of, payloads)
-        self.model.marks.clear()
         return sure + acknowledged
 
     def reopen(self, acknowledged: int) -> None:
         self.gate.set("open")
         self.do(self.open())
         self.model.survived(map(self.storage.value_log.read, self.places()), acknowledged)
+        # A mark that took effect while the process died is filed with the index, seen by us or not.
+        self.told = max(self.told, self.model.watermark())
+        self.model.marks.clear()
         drawn = {one.start_ts: one.commit_ts for one in self.model.log if one.tp == binlog.COMMIT}
         self.drawn = {ts: drawn_ts for ts, drawn_ts in self.drawn.items() if ts not in drawn}
         self.settle_open_twice()
@@ -351,7 +353,6 @@ class StorageMachine(RuleBasedStateMachine):
         if without_index:
             shutil.rmtree(self.path / "kv")
         before = self.storage.watermark
-        self.model.marks.clear()
         self.reopen(len(self.model.log))
         if not without_index:
             assert self.storage.watermark >= before, "the watermark fell"
