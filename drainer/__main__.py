@@ -91,7 +91,7 @@ class Process:
         self._applier, collector = await build(
             settings, upstream, nodes, tls, ends, self._operating, lambda: self._heartbeat.unbroken
         )
-        self._operating.show(self._applier, collector)
+        self._operating.show(self._applier, collector, upstream.cluster_id)
         self._collector.set_result(collector)
         process.task("collector", collector.run())
         process.task("lanes", self._applier.watch())

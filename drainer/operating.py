@@ -115,7 +115,7 @@ class Operating:
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
         ddl_routes.add_routes(self._routes, applier.desk)
 
-    def show(self, applier: ApplierFacts, collector: CollectorFacts) -> None:
+    def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
         """The pipeline is there: its status, gauges and controls, from now on."""
         settings = self._settings
         status = Status(
@@ -127,6 +127,7 @@ class Operating:
             control=self.control,
             tls=self._tls,
             more=applier.facts,
+            cluster_id=cluster_id,
         )
         status.bind_gauges()
         self.control.bind_gauges()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from common import tso
+from common import tso, version
 from common.clock import Clock
 from common.tls import TlsConfig
 from drainer import lag, metrics
@@ -104,6 +104,7 @@ class Status:
         look: PumpLook | None = None,
         tls: TlsConfig | None = None,
         more: Callable[[], dict[str, Any]] = dict,
+        cluster_id: int | None = None,
     ) -> None:
         self._applier = applier
         self._collector = collector
@@ -113,6 +114,7 @@ class Status:
         self._control = control
         self._look = look or PumpLook(clock, tls)
         self._more = more
+        self._cluster_id = cluster_id
         self._progression = lag.Progression()
         self._arrivals: dict[str, tuple[int, float]] = {}
         self._seen = 0
@@ -166,6 +168,9 @@ class Status:
             "AppliedTS": applier.resolved_ts,
             "LagSeconds": round(found.total_s, 3),
             "NodeID": self._state.node_id,
+            "ClusterID": self._cluster_id,
+            "Version": version.release(),
+            "Time": round(self._clock.wall_s(), 3),
             "State": self._state.state,
             "Doing": applier.doing,
             "WaitsFor": self._collector.waits_for,

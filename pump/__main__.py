@@ -288,6 +288,7 @@ def add_routes(
         watch=background.watch,
         retention=background.retention,
         disk=lambda: rooms.disk_guard.disk,
+        cluster_id=rooms.upstream.cluster_id,
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)

@@ -390,6 +390,8 @@ class Retention:
         ended_s = self._ended_s
         return {
             "working": self._working,
+            "age_s": self._policy.age_s,
+            "alarm_s": self._policy.alarm_s,
             "last_run_s_ago": None if ended_s is None else round(self._clock.monotonic_s() - ended_s, 3),
             "gc_ts": self._storage.gc_ts,
             "first_file": f"{self._storage.value_log.first_fid:06d}.vlog",

@@ -69,6 +69,7 @@ class StatusRoutes:
         watch: Watch,
         disk: Callable[[], Disk],
         retention: RetentionFacts | None = None,
+        cluster_id: int | None = None,
     ) -> None:
         self._storage = storage
         self._pullers = pullers
@@ -81,6 +82,7 @@ class StatusRoutes:
         self._watch = watch
         self._disk = disk
         self._retention = retention
+        self._cluster_id = cluster_id
         self._began_s = clock.monotonic_s()
 
     def add_routes(self, routes: Routes, *, debug: bool) -> None:
@@ -99,6 +101,8 @@ class StatusRoutes:
         failure = storage.write_failure
         return {
             "version": version.release(),
+            "cluster_id": self._cluster_id,
+            "time_s": round(self._clock.wall_s(), 3),
             "uptime_s": round(self._clock.monotonic_s() - self._began_s, 3),
             "node_id": self._presence.node_id,
             "state": self._presence.state,
