@@ -12,12 +12,24 @@ from common.errors import Conflict, Rejected
 from common.etcd import REQUEST_TIMEOUT_S, EtcdClient
 from common.etcd import client as etcd
 from common.tls import TlsConfig
+from common.upstream.standalone.catalog import Change, Definitions, StandaloneCatalog
 from common.upstream.standalone.history import StandaloneHistory
 from common.upstream.standalone.layout import CLUSTER_ID, decode_number
 from common.upstream.standalone.oracle import StandaloneOracle
-from common.upstream.standalone.transactions import GRACE_S, StandaloneTransactions
+from common.upstream.standalone.transactions import GRACE_S, InDoubt, SchemaMoved, StandaloneTransactions
 
-__all__ = ["GRACE_S", "StandaloneHistory", "StandaloneOracle", "StandaloneTransactions", "StandaloneUpstream"]
+__all__ = [
+    "GRACE_S",
+    "Change",
+    "Definitions",
+    "InDoubt",
+    "SchemaMoved",
+    "StandaloneCatalog",
+    "StandaloneHistory",
+    "StandaloneOracle",
+    "StandaloneTransactions",
+    "StandaloneUpstream",
+]
 
 
 class NothingCollected:
@@ -37,6 +49,7 @@ class StandaloneUpstream:
         self.oracle = StandaloneOracle(client, clock)
         self.transactions = StandaloneTransactions(client, self.oracle, clock, grace_s=grace_s)
         self.history = StandaloneHistory(client)
+        self.catalog = StandaloneCatalog(client, self.transactions)
         self.garbage = NothingCollected()
 
     @classmethod

@@ -5,19 +5,24 @@
     /tidb-binlog-standalone/v1/pin                 decimal: the clock stands at this timestamp (replay)
     /tidb-binlog-standalone/v1/txn/<start_ts>      what became of a transaction, see below
     /tidb-binlog-standalone/v1/ddl/<job id>        TiDB's DDL job JSON, as given
+    /tidb-binlog-standalone/v1/schema              the catalogue's head, see `catalog`
+    /tidb-binlog-standalone/v1/schema/<name>       a definition in the catalogue, as given
 
 start_ts and job id have 20 digits, so that keys sort as numbers. A transaction's value is one of
 
     open <deadline, ms since 1970> <lease, ms>
+    prepared <deadline> <lease> <commit_ts> <database>
     committed <commit_ts>
     rolled_back
 
-`open` becomes one of the others exactly once, by compare-and-set on the entry's revision; the others never
-change any more.
+`open` may become any of the others, `prepared` one of the last two, by compare-and-set on the entry's
+revision; these never change any more. What is `prepared` is decided by the named database alone: nobody
+rolls it back because its deadline has passed.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +35,10 @@ TSO: Final = f"{ROOT}tso".encode()
 PIN: Final = f"{ROOT}pin".encode()
 TXN: Final = f"{ROOT}txn/".encode()
 DDL: Final = f"{ROOT}ddl/".encode()
+SCHEMA: Final = f"{ROOT}schema".encode()
+DEFINITIONS: Final = SCHEMA + b"/"
+
+DATABASE_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,17 @@ class Open:
     lease_ms: int
 
 
-Entry = Open | Committed | RolledBack
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Neither committed nor rolled back, and only `database` knows which; the commit_ts is drawn."""
+
+    deadline_ms: int
+    lease_ms: int
+    commit_ts: int
+    database: str
+
+
+Entry = Open | Prepared | Committed | RolledBack
 
 
 def txn_key(start_ts: int) -> bytes:
@@ -54,6 +73,9 @@ def ddl_key(job_id: int) -> bytes:
 def encode_entry(entry: Entry) -> bytes:
     if isinstance(entry, Open):
         return b"open %d %d" % (entry.deadline_ms, entry.lease_ms)
+    if isinstance(entry, Prepared):
+        numbers = (entry.deadline_ms, entry.lease_ms, entry.commit_ts)
+        return b"prepared %d %d %d %s" % (*numbers, entry.database.encode())
     if isinstance(entry, Committed):
         return b"committed %d" % entry.commit_ts
     return b"rolled_back"
@@ -65,6 +87,8 @@ def decode_entry(key: bytes, value: bytes) -> Entry:
     try:
         if words[0] == b"open" and len(words) == 3:
             return Open(int(words[1]), int(words[2]))
+        if words[0] == b"prepared" and len(words) == 5:
+            return Prepared(int(words[1]), int(words[2]), int(words[3]), words[4].decode())
         if words[0] == b"committed" and len(words) == 2:
             return Committed(int(words[1]))
         if words == [b"rolled_back"]:

@@ -4,6 +4,13 @@ An application begins (an open entry with a deadline), writes its prewrite to a 
 the pump. If it dies on the way, whoever asks after the deadline rolls the entry back. Commit and roll-back
 are compare-and-set on the same entry: exactly one of them wins, and the answer is final.
 
+Where the application's own database decides, the entry is prepared before that database commits: its
+commit_ts is drawn, and from then on no deadline rolls it back. `decide` writes down what the database did,
+whoever finds out: the application, or after its death somebody who asks the database.
+
+A write that must see a certain schema names the revision of the catalogue's head; when that has moved, the
+step does not take place.
+
 A transaction without an entry (its begin never arrived, or it ended long ago and was forgotten) is rolled
 back once it is older than a grace, and that is written down before it is said, so nobody can commit it
 afterwards.
@@ -16,7 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common import log, tso
@@ -27,7 +35,17 @@ from common.etcd import client as etcd
 from common.etcd.client import KeyValue
 from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
-from common.upstream.standalone.layout import Entry, Open, decode_entry, encode_entry, txn_key
+from common.upstream.standalone.layout import (
+    DATABASE_NAME,
+    SCHEMA,
+    TXN,
+    Entry,
+    Open,
+    Prepared,
+    decode_entry,
+    encode_entry,
+    txn_key,
+)
 from common.upstream.standalone.oracle import StandaloneOracle
 
 GRACE_S: Final = 3.0
@@ -37,8 +55,30 @@ FORGET_DELAY_S: Final = 0.05
 FORGOTTEN_MAX: Final = 10_000
 SEEN_MAX: Final = 100_000
 RETRY_S: Final = 0.02
+PREPARED_RETRY_S: Final = 0.5
+PAGE_ENTRIES: Final = 1000
 
 _logger = log.get("standalone")
+
+
+class SchemaMoved(Conflict):
+    """The catalogue has changed since the rows were encoded. Nothing took place: load it and look."""
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """A prepared transaction: only `database` knows its outcome. `left_s`: what its lease has left."""
+
+    start_ts: int
+    commit_ts: int
+    database: str
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    revision: int
+    entry: Entry
 
 
 class StandaloneTransactions:
@@ -52,7 +92,7 @@ class StandaloneTransactions:
         self._clock = clock
         self._grace_s = grace_s
         self._swaps = CompareAndSet(client)
-        self._revisions: dict[int, int] = {}
+        self._mine: dict[int, _Known] = {}
         # start_ts -> (revision of its entry, when we first saw it so)
         self._seen: dict[int, tuple[int, float]] = {}
         self._to_forget: dict[int, None] = {}
@@ -64,59 +104,109 @@ class StandaloneTransactions:
 
         Raises `Unavailable`, `Rejected` while the clock is pinned.
         """
-        entry = encode_entry(self._open(ttl_s))
-        drawn = await self._oracle.draw(lambda start_ts: [etcd.put(txn_key(start_ts), entry)])
-        while len(self._revisions) >= SEEN_MAX:  # begun and never ended here; costs one read if ended yet
-            del self._revisions[next(iter(self._revisions))]
-        self._revisions[drawn.ts] = drawn.revision
+        opened = self._open(ttl_s)
+        value = encode_entry(opened)
+        drawn = await self._oracle.draw(lambda start_ts: [etcd.put(txn_key(start_ts), value)])
+        while len(self._mine) >= SEEN_MAX:  # begun and never ended here; costs one read if ended yet
+            del self._mine[next(iter(self._mine))]
+        self._mine[drawn.ts] = _Known(drawn.revision, opened)
         return drawn.ts
 
-    async def commit(self, start_ts: int) -> int:
+    async def commit(
+        self,
+        start_ts: int,
+        *,
+        schema_revision: int | None = None,
+        writes: Callable[[int], Sequence[Any]] | None = None,
+    ) -> int:
         """Draw the commit_ts and commit, in one step where this process began it. Asked again, it answers
-        the same.
+        the same. `writes` (of the commit_ts) take place in the same step.
 
-        Raises `Conflict` if it is rolled back; `Unavailable`: ask again, it may be committed.
+        Raises `Conflict` if it is rolled back, `SchemaMoved` if the catalogue's head is not at
+        `schema_revision` any more, `Unavailable`: ask again, it may be committed.
         """
-        key, revision = txn_key(start_ts), self._revisions.get(start_ts)
-
-        def end(commit_ts: int) -> Sequence[Any]:
-            if revision is None:
-                return ()
-            return [
-                etcd.nested([etcd.mod_is(key, revision)], [etcd.put(key, encode_entry(Committed(commit_ts)))])
-            ]
-
-        drawn = await self._oracle.draw(end)
-        commit_ts = drawn.ts
-        if drawn.results and drawn.results[0].nested is not None and drawn.results[0].nested.succeeded:
-            self._revisions.pop(start_ts, None)
-            return commit_ts
-        self._revisions.pop(start_ts, None)  # not as we left it: look
-        final = await self._end(start_ts, Committed(commit_ts))
+        final = await self._advance(start_ts, Committed, schema_revision, writes)
         if isinstance(final, Committed):
+            self._mine.pop(start_ts, None)
             return final.commit_ts
         raise Conflict(
-            f"transaction {start_ts} cannot commit: it was rolled back, its lease had run out",
-            hint="run the transaction again; if it is long, keep it alive",
+            f"transaction {start_ts} is prepared: {final.database} decides", hint="use decide, not commit"
         )
+
+    async def prepare(
+        self, start_ts: int, database: str, ttl_s: float = LEASE_S, *, schema_revision: int | None = None
+    ) -> int:
+        """Draw the commit_ts and leave the decision to `database`, in one step. Asked again, it answers the
+        same. Raises what `commit` raises, and `Rejected` for a name that cannot be one.
+        """
+        if not DATABASE_NAME.fullmatch(database):
+            raise Rejected(f"{database!r} cannot name a database", hint="use letters, digits and . _ : -")
+        lease = self._open(ttl_s)
+        final = await self._advance(
+            start_ts,
+            lambda commit_ts: Prepared(lease.deadline_ms, lease.lease_ms, commit_ts, database),
+            schema_revision,
+        )
+        return final.commit_ts
+
+    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None:
+        """Write down what the database did with a prepared transaction; the end that it has now.
+
+        None: it is not prepared (not yet, or ended and forgotten), nothing was written. Raises `Conflict`
+        when the opposite is written down already, `Unavailable`: ask again.
+        """
+        known = self._mine.get(start_ts)
+        if known is None or not isinstance(known.entry, Prepared):
+            known = _read(await self._client.get(txn_key(start_ts)))
+        while known is not None and isinstance(known.entry, Prepared):
+            wanted = Committed(known.entry.commit_ts) if committed else RolledBack()
+            known = await self._swap(start_ts, known.revision, wanted)
+        if known is None or not isinstance(known.entry, Committed | RolledBack):
+            return None
+        if isinstance(known.entry, Committed) is not committed:
+            said = "committed" if committed else "rolled back"
+            raise Conflict(
+                f"transaction {start_ts} was {said}, and the opposite is written down",
+                hint="whoever answers for the database must answer for the one that was written to",
+            )
+        return known.entry
+
+    async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
+        """Prepared transactions of this database, and a start_ts: every one below it has ended, but these.
+
+        Raises `Unavailable`.
+        """
+        horizon_ts = await self._oracle.timestamp()
+        found: list[InDoubt] = []
+        first = TXN
+        while True:
+            _, page = await self._client.range(TXN, first, PAGE_ENTRIES)
+            for pair in page:
+                entry, start_ts = decode_entry(pair.key, pair.value), int(pair.key[len(TXN) :])
+                if isinstance(entry, Open | Prepared):
+                    horizon_ts = min(horizon_ts, start_ts)
+                if isinstance(entry, Prepared) and entry.database == database:
+                    left_s = self._left_s(start_ts, pair, entry)
+                    found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
+            if len(page) < PAGE_ENTRIES:
+                return found, horizon_ts
+            first = page[-1].key + b"\0"
 
     async def roll_back(self, start_ts: int) -> None:
         """Make sure that it never commits. Raises `Conflict` if it has, `Unavailable`."""
-        final = await self._end(start_ts, RolledBack())
+        final = await self._end(start_ts)
         if isinstance(final, Committed):
             raise Conflict(f"transaction {start_ts} is committed at {final.commit_ts} already")
 
     async def keep_alive(self, start_ts: int, ttl_s: float = LEASE_S) -> None:
         """Move the deadline to `ttl_s` from now. Raises `Conflict` if the transaction is over."""
-        value = encode_entry(self._open(ttl_s))
-        found = await self._known(start_ts)
-        while found is not None and isinstance(decode_entry(found.key, found.value), Open):
-            swapped = await self._swaps.swap(Swap(found.key, found.mod_revision, value))
-            if swapped.won:
-                assert swapped.found is not None
-                self._revisions[start_ts] = swapped.found.mod_revision
+        lease = self._open(ttl_s)
+        known = await self._known(start_ts)
+        while known is not None and isinstance(known.entry, Open | Prepared):
+            renewed = replace(known.entry, deadline_ms=lease.deadline_ms, lease_ms=lease.lease_ms)
+            known = await self._swap(start_ts, known.revision, renewed)
+            if known is not None and known.entry == renewed:
                 return
-            found = swapped.found
         raise Conflict(f"transaction {start_ts} is over", hint="begin a new one")
 
     async def record(self, start_ts: int, outcome: Committed | RolledBack) -> None:
@@ -134,7 +224,7 @@ class StandaloneTransactions:
 
         Returns at once. With etcd away for long, entries beyond 10,000 stay in the table.
         """
-        self._revisions.pop(start_ts, None)
+        self._mine.pop(start_ts, None)
         self._seen.pop(start_ts, None)
         if len(self._to_forget) < FORGOTTEN_MAX:
             self._to_forget[start_ts] = None
@@ -169,30 +259,73 @@ class StandaloneTransactions:
         assert ttl_s > 0
         return Open(int((self._clock.wall_s() + ttl_s) * 1000), max(1, int(ttl_s * 1000)))
 
-    async def _known(self, start_ts: int) -> KeyValue | None:
+    async def _known(self, start_ts: int) -> _Known | None:
         """The entry; from memory where this process wrote it (a stale memory only costs a lost swap)."""
-        revision = self._revisions.get(start_ts)
-        if revision is None:
-            return await self._client.get(txn_key(start_ts))
-        return KeyValue(txn_key(start_ts), encode_entry(Open(0, 1)), revision)
+        found = self._mine.get(start_ts)
+        return found or _read(await self._client.get(txn_key(start_ts)))
 
-    async def _end(self, start_ts: int, wanted: Committed | RolledBack) -> Committed | RolledBack:
-        """Bring an entry to its end; the end that it has afterwards, ours or an earlier one."""
-        found = await self._known(start_ts)
-        while True:
-            entry = decode_entry(found.key, found.value) if found else None
-            if isinstance(entry, Committed | RolledBack):
-                self._revisions.pop(start_ts, None)
+    async def _swap(self, start_ts: int, expected: int, wanted: Entry) -> _Known | None:
+        """Compare and set; the entry as it is now. Remembered while this process may need it again."""
+        swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(wanted)))
+        now = _read(swapped.found)
+        mine = self._mine.get(start_ts)
+        if mine is not None:
+            if now is None or isinstance(now.entry, Committed | RolledBack):
+                del self._mine[start_ts]
+            elif now.revision > mine.revision:
+                self._mine[start_ts] = now
+        return now
+
+    async def _advance(
+        self,
+        start_ts: int,
+        entry_of: Callable[[int], Committed | Prepared],
+        schema_revision: int | None,
+        writes: Callable[[int], Sequence[Any]] | None = None,
+    ) -> Committed | Prepared:
+        """From open to what `entry_of` makes of a commit_ts, drawn in the same step; the entry that it has
+        afterwards if that is not open any more."""
+        key, known = txn_key(start_ts), await self._known(start_ts)
+        while known is not None and isinstance(known.entry, Open):
+            compare = [etcd.mod_is(key, known.revision)]
+            if schema_revision is not None:
+                compare.append(etcd.mod_is(SCHEMA, schema_revision))
+
+            def end(commit_ts: int, compare: Sequence[Any] = tuple(compare)) -> Sequence[Any]:
+                puts = [
+                    etcd.put(key, encode_entry(entry_of(commit_ts))),
+                    *(writes(commit_ts) if writes else ()),
+                ]
+                return [etcd.nested(compare, puts, [etcd.get(key), etcd.get(SCHEMA)])]
+
+            drawn = await self._oracle.draw(end)
+            decided = drawn.results[0].nested
+            assert decided is not None
+            if decided.succeeded:
+                entry = entry_of(drawn.ts)
+                self._mine[start_ts] = _Known(drawn.revision, entry)
                 return entry
-            if entry is None and isinstance(wanted, Committed):
-                # Never begun, or judged and forgotten: nobody may commit it now.
-                return RolledBack()
-            expected = found.mod_revision if found else 0
-            swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(wanted)))
-            if swapped.won:
-                self._revisions.pop(start_ts, None)
-                return wanted
-            found = swapped.found
+            found = decided.results[0].kvs
+            before, known = known.revision, _read(found[0] if found else None)
+            if known is not None and known.revision == before:  # so it was the other condition
+                raise SchemaMoved("the schema has changed since the rows were encoded", hint="load it anew")
+        self._mine.pop(start_ts, None)
+        if known is not None and isinstance(known.entry, Committed | Prepared):
+            return known.entry
+        # Rolled back; never begun; or judged and forgotten: nobody may commit it now.
+        raise Conflict(
+            f"transaction {start_ts} cannot commit: it was rolled back, its lease had run out",
+            hint="run the transaction again; if it is long, keep it alive",
+        )
+
+    async def _end(self, start_ts: int) -> Committed | RolledBack:
+        """Roll back; the end that it has afterwards, ours or an earlier one."""
+        known = await self._known(start_ts)
+        while True:
+            if known is not None and isinstance(known.entry, Committed | RolledBack):
+                self._mine.pop(start_ts, None)
+                return known.entry
+            known = await self._swap(start_ts, known.revision if known else 0, RolledBack())
 
     async def _judge(self, start_ts: int, found: KeyValue | None) -> Outcome:
         entry: Entry | None = decode_entry(found.key, found.value) if found else None
@@ -200,6 +333,8 @@ class StandaloneTransactions:
             self._seen.pop(start_ts, None)
             return entry
         left_s = self._left_s(start_ts, found, entry)
+        if isinstance(entry, Prepared):
+            return Undecided(max(left_s, PREPARED_RETRY_S))
         if left_s > 0:
             return Undecided(max(left_s, RETRY_S))
         expected = found.mod_revision if found else 0
@@ -213,7 +348,7 @@ class StandaloneTransactions:
                 return entry
         return Undecided(RETRY_S)  # its lease was extended, or it was begun, at this very moment
 
-    def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | None) -> float:
+    def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | Prepared | None) -> float:
         """Seconds until it may be rolled back; 0 or less: now."""
         revision = found.mod_revision if found else 0
         now_s, now_wall_s = self._clock.monotonic_s(), self._clock.wall_s()
@@ -246,3 +381,7 @@ class StandaloneTransactions:
             await self._client.txn([], [etcd.delete(txn_key(start_ts)) for start_ts in part])
             for start_ts in part:
                 self._to_forget.pop(start_ts, None)
+
+
+def _read(found: KeyValue | None) -> _Known | None:
+    return None if found is None else _Known(found.mod_revision, decode_entry(found.key, found.value))

@@ -170,7 +170,7 @@ async def test_the_logical_part_carries_over_into_milliseconds(etcd_clean: str) 
 
 async def test_pinned_clocks_stand_still_everywhere(upstream: StandaloneUpstream, etcd: str) -> None:
     other = await StandaloneUpstream.connect(etcd)
-    before = await upstream.oracle.timestamp()
+    before = await upstream.transactions.begin()
     pinned = before + (1 << 40)
     await other.oracle.pin(pinned)
     assert await asyncio.gather(*(upstream.oracle.timestamp() for _ in range(5))) == [pinned] * 5
