@@ -17,6 +17,10 @@ from common.rpc.tunnel import Tunnel, client_contexts, selects_alpn
 from common.tls import Reread, TlsConfig
 
 TLS_FILES_CHECKED_S: Final = 1.0
+# Go servers of old answer pings closer than 5 minutes, or without a call, with GOAWAY.
+_PING_S: Final = 310.0
+_PONG_S: Final = 20.0
+_QUICK_PONG_S: Final = 3.0
 _RETRYABLE: Final = frozenset({CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE})
 _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", -1),
@@ -24,9 +28,6 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Go servers of old answer pings closer than 5 minutes, or without a call, with GOAWAY.
-    ("grpc.keepalive_time_ms", 310_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
@@ -37,8 +38,16 @@ class _Channel:
 
     __slots__ = ("credentials", "grpcio", "running", "unary")
 
-    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None, authority: str = "") -> None:
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        ping_s: float | None,
+        authority: str = "",
+    ) -> None:
         options = [*_CHANNEL_OPTIONS, *([("grpc.default_authority", authority)] if authority else [])]
+        options.append(("grpc.keepalive_time_ms", round((ping_s or _PING_S) * 1000)))
+        options.append(("grpc.keepalive_timeout_ms", round((_QUICK_PONG_S if ping_s else _PONG_S) * 1000)))
         # The published stubs demand serializers; without any, bytes pass as they are.
         self.grpcio: Any
         if credentials is None:
@@ -59,9 +68,21 @@ class Client:
     (Go nodes select none) is reached through a `Tunnel`.
     """
 
-    def __init__(self, address: str, *, tls: TlsConfig | None = None, clock: Clock | None = None) -> None:
-        """`address` is host:port. Raises `ConfigError` for unusable TLS files."""
+    def __init__(
+        self,
+        address: str,
+        *,
+        tls: TlsConfig | None = None,
+        clock: Clock | None = None,
+        ping_s: float | None = None,
+    ) -> None:
+        """`address` is host:port. Raises `ConfigError` for unusable TLS files.
+
+        `ping_s`: for servers that take pings (PD and TiKV from 10 s on): how often a connection with calls
+        is tried, so that a peer that vanished without a word is given up within seconds.
+        """
         self.address = address
+        self._ping_s = ping_s
         self._files: Reread[grpc.ChannelCredentials] | None = None
         self._contexts: Reread[ssl.SSLContext] | None = None
         self._tunnel: Tunnel | None = None
@@ -76,7 +97,7 @@ class Client:
                 clock=clock,
             )
             self._contexts = client_contexts(tls, address)
-        self._channel = _Channel(address, self._files.current() if self._files else None)
+        self._channel = _Channel(address, self._files.current() if self._files else None, ping_s)
         self._old: set[_Channel] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -157,7 +178,7 @@ class Client:
         if self._tunnel is None:
             credentials = files.current()
             if credentials is not self._channel.credentials:
-                self._replace(_Channel(self.address, credentials))
+                self._replace(_Channel(self.address, credentials, self._ping_s))
         return self._channel
 
     async def _look(self, files: Reread[grpc.ChannelCredentials]) -> None:
@@ -177,12 +198,12 @@ class Client:
                 return
             tunnel, self._tunnel = self._tunnel, None
             if tunnel is not None:
-                self._replace(_Channel(self.address, files.current()))
+                self._replace(_Channel(self.address, files.current(), self._ping_s))
                 await tunnel.close()
                 return
             self._tunnel = Tunnel(self.address, self._contexts)
             await self._tunnel.start()
-            self._replace(_Channel(self._tunnel.target, None, authority=self.address))
+            self._replace(_Channel(self._tunnel.target, None, self._ping_s, self.address))
 
     def _replace(self, channel: _Channel) -> None:
         old, self._channel = self._channel, channel
