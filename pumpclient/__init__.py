@@ -25,6 +25,7 @@ from pumpclient.errors import (
     NoPumpRegistered,
     OutcomeUnknown,
     PumpClientError,
+    RecoveryTimeout,
     TransactionLost,
     TransactionOver,
     WriteFailed,
@@ -32,6 +33,7 @@ from pumpclient.errors import (
 from pumpclient.options import Options
 from pumpclient.publisher import Publisher, WritableUpstream, open_publisher
 from pumpclient.roster import PumpView
+from pumpclient.skipping import ClientState, Gap, SkipStatus
 from pumpclient.sync import SyncPumpClient, connect_sync
 from pumpclient.transaction import Kind, Transaction, TransactionState
 from pumpclient.transport import PumpTransport, TransportFailure
@@ -40,8 +42,10 @@ from pumpclient.write_policy import Failure
 __all__ = [
     "BinlogTooLarge",
     "ClientClosed",
+    "ClientState",
     "Counters",
     "Failure",
+    "Gap",
     "InvalidBinlog",
     "Kind",
     "NoPumpRegistered",
@@ -53,6 +57,8 @@ __all__ = [
     "PumpDirectory",
     "PumpTransport",
     "PumpView",
+    "RecoveryTimeout",
+    "SkipStatus",
     "SyncPumpClient",
     "TlsConfig",
     "Transaction",

@@ -6,6 +6,8 @@ Stops   `close` ends both tasks and all connections; writes under way end at onc
         `ClientClosed`, commits and rollbacks return False
 Never   configures logging, touches signals or the event loop policy, or keeps anything on disk
 
+Skips   everything after a lost prewrite, when the host chose `ignore_error`, until `recover` (`skipping`)
+
 Three rules: a prewrite reaches some pump or its caller gets an error; a commit or rollback goes to the
 pump that has the prewrite, and its caller never gets an error for a delivery that failed (the pump asks
 the upstream in the end); a pump that does not answer is avoided, but tried again before a prewrite fails.
@@ -19,27 +21,40 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, get_args
 
 from common import binlog, etcd
 from common.clock import Clock, SystemClock
-from common.errors import BinlogError, Rejected, Unavailable
+from common.errors import BinlogError, ConfigError, Rejected, Unavailable
 from common.registry import ClusterView
 from common.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from pumpclient import health
 from pumpclient.delivery import Counters, Delivery
-from pumpclient.errors import ClientClosed, InvalidBinlog, NoPumpRegistered
+from pumpclient.errors import (
+    BinlogTooLarge,
+    ClientClosed,
+    InvalidBinlog,
+    NoPumpRegistered,
+    RecoveryTimeout,
+    WriteFailed,
+)
+from pumpclient.local import LocalPump
 from pumpclient.options import Options
 from pumpclient.pause import Pauses, Sleep
 from pumpclient.roster import PumpView, Roster
-from pumpclient.selector import Chosen, strategy_of
+from pumpclient.selector import LOCAL_UNIX, Chosen, strategy_of
+from pumpclient.skipping import ClientState, Skipping, SkipStatus
 from pumpclient.transport import PumpTransport, RpcTransport
 
 logger: Final = logging.getLogger("pumpclient")
 
 PROBE_PAYLOAD: Final = b""
 WATCH_RETRY_PAUSE_S: Final = 1.0
+RECOVER_POLL_S: Final = 0.5
+RECOVER_S: Final = 1800.0
+SKIPPING_TOLD_S: Final = 60.0
+RecoverOp = Literal["wait", "nowait", "reset", "status"]
 
 
 class PumpDirectory(Protocol):
@@ -88,6 +103,8 @@ class PumpClient:
             pauses=self._pauses,
             closing=self._closing,
         )
+        self._skipping = Skipping(self._options)
+        self._skipping_told_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
 
@@ -140,7 +157,15 @@ class PumpClient:
         return replace(self._delivery.counters)
 
     @property
+    def state(self) -> ClientState:
+        """ON: binlogs are written. SKIPPING: a prewrite was lost and the host chose to go on without."""
+        if self._closing.is_set() or not self._started:
+            return ClientState.OFF
+        return ClientState.SKIPPING if self._skipping.on else ClientState.ON
+
+    @property
     def strategy(self) -> str:
+        """The name of the strategy by which pumps are chosen now."""
         return self._roster.selector.strategy
 
     def pumps(self) -> tuple[PumpView, ...]:
@@ -150,19 +175,54 @@ class PumpClient:
     def set_strategy(self, strategy: str) -> None:
         """Choose by another strategy from now on; commits still go where their prewrites went.
 
-        Raises `ConfigError` for an unknown one.
+        Raises `ConfigError` for an unknown one, and for a client of a socket, which has one pump.
         """
+        if LOCAL_UNIX in (strategy, self.strategy):
+            raise ConfigError(
+                f"strategy {strategy} cannot replace {self.strategy}",
+                hint=f"{LOCAL_UNIX} goes with the socket given to connect, and the others without one",
+            )
         self._roster.selector.switch(strategy)
+
+    async def recover(self, op: RecoverOp = "wait", seconds: float = RECOVER_S) -> SkipStatus:
+        """End SKIPPING, as `/binlog/recover` of a TiDB server does; what is missing stays in the status.
+
+        wait    write again from now on, and wait until all transactions without a prewrite have ended: a
+                copy of the data made from then on closes the gap. Raises `RecoveryTimeout` after `seconds`
+        nowait  write again from now on
+        reset   forget the transactions without a prewrite (their host's threads died, say)
+        status  only look
+        """
+        if op not in get_args(RecoverOp):
+            raise ConfigError(
+                f"recover {op} is not known", hint=f"use one of {', '.join(get_args(RecoverOp))}"
+            )
+        if op == "reset":
+            self._skipping.reset()
+        elif op != "status" and self._skipping.recover():
+            logger.warning("binlogs are written again; missing: %s", self._skipping.status(self._now_s()).gap)
+        status = self._skipping.status(self._now_s())
+        end_s = self._now_s() + seconds
+        while op == "wait" and status.skipped_committers:
+            if self._now_s() >= end_s or self._closing.is_set():
+                raise RecoveryTimeout(
+                    f"{status.skipped_committers} transactions without a prewrite are still open",
+                    hint="binlogs are written again; call recover once more, or end these transactions",
+                )
+            await self._pauses.pause(min(RECOVER_POLL_S, end_s - self._now_s()), self._closing)
+            status = self._skipping.status(self._now_s())
+        return status
 
     # What the host writes.
 
-    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> None:
+    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool:
         """Store the prewrite of a row transaction; `value` is a serialized PrewriteValue.
 
-        Returns when a pump has it on disk. Raises `WriteFailed` when none took it, `BinlogTooLarge` when
-        it is larger than a pump receives, `ClientClosed`: the transaction must not commit then.
+        Returns when a pump has it on disk: True. Raises `WriteFailed` when none took it, `BinlogTooLarge`
+        when it is larger than a pump receives, `ClientClosed`: the transaction must not commit then. With
+        `ignore_error` the first two become False: it may commit, readers of the pumps will miss it.
         """
-        await self._prewrite(_valid(start_ts), binlog.prewrite(start_ts, key, value))
+        return await self._prewrite(_valid(start_ts), binlog.prewrite(start_ts, key, value))
 
     async def write_ddl_prewrite(
         self,
@@ -171,10 +231,10 @@ class PumpClient:
         query: str,
         job_id: int,
         schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
-    ) -> None:
-        """Store the prewrite of a schema change. Raises as `write_prewrite` does."""
+    ) -> bool:
+        """Store the prewrite of a schema change. Returns and raises as `write_prewrite` does."""
         payload = binlog.prewrite_ddl(_valid(start_ts), key, query, job_id, schema_state)
-        await self._prewrite(start_ts, payload)
+        return await self._prewrite(start_ts, payload)
 
     async def write_commit(self, start_ts: int, commit_ts: int, key: bytes = b"") -> bool:
         """Tell the pump that has the prewrite that the transaction is committed; True when it knows.
@@ -197,8 +257,9 @@ class PumpClient:
         return await self._finish(_valid(start_ts), binlog.rollback(start_ts, key))
 
     async def write_binlog(self, payload: bytes) -> bool:
-        """Send a serialized Binlog as it is. A prewrite raises or returns True; others never raise for
-        delivery problems and return whether the pump has it. Raises `InvalidBinlog` for other bytes.
+        """Send a serialized Binlog as it is. A prewrite returns and raises as `write_prewrite` does; others
+        never raise for delivery problems and return whether the pump has it. Raises `InvalidBinlog` for
+        other bytes.
         """
         try:
             header = binlog.header(binlog.parse(payload))
@@ -207,18 +268,46 @@ class PumpClient:
         _valid(header.start_ts)
         if header.tp != binlog.PREWRITE:
             return await self._finish(header.start_ts, payload)
-        await self._prewrite(header.start_ts, payload)
-        return True
+        return await self._prewrite(header.start_ts, payload)
 
     # Writing.
 
-    async def _prewrite(self, start_ts: int, payload: bytes) -> None:
+    async def _prewrite(self, start_ts: int, payload: bytes) -> bool:
         if self._closing.is_set() or not self._started:
             raise ClientClosed("the pump client is not open", hint="use it inside `async with`")
-        await self._delivery.store(start_ts, payload)
+        if self._skipping.on:
+            self._skipping.skip(start_ts, self._now_s())
+        else:
+            try:
+                await self._delivery.store(start_ts, payload)
+                return True
+            except (WriteFailed, BinlogTooLarge) as error:
+                if not self._skipping.lost(start_ts, error.message, self._now_s(), self._clock.wall_s()):
+                    raise
+        self._delivery.counters.prewrites_skipped += 1
+        self._tell_skipping()
+        return False
+
+    def _tell_skipping(self) -> None:
+        """At once when it begins, then once a minute while there is something to skip."""
+        gap, now_s = self._skipping.status(self._now_s()).gap, self._now_s()
+        assert gap is not None
+        if gap.prewrites > 1 and now_s - self._skipping_told_s < SKIPPING_TOLD_S:
+            return
+        self._skipping_told_s = now_s
+        logger.critical(
+            "binlogs are skipped, %d transactions so far, the first one start_ts=%d: %s; readers of the "
+            "pumps miss them: mend the pumps, call recover() and copy the data anew",
+            gap.prewrites,
+            gap.first_lost_ts,
+            gap.cause,
+        )
 
     async def _finish(self, start_ts: int, payload: bytes) -> bool:
         choice = self._roster.take(start_ts)
+        if self._skipping.finished(start_ts):
+            self._delivery.counters.finishes_skipped += 1
+            return False
         if isinstance(choice, Chosen):
             return await self._delivery.finish(choice.pump_id, payload)
         logger.warning("binlog don't have matched prewrite binlog: start_ts=%d", start_ts)
@@ -282,26 +371,32 @@ async def connect(
     *,
     cluster_id: int | None = None,
     strategy: str = "range",
+    socket: str = "",
     options: Options | None = None,
     tls: TlsConfig | None = None,
 ) -> PumpClient:
     """A client for the pumps registered in etcd (or PD) at `endpoints`, a comma list of host:port.
 
-    `cluster_id` is asked of the standalone upstream in the same etcd when not given. `strategy` is range,
-    hash or score. `tls` is for etcd and the pumps alike.
+    `cluster_id` is asked of the upstream at the same endpoints when not given. `strategy` is range, hash or
+    score. `tls` is for etcd and the pumps alike. `socket` (unix:///path) is that of one pump on this host:
+    it gets everything, without TLS, and no other pump is looked for.
 
-    Raises `ConfigError` (strategy, endpoints), `Unavailable` (etcd does not answer), `NoPumpRegistered`.
+    Raises `ConfigError` (strategy, endpoints, socket), `Unavailable` (etcd does not answer),
+    `NoPumpRegistered`.
     """
-    strategy_of(strategy)
     options = options or Options()
+    local = LocalPump(socket) if socket else None
+    if local is not None:
+        strategy, tls_of_pumps = LOCAL_UNIX, None
+    elif strategy_of(strategy) == LOCAL_UNIX:
+        raise ConfigError(f"strategy {strategy} needs a socket", hint="give socket=unix:///path")
+    else:
+        tls_of_pumps = tls
     if cluster_id is None:
-        upstream = await StandaloneUpstream.connect(endpoints, tls=tls, create=False)
-        cluster_id = upstream.cluster_id
-        await upstream.close()
-    registry = await etcd.connect(endpoints, tls=tls, timeout_s=options.registry_timeout_s)
+        cluster_id = await _cluster_id(endpoints, tls)
     client = PumpClient(
-        registry,
-        RpcTransport(tls=tls),
+        local or await etcd.connect(endpoints, tls=tls, timeout_s=options.registry_timeout_s),
+        RpcTransport(tls=tls_of_pumps, batches=options.batches),
         cluster_id=cluster_id,
         strategy=strategy,
         options=options,
@@ -313,3 +408,9 @@ async def connect(
         await client.close()
         raise
     return client
+
+
+async def _cluster_id(endpoints: str, tls: TlsConfig | None) -> int:
+    upstream = await StandaloneUpstream.connect(endpoints, tls=tls, create=False)
+    await upstream.close()
+    return upstream.cluster_id

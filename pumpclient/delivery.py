@@ -35,9 +35,13 @@ class Counters:
 
     prewrites_stored: int = 0
     prewrites_failed: int = 0
+    prewrites_skipped: int = 0
+    """With `ignore_error`: of transactions that went on without; the one that failed first is one of them."""
     finishes_delivered: int = 0
     finishes_lost: int = 0
     """Commits and rollbacks that did not reach their pump; it asks the upstream, so they are only late."""
+    finishes_skipped: int = 0
+    """With `ignore_error`: not sent, since their prewrite was skipped or nothing is written now."""
     attempts_failed: int = 0
     probes_sent: int = 0
 

@@ -6,6 +6,7 @@
         ├── WriteFailed          (Unavailable)  no pump took the prewrite; the transaction must not commit
         ├── BinlogTooLarge       (Rejected)     the binlog is larger than a pump receives; not retried
         ├── InvalidBinlog        (Rejected)     the payload is no binlog that can be written
+        ├── RecoveryTimeout      (Unavailable)  transactions without a prewrite did not end in time
         ├── ClientClosed                        the client or publisher was closed, or never started
         ├── TransactionOver      (Rejected)     the transaction has ended already
         ├── TransactionLost      (Conflict)     it was rolled back by others because its lease ran out
@@ -38,6 +39,10 @@ class BinlogTooLarge(PumpClientError, Rejected):
 
 class InvalidBinlog(PumpClientError, Rejected):
     """The payload cannot be decoded or has no start_ts."""
+
+
+class RecoveryTimeout(PumpClientError, Unavailable):
+    """Binlogs are written again, but transactions whose prewrite was skipped are still open."""
 
 
 class ClientClosed(PumpClientError):

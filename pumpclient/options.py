@@ -11,7 +11,7 @@ from common.errors import ConfigError
 class Options:
     """Intervals (seconds) and limits of a `PumpClient`; the defaults are those of TiDB's pump client.
 
-    Raises `ConfigError` for a value that is not above zero (`errors_max` may be zero).
+    Raises `ConfigError` for a number that is not above zero (`errors_max` may be zero).
     """
 
     write_timeout_s: float = 15.0
@@ -32,10 +32,21 @@ class Options:
     """A prewrite without an end is forgotten after this long."""
     registry_timeout_s: float = 5.0
     """Deadline of the first read of the registry."""
+    batches: bool = True
+    """Send many binlogs a message to pumps that take them; off: one call a binlog, as TiDB does."""
+    ignore_error: bool = False
+    """When no pump takes a prewrite, let the transaction go on and skip every binlog from then on, until
+    `recover`: readers of the pumps miss what follows. Off: the prewrite raises, the transaction fails."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.type == "bool":
+                if not isinstance(value, bool):
+                    raise ConfigError(
+                        f"pump client option {field.name} is {value}", hint="give True or False"
+                    )
+                continue
             least_ok = value >= 0 if field.name == "errors_max" else value > 0
             if not least_ok:
                 raise ConfigError(

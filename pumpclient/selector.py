@@ -18,6 +18,8 @@ Strategies
             latency is a moving average of successful calls (weight 0.2 for the newest) that halves for
             every 10 s without one, so that a pump once slow is tried again; errors is the count of failed
             calls, halving every 10 s and forgotten below 0.1. Equal: the one chosen longest ago.
+    local unix
+            the one pump behind a socket on this host; more than one would take turns
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from typing import Final, Literal, get_args
 
 from common.errors import ConfigError
 
-Strategy = Literal["range", "hash", "score"]
+Strategy = Literal["range", "hash", "score", "local unix"]
 STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
+LOCAL_UNIX: Final = "local unix"
 
 LATENCY_FLOOR_S: Final = 0.001
 LATENCY_WEIGHT: Final = 0.2
@@ -125,7 +128,7 @@ class Selector:
         if not listed:
             return NoPump()
         fresh = listed if not tried else tuple(pump for pump in listed if pump not in tried) or listed
-        if self._strategy == "range":
+        if self._strategy in ("range", LOCAL_UNIX):
             chosen = self._round_robin(fresh)
         elif self._strategy == "hash":
             chosen = self._onward((start_ts + attempt) % len(listed), fresh)
@@ -221,6 +224,11 @@ class Affinity:
             if not too_old and len(self._entries) <= self._entries_max:
                 return
             self._drop(oldest)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._entries.clear()
+        self._counts.clear()
 
     def holds(self, pump_id: str) -> bool:
         """Whether an end may still have to go to this pump."""

@@ -24,11 +24,12 @@ from typing import Any, Generic, Self, TypeVar
 
 from common import binlog
 from common.tls import TlsConfig
-from pumpclient.client import PumpClient, connect
+from pumpclient.client import RECOVER_S, PumpClient, RecoverOp, connect
 from pumpclient.delivery import Counters
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
 from pumpclient.roster import PumpView
+from pumpclient.skipping import ClientState, SkipStatus
 
 T = TypeVar("T")
 
@@ -126,9 +127,9 @@ class SyncPumpClient:
             self._thread.stop()
             raise
 
-    def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> None:
+    def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool:
         """See `PumpClient.write_prewrite`."""
-        self._thread.call(self._client.write_prewrite(start_ts, key, value))
+        return self._thread.call(self._client.write_prewrite(start_ts, key, value))
 
     def write_ddl_prewrite(
         self,
@@ -137,9 +138,9 @@ class SyncPumpClient:
         query: str,
         job_id: int,
         schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
-    ) -> None:
+    ) -> bool:
         """See `PumpClient.write_ddl_prewrite`."""
-        self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))
+        return self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))
 
     def write_commit(self, start_ts: int, commit_ts: int, key: bytes = b"") -> bool:
         """See `PumpClient.write_commit`: blocks until the pump has it or time is up."""
@@ -168,6 +169,20 @@ class SyncPumpClient:
     def pumps(self) -> tuple[PumpView, ...]:
         """All pumps the client knows, with their state, ascending id."""
         return self._thread.call(self._run(self._client.pumps))
+
+    def recover(self, op: RecoverOp = "wait", seconds: float = RECOVER_S) -> SkipStatus:
+        """See `PumpClient.recover`."""
+        return self._thread.call(self._client.recover(op, seconds))
+
+    @property
+    def state(self) -> ClientState:
+        """See `PumpClient.state`."""
+        return self._client.state
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy by which pumps are chosen now."""
+        return self._client.strategy
 
     @property
     def counters(self) -> Counters:
@@ -209,10 +224,13 @@ def connect_sync(
     *,
     cluster_id: int | None = None,
     strategy: str = "range",
+    socket: str = "",
     options: Options | None = None,
     tls: TlsConfig | None = None,
 ) -> SyncPumpClient:
     """The blocking counterpart of `connect`, with the same arguments and errors."""
     return SyncPumpClient(
-        lambda: connect(endpoints, cluster_id=cluster_id, strategy=strategy, options=options, tls=tls)
+        lambda: connect(
+            endpoints, cluster_id=cluster_id, strategy=strategy, socket=socket, options=options, tls=tls
+        )
     )

@@ -46,7 +46,7 @@ def entry_key(start_ts: int) -> bytes:
 
 
 class Prewriter(Protocol):
-    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> None: ...
+    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool: ...
 
 
 class Steps(Protocol):

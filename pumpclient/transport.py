@@ -1,24 +1,30 @@
 """Transport: the port through which one binlog goes to one pump, and its gRPC adapter.
 
-Drives  nothing; `client` drives it
-Owns    one lazy connection per address
+Drives  `batch_stream`; `client` drives it
+Owns    one lazy connection per address, and on it one stream for many binlogs a message
 Stops   `close` breaks off calls that are under way; `drop` does not: the connection is replaced at once
         and closed when the last call on it has ended, so that one caller's trouble does not abort others
+Falls   back to a call a binlog on a connection whose pump does not know the stream (Go pumps); a new
+        connection asks again
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from google.protobuf.message import DecodeError
 
 from common import rpc
+from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.tls import TlsConfig
 from common.wire import pump_pb2
+from pumpclient.batch_stream import BatchStream
+from pumpclient.batching import LARGE_BYTES
+from pumpclient.pause import Sleep
 from pumpclient.write_policy import Failure
 
 WRITE_BINLOG: Final = "/binlog.Pump/WriteBinlog"
@@ -77,35 +83,78 @@ class RpcClient(Protocol):
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes: ...
 
+    def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]: ...
+
     async def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
     client: RpcClient
+    batches: bool
     calls: int = 0
+    stream: BatchStream | None = None
+
+    def stream_ended(self, code: int | None) -> None:
+        self.stream = None
+        if code == rpc.UNIMPLEMENTED:
+            self.batches = False
+
+    async def close(self) -> None:
+        if self.stream is not None:
+            await self.stream.close()
+        await self.client.close()
 
 
 class RpcTransport:
-    """gRPC adapter. `dial` makes the client of an address; it must not block."""
+    """gRPC adapter. `dial` makes the client of an address; it must not block. `batches`: many binlogs a
+    message where the pump takes them."""
 
     def __init__(
-        self, *, tls: TlsConfig | None = None, dial: Callable[[str], RpcClient] | None = None
+        self,
+        *,
+        tls: TlsConfig | None = None,
+        dial: Callable[[str], RpcClient] | None = None,
+        batches: bool = True,
+        clock: Clock | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._dial: Callable[[str], RpcClient] = dial or (lambda address: rpc.Client(address, tls=tls))
+        self._batches = batches
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
         self._connections: dict[str, _Connection] = {}
         self._retired: set[_Connection] = set()
 
     async def write(self, address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
-        request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
-        async with self._connected(address) as client:
-            reply = await client.unary(WRITE_BINLOG, request, timeout_s)
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connect(address)
+        connection.calls += 1
         try:
-            errmsg = pump_pb2.WriteBinlogResp.FromString(reply).errmsg
-        except DecodeError as error:
-            raise TransportFailure(Failure.FAILED, f"reply of pump at {address}: {error}") from None
-        if errmsg:
-            raise TransportFailure(Failure.REFUSED, errmsg)
+            if not connection.batches or len(payload) >= LARGE_BYTES:
+                await self._alone(address, connection, cluster_id, payload, timeout_s)
+                return
+            stream = connection.stream
+            if stream is None:
+                stream = self._open_stream(connection, cluster_id)
+            answer = stream.submit(payload, self._clock.monotonic_s() + timeout_s)
+            try:
+                outcome = await answer
+            except BaseException:
+                stream.withdraw(answer)
+                raise
+            if outcome is None:
+                return
+            failure, text = outcome
+            if failure is None:
+                await self._alone(address, connection, cluster_id, payload, timeout_s)
+                return
+            self._fail(address, connection, failure, text)
+        finally:
+            connection.calls -= 1
+            if self._retired:
+                await self._close_if_idle(connection)
 
     async def drop(self, address: str) -> None:
         connection = self._connections.get(address)
@@ -118,33 +167,47 @@ class RpcTransport:
         self._connections.clear()
         self._retired.clear()
         for connection in connections:
-            await connection.client.close()
+            await connection.close()
 
-    @asynccontextmanager
-    async def _connected(self, address: str) -> AsyncIterator[RpcClient]:
-        """The one place where foreign errors become `TransportFailure`."""
+    def _connect(self, address: str) -> _Connection:
         try:
-            connection = self._connections.get(address)
-            if connection is None:
-                connection = self._connections[address] = _Connection(self._dial(address))
+            client = self._dial(address)
         except (BinlogError, OSError, ValueError) as error:
             raise TransportFailure(Failure.UNREACHABLE, f"pump at {address}: {error}") from error
-        connection.calls += 1
+        connection = self._connections[address] = _Connection(client, self._batches)
+        return connection
+
+    def _open_stream(self, connection: _Connection, cluster_id: int) -> BatchStream:
+        connection.stream = BatchStream(
+            connection.client,
+            cluster_id,
+            clock=self._clock,
+            sleep=self._sleep,
+            ended=connection.stream_ended,
+        )
+        return connection.stream
+
+    async def _alone(
+        self, address: str, connection: _Connection, cluster_id: int, payload: bytes, timeout_s: float
+    ) -> None:
+        """One call for one binlog."""
+        request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
         try:
-            yield connection.client
+            reply = await connection.client.unary(WRITE_BINLOG, request, timeout_s)
+            errmsg = pump_pb2.WriteBinlogResp.FromString(reply).errmsg
         except rpc.RpcStatus as error:
-            failure = FAILURE_OF_CODE.get(error.code, Failure.FAILED)
-            if failure is Failure.UNREACHABLE:
-                self._retire(address, connection)
-            raise TransportFailure(failure, f"pump at {address}: {error}") from error
+            self._fail(address, connection, FAILURE_OF_CODE.get(error.code, Failure.FAILED), str(error))
         except Unavailable as error:
+            self._fail(address, connection, Failure.UNREACHABLE, str(error))
+        except (BinlogError, DecodeError) as error:
+            self._fail(address, connection, Failure.FAILED, str(error))
+        if errmsg:
+            raise TransportFailure(Failure.REFUSED, errmsg)
+
+    def _fail(self, address: str, connection: _Connection, failure: Failure, text: str) -> NoReturn:
+        if failure is Failure.UNREACHABLE:
             self._retire(address, connection)
-            raise TransportFailure(Failure.UNREACHABLE, f"pump at {address}: {error}") from error
-        except BinlogError as error:
-            raise TransportFailure(Failure.FAILED, f"pump at {address}: {error}") from error
-        finally:
-            connection.calls -= 1
-            await self._close_if_idle(connection)
+        raise TransportFailure(failure, f"pump at {address}: {text}") from None
 
     def _retire(self, address: str, connection: _Connection) -> None:
         """No new call goes over this connection; a younger one to the same address is left alone."""
@@ -155,4 +218,4 @@ class RpcTransport:
     async def _close_if_idle(self, connection: _Connection) -> None:
         if connection in self._retired and not connection.calls:
             self._retired.discard(connection)
-            await connection.client.close()
+            await connection.close()

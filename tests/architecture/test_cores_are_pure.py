@@ -120,7 +120,11 @@ CORES = (
     "pump.value_pointer",
     "pump.write_request",
     "pump.write_session",
+    "pumpclient.batching",
     "pumpclient.health",
+    "pumpclient.options",
+    "pumpclient.roster",
+    "pumpclient.skipping",
     "pumpclient.selector",
     "pumpclient.write_policy",
 )

@@ -18,9 +18,9 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Options)])
-def test_no_option_may_be_negative(name: str) -> None:
+def test_no_option_may_be_negative_and_a_switch_is_true_or_false(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        Options(**{name: -1})
+        Options(**{name: -1})  # type: ignore[arg-type]
 
 
 def test_only_the_error_count_may_be_zero() -> None:

@@ -21,8 +21,10 @@ MODULES = sorted(path.stem for path in ROOT.glob("*.py") if path.stem != "__init
 EXPORTED = [
     "BinlogTooLarge",
     "ClientClosed",
+    "ClientState",
     "Counters",
     "Failure",
+    "Gap",
     "InvalidBinlog",
     "Kind",
     "NoPumpRegistered",
@@ -34,6 +36,8 @@ EXPORTED = [
     "PumpTransport",
     "PumpView",
     "Publisher",
+    "RecoveryTimeout",
+    "SkipStatus",
     "SyncPumpClient",
     "TlsConfig",
     "Transaction",
@@ -99,7 +103,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-CORES = ["selector", "health", "write_policy", "leases", "roster", "options"]
+CORES = ["selector", "health", "write_policy", "leases", "roster", "options", "batching", "skipping"]
 NEVER_IN_CORES = ["asyncio", "socket", "os", "time", "threading", "logging", "grpc", "signal", "random"]
 NEVER = [
     "pump",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import grpc
 import pytest
@@ -19,6 +20,8 @@ class ScriptedClient:
         self.script = script
         self.requests: list[pump_pb2.WriteBinlogReq] = []
         self.closed = 0
+        self.streams = 0
+        self.stream: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
         self.gate: asyncio.Event | None = None
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes:
@@ -30,6 +33,12 @@ class ScriptedClient:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        self.streams += 1
+        if self.stream is not None:
+            async for reply in self.stream(requests):
+                yield reply
 
     async def close(self) -> None:
         self.closed += 1
@@ -60,7 +69,7 @@ def test_every_status_code_has_its_failure() -> None:
 
 @pytest.mark.parametrize("code", sorted(FAILURE_OF_CODE))
 async def test_status_codes_decide_and_texts_do_not(code: int) -> None:
-    transport = RpcTransport(dial=Dialer([RpcStatus(code, "ResourceExhausted, Unavailable")]))
+    transport = RpcTransport(dial=Dialer([RpcStatus(code, "ResourceExhausted, Unavailable")]), batches=False)
     assert (await failure_of(transport)).failure is FAILURE_OF_CODE[code]
 
 
@@ -75,13 +84,13 @@ async def test_status_codes_decide_and_texts_do_not(code: int) -> None:
     ],
 )
 async def test_every_error_class_is_translated(error: BinlogError, failure: Failure) -> None:
-    assert (await failure_of(RpcTransport(dial=Dialer([error])))).failure is failure
+    assert (await failure_of(RpcTransport(dial=Dialer([error]), batches=False))).failure is failure
 
 
 async def test_replies() -> None:
     refused = pump_pb2.WriteBinlogResp(errmsg="disk full").SerializeToString()
     dialer = Dialer([b"", refused, b"\xff\xff"])
-    transport = RpcTransport(dial=dialer)
+    transport = RpcTransport(dial=dialer, batches=False)
     await transport.write("pump:8250", 7, b"payload", 15.0)
     assert dialer.clients[0].requests == [pump_pb2.WriteBinlogReq(clusterID=7, payload=b"payload")]
     failure = await failure_of(transport)
@@ -92,7 +101,7 @@ async def test_replies() -> None:
 
 async def test_unreachable_dials_anew_and_other_failures_do_not() -> None:
     dialer = Dialer([RpcStatus(2, "no"), Unavailable("gone")], [b""])
-    transport = RpcTransport(dial=dialer)
+    transport = RpcTransport(dial=dialer, batches=False)
     assert (await failure_of(transport)).failure is Failure.FAILED
     assert dialer.clients[0].closed == 0
     assert (await failure_of(transport)).failure is Failure.UNREACHABLE
@@ -107,7 +116,7 @@ async def test_dropping_a_connection_does_not_abort_the_calls_on_it() -> None:
     dialer = Dialer([b""], [b""])
     old, young = dialer.clients
     old.gate = asyncio.Event()
-    transport = RpcTransport(dial=dialer)
+    transport = RpcTransport(dial=dialer, batches=False)
     slow = asyncio.ensure_future(transport.write("pump:8250", 7, b"payload", 15.0))
     await asyncio.sleep(0)
     await transport.drop("pump:8250")
@@ -123,7 +132,7 @@ async def test_a_late_failure_on_an_old_connection_leaves_the_new_one() -> None:
     dialer = Dialer([Unavailable("gone")], [b"", b""])
     old, young = dialer.clients
     old.gate = asyncio.Event()
-    transport = RpcTransport(dial=dialer)
+    transport = RpcTransport(dial=dialer, batches=False)
     late = asyncio.ensure_future(failure_of(transport))
     await asyncio.sleep(0)
     await transport.drop("pump:8250")
