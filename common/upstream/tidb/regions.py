@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from common.errors import Corruption
+from common.errors import Corruption, Rejected
 from common.rowcodec.keys import put_comparable_bytes, read_comparable_bytes
 from common.rowcodec.row_error import RowError
 from common.wire import metapb_pb2
@@ -68,6 +68,19 @@ class Store:
     address: str
     state: StoreState = StoreState.UP
     version: str = ""
+
+
+def refuse_keyspace(key: bytes) -> None:
+    """Raises `Rejected` for a key of API version 2, which puts "x" and a keyspace's id before TiDB's own.
+
+    Region boundaries tell nothing: PD from v7.0 on splits at the edges of keyspace 0 in every cluster.
+    """
+    if key[:1] == b"x":
+        raise Rejected(
+            "keyspaces (API version 2) are not supported: the key is one of keyspace "
+            f"{int.from_bytes(key[1:4], 'big')}",
+            hint="TiDB with binlog must run without keyspace-name, on TiKV with storage.api-version = 1",
+        )
 
 
 def key_for_pd(key: bytes) -> bytes:

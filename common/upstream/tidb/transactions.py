@@ -1,0 +1,190 @@
+"""What became of a transaction of TiDB: asked at its primary key in TiKV.
+
+Drives  questions about many transactions at once, so many per region and altogether; `txn_status` (core)
+Owns    final outcomes; since when each open transaction has been asked about
+Order   the history of the primary key first, which changes nothing. Only of a transaction that began long ago,
+        and has long been asked about, TiKV is asked to decide: that rolls it back if its lock has expired, or
+        if there is no trace of it, since its prewrite may be on its way for no longer than that
+Stops   each call at its deadline, with what has been answered by then
+Never   rolls back a live lock; takes an expired async-commit lock for a verdict; keeps "alive" for an answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from common import log, tso
+from common.errors import BinlogError, Rejected, Unavailable
+from common.upstream import Committed, Outcome, RolledBack, Undecided
+from common.upstream.tidb.key_errors import refusal
+from common.upstream.tidb.locks import LockResolver, RecentTime
+from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
+from common.upstream.tidb.txn_status import (
+    Failed,
+    FinalOutcomes,
+    Locked,
+    OtherPrimary,
+    expired,
+    left_s,
+    recorded,
+)
+from common.wire import kvrpcpb_pb2 as kv
+
+YOUNG_S: Final = 600.0
+DEADLINE_S: Final = 8.0
+TIMEOUT_S: Final = 4.0
+QUESTIONS_MAX: Final = 64
+REGION_QUESTIONS_MAX: Final = 8
+ASKED_MAX: Final = 100_000
+RETRY_FIRST_S: Final = 0.1
+RETRY_MAX_S: Final = 1.0
+
+_logger = log.get("tikv")
+
+
+class TikvTransactions:
+    """See the port `TransactionStatus`. One event loop."""
+
+    def __init__(
+        self,
+        tikv: TikvClient,
+        locks: LockResolver,
+        oracle: RecentTime,
+        *,
+        young_s: float = YOUNG_S,
+        watched_s: float = YOUNG_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """A transaction without a trace is rolled back `young_s` after its start_ts, but not before it has
+        been asked about here for `watched_s`.
+        """
+        self._tikv = tikv
+        self._locks = locks
+        self._oracle = oracle
+        self._young_s = young_s
+        self._watched_s = watched_s
+        self._deadline_s = deadline_s
+        self._final = FinalOutcomes()
+        self._asked_since_s: dict[int, float] = {}
+        self._questions = asyncio.Semaphore(QUESTIONS_MAX)
+
+    async def outcomes(self, transactions: Sequence[tuple[int, bytes]]) -> list[Outcome]:
+        """See the port. A question without an answer among others that have one is `Undecided`.
+
+        Raises `Unavailable`, or what else is wrong, if there is no answer at all.
+        """
+        deadline = Deadline(self._tikv.clock, self._deadline_s)
+        regions: defaultdict[int, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(REGION_QUESTIONS_MAX)
+        )
+        loop = asyncio.get_running_loop()
+        tasks = {
+            start_ts: loop.create_task(
+                self._ask(start_ts, key, deadline, regions), name=f"outcome {start_ts}"
+            )
+            for start_ts, key in transactions
+        }
+        try:
+            if tasks:
+                await asyncio.wait(tasks.values(), timeout=self._deadline_s)
+        finally:
+            late = [task for task in tasks.values() if task.cancel()]
+            if late:
+                await asyncio.wait(late)
+        answers = {start_ts: self._answer(task) for start_ts, task in tasks.items()}
+        errors = [answer for answer in answers.values() if isinstance(answer, BinlogError)]
+        if errors and len(errors) == len(answers):
+            raise errors[0]
+        if errors:
+            _logger.warning("some transactions without an answer", count=len(errors), error=errors[0])
+        return [
+            Undecided(RETRY_MAX_S) if isinstance(answer := answers[start_ts], BinlogError) else answer
+            for start_ts, _ in transactions
+        ]
+
+    def _answer(self, task: asyncio.Task[Outcome]) -> Outcome | BinlogError:
+        if task.cancelled():
+            return Unavailable(f"no answer about {task.get_name()} within {self._deadline_s:g} s")
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, BinlogError):
+            return error
+        raise error
+
+    async def _ask(
+        self,
+        start_ts: int,
+        key: bytes,
+        deadline: Deadline,
+        regions: defaultdict[int, asyncio.Semaphore],
+    ) -> Outcome:
+        """A slow region gets few questions at once, so that it does not take the place of all others."""
+        outcome: Outcome | None = self._final.get(start_ts)
+        if outcome is not None:
+            return outcome
+        if not key:
+            raise Rejected(f"transaction {start_ts} has no primary key in its prewrite binlog")
+        region = await self._tikv.region(key, deadline)
+        async with regions[region.id], self._questions:
+            outcome = await self._look(start_ts, key, deadline)
+        if not isinstance(outcome, Undecided):
+            self._final.put(start_ts, outcome)
+            self._asked_since_s.pop(start_ts, None)
+        return outcome
+
+    async def _look(self, start_ts: int, key: bytes, deadline: Deadline) -> Outcome:
+        watched_s = self._watch(start_ts)
+        problem: BinlogError | None = None
+        try:
+            reply, _ = await self._tikv.send(
+                key,
+                "MvccGetByKey",
+                lambda _: kv.MvccGetByKeyRequest(key=key),
+                kv.MvccGetByKeyResponse,
+                timeout_s=TIMEOUT_S,
+                deadline=deadline,
+            )
+            found = recorded(reply.info, start_ts)
+            if found is not None:
+                return found
+            if reply.error:
+                problem = refusal(reply.error)
+        except Rejected as error:
+            problem = error
+        now_ts = await self._oracle.recent()
+        age_s = tso.age_s(start_ts, tso.physical_s(now_ts))
+        if age_s > self._young_s and watched_s >= self._watched_s:
+            return await self._decide(start_ts, key, now_ts, deadline)
+        if problem is not None:
+            raise problem
+        return Undecided(min(max(watched_s / 4, RETRY_FIRST_S), RETRY_MAX_S))
+
+    async def _decide(self, start_ts: int, key: bytes, now_ts: int, deadline: Deadline) -> Outcome:
+        """Have TiKV decide: the question rolls back what has expired or left no trace."""
+        status = await self._locks.check(
+            key, start_ts, caller_ts=start_ts, now_ts=now_ts, deadline=deadline, end_if_absent=True
+        )
+        if isinstance(status, Locked) and status.by_secondaries and expired(start_ts, status.ttl_ms, now_ts):
+            status = await self._locks.end_of_expired(status.by_secondaries, now_ts, deadline)
+        if isinstance(status, Committed | RolledBack):
+            _logger.info("old transaction settled", start_ts=start_ts, outcome=type(status).__name__)
+            return status
+        if isinstance(status, Failed):
+            raise status.error
+        if isinstance(status, OtherPrimary):
+            raise Rejected(
+                f"{name_of(key)} is not the primary key of transaction {start_ts}, as its binlog says"
+            )
+        rest_s = left_s(start_ts, status.ttl_ms, now_ts) if isinstance(status, Locked) else 0.0
+        return Undecided(max(rest_s, RETRY_MAX_S))
+
+    def _watch(self, start_ts: int) -> float:
+        """For how many seconds it has been asked about."""
+        now_s = self._tikv.clock.monotonic_s()
+        while len(self._asked_since_s) >= ASKED_MAX and start_ts not in self._asked_since_s:
+            del self._asked_since_s[next(iter(self._asked_since_s))]
+        return now_s - self._asked_since_s.setdefault(start_ts, now_s)
