@@ -25,9 +25,10 @@ from common.errors import Conflict, Rejected, Unavailable
 from common.node import NodeStatus
 from common.registry import Announcement, Registry
 
-# A node counts as dead after this many missed beats, and never sooner than the floor.
-BEATS_PER_LEASE: Final = 5
-LEASE_MIN_S: Final = 10
+# A node counts as dead after this many missed beats, and never sooner than the floor: with the beats of a
+# pump (2 s) and the second in which etcd looks for leases that ran out, within 10 s.
+BEATS_PER_LEASE: Final = 4
+LEASE_MIN_S: Final = 8
 _RETRY_FIRST_S: Final = 0.2
 _WRITE_ATTEMPTS_MAX: Final = 10
 

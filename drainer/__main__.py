@@ -24,6 +24,8 @@ from common.door import Routes
 from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
+from common.starting import Starting
+from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from drainer import relay_assembly
 from drainer.applier import Applier
@@ -50,7 +52,10 @@ class Process:
         self._process = process
         self._clock = SystemClock()
         self._routes = Routes()
-        self._operating = Operating(settings, read, process, self._routes, self._clock, settings.tls)
+        self._starting = Starting(settings.start_wait_s, self._clock, process.status)
+        self._operating = Operating(
+            settings, read, process, self._routes, self._clock, settings.tls, self._starting
+        )
         self._state = self._operating.state
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
         self._applier: Applier | None = None
@@ -63,15 +68,15 @@ class Process:
         process.on_stop("close", ends.aclose, 10)
         tls = settings.tls
         listener.check_free(settings)
+        server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
+        ends.push_async_callback(server.stop, 1.0)
         upstream = await self._reach_upstream()
         if upstream is None:
             process.stop()
             return
         ends.push_async_callback(upstream.close)
-        nodes = await etcd.connect(settings.pd_urls, tls=tls)
+        nodes = await self._starting.wait_for(lambda: etcd.connect(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
-        server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
-        ends.push_async_callback(server.stop, 1.0)
         self._heartbeat = Heartbeat(
             nodes,
             registry.DRAINERS,
@@ -108,20 +113,23 @@ class Process:
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
 
-    async def _reach_upstream(self) -> StandaloneUpstream | None:
+    async def _reach_upstream(self) -> Upstream | None:
         """None: it is gone, and the downstream was brought to a consistent state from the relay log."""
         settings = self._settings
-        try:
+
+        async def reach() -> Upstream:
             return await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls)
-        except Unavailable as error:
-            if not settings.relay_log_dir:
-                raise
-            logger.warning("upstream is not there, looking into the relay log", reason=str(error))
-            summary = await relay_assembly.recover(settings)
-            if summary.nothing:
-                raise
-            print(summary, flush=True)
-            return None
+
+        if settings.relay_log_dir:
+            try:
+                return await reach()
+            except Unavailable as error:
+                logger.warning("upstream is not there, looking into the relay log", reason=str(error))
+                summary = await relay_assembly.recover(settings)
+                if not summary.nothing:
+                    print(summary, flush=True)
+                    return None
+        return await self._starting.wait_for(reach)
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._collector)).notify()

@@ -52,6 +52,13 @@ class DrainerConfig(FormerOptions):
     pd_urls: str = option(
         "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
     )
+    start_wait_s: float = option(
+        "10m",
+        key="start-wait",
+        flag="start-wait",
+        kind="duration",
+        help="how long a start waits for etcd and the upstream; 0: not at all",
+    )
     upstream: str = option(
         "standalone", key="upstream", flag="upstream", help="where timestamps and DDL come from"
     )
@@ -329,6 +336,8 @@ class DrainerConfig(FormerOptions):
             raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
         if self.upstream != "standalone":
             raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
+        if self.start_wait_s < 0:
+            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         for key, value in (
             ("worker-count", self.worker_count),
             ("txn-batch", self.txn_batch),

@@ -16,6 +16,7 @@ from common.clock import Clock
 from common.door import Routes
 from common.heartbeat import Heartbeat
 from common.registry import Registry
+from common.starting import Starting
 from common.tls import TlsConfig
 from drainer import ddl_routes, ddl_rules, progress_line
 from drainer.applier import Applier
@@ -55,12 +56,14 @@ class Operating:
         routes: Routes,
         clock: Clock,
         tls: TlsConfig | None,
+        starting: Starting,
     ) -> None:
         self._settings = settings
         self._process = process
         self._routes = routes
         self._clock = clock
         self._tls = tls
+        self._starting = starting
         self._standby: Standby | None = None
         self._shown: Shown | None = None
         self._running = False
@@ -150,7 +153,7 @@ class Operating:
         if self._standby is not None and self._standby.waiting:
             return self._standby.unready()
         if not self._running:
-            return health.STARTING
+            return self._starting.reason
         if self.state.state != node.ONLINE:
             return self.state.state
         return "paused by an operator" if self.control.paused else ""

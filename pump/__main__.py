@@ -24,9 +24,10 @@ from common.door import Routes
 from common.listener import Listener
 from common.port import split_address
 from common.registry import Registry
+from common.starting import Starting
 from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
-from pump import fake_binlog
+from pump import fake_binlog, not_serving
 from pump.closing import Closing
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.data_dir import DataDir
@@ -38,7 +39,6 @@ from pump.purge import Retention
 from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
-from pump.starting import Starting
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
 from pump.watch import Watch
@@ -98,7 +98,9 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
     routes = Routes()
     health.add_health(routes, lambda: unready(opened, starting))
-    opened.listener = await listener.listen(settings, starting.services(), routes, preliminary=True)
+    opened.listener = await listener.listen(
+        settings, not_serving.services(starting), routes, preliminary=True
+    )
     opened.upstream = upstream = await starting.wait_for(
         lambda: StandaloneUpstream.connect(settings.endpoints, tls=tls)
     )

@@ -39,6 +39,8 @@ _OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+# A member that has lost the others ends the watch instead of keeping silent.
+_NEEDS_LEADER: Final = (("hasleader", "true"),)
 _RETRYABLE: Final = frozenset(
     {
         messages.StatusCode.UNAVAILABLE,
@@ -257,15 +259,19 @@ class EtcdClient:
         return response.header.revision, [_key_value(pair) for pair in response.kvs]
 
     async def txn(
-        self, compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any] = ()
+        self,
+        compare: Sequence[Any],
+        success: Sequence[Any],
+        failure: Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
     ) -> TxnResult:
         """One atomic step. After `Unavailable` it may or may not have taken place."""
         request = messages.TxnRequest(compare=compare, success=success, failure=failure)
         if (size := request.ByteSize()) > REQUEST_BYTES_MAX:
             raise Rejected(f"a request of {size} bytes is larger than etcd's limit of {REQUEST_BYTES_MAX}")
-        return _txn_result(
-            await self._call(lambda endpoint: endpoint.kv.Txn(request, timeout=self._timeout_s))
-        )
+        deadline_s = timeout_s or self._timeout_s
+        return _txn_result(await self._call(lambda endpoint: endpoint.kv.Txn(request, timeout=deadline_s)))
 
     async def read(self, ops: Sequence[Any]) -> TxnResult:
         """Several ranges at one revision."""
@@ -286,14 +292,15 @@ class EtcdClient:
         )
         return int(response.ID)
 
-    async def keep_alive(self, lease: int) -> None:
+    async def keep_alive(self, lease: int, timeout_s: float | None = None) -> None:
         """Extend a lease once. Raises `LeaseLost`."""
+        deadline_s = timeout_s or self._timeout_s
 
         async def requests() -> AsyncIterator[Any]:
             yield messages.LeaseKeepAliveRequest(ID=lease)
 
         async def extend(endpoint: _Endpoint) -> int:
-            call = endpoint.lease.LeaseKeepAlive(requests(), timeout=self._timeout_s)
+            call = endpoint.lease.LeaseKeepAlive(requests(), timeout=deadline_s)
             try:
                 async for response in call:
                     return int(response.TTL)
@@ -329,7 +336,7 @@ class EtcdClient:
             await never.wait()  # etcd ends the watch when the requests end
 
         try:
-            call = endpoint.watch.Watch(requests())
+            call = endpoint.watch.Watch(requests(), metadata=_NEEDS_LEADER)
         except messages.BaseError as error:
             raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
         try:

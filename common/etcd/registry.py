@@ -13,7 +13,7 @@ from common.backoff import Backoff
 from common.clock import Clock, SystemClock
 from common.errors import Conflict, Corruption, Unavailable
 from common.etcd import client as etcd
-from common.etcd.client import EtcdClient, KeyValue, LeaseLost
+from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient, KeyValue, LeaseLost
 from common.node import NodeStatus
 from common.registry import (
     DRAINERS,
@@ -86,13 +86,17 @@ class EtcdRegistry:
         check_node_id(status.node_id)
         key, mark = status_key(kind, status.node_id), announced_key(kind, status.node_id)
         before = expected or 0
-        if (kind, status.node_id) in self._announcements:
+        announcement = self._announcements.get((kind, status.node_id))
+        if announcement is not None:
             follow = etcd.put(mark, b"")
         else:
             # Somebody else's entry (an operator corrects it): the mark stays as true as it was.
             follow = etcd.nested([etcd.mod_is(mark, before)], [etcd.put(mark, b"")] if before else [])
         result = await self._client.txn(
-            [etcd.mod_is(key, before)], [etcd.put(key, status.to_json()), follow], [etcd.get(key)]
+            [etcd.mod_is(key, before)],
+            [etcd.put(key, status.to_json()), follow],
+            [etcd.get(key)],
+            timeout_s=announcement.patience_s if announcement else None,
         )
         if result.succeeded:
             return result.revision
@@ -181,6 +185,8 @@ class EtcdAnnouncement:
         self._key = alive_key(kind, node_id)
         self._identity = process_identity.current(token)
         self._lease = 0
+        # A member that stands still may not cost the lease: another one is asked in time.
+        self.patience_s = min(REQUEST_TIMEOUT_S, ttl_s / 4)
 
     async def take(self) -> None:
         """Put the key under a new lease, if nobody who may be alive holds it."""
@@ -228,7 +234,7 @@ class EtcdAnnouncement:
     async def keep_alive(self) -> None:
         if self._lease:
             try:
-                await self._client.keep_alive(self._lease)
+                await self._client.keep_alive(self._lease, self.patience_s)
                 return
             except LeaseLost:
                 _logger.warning("lease had run out, announcing anew", node_id=self._node_id)

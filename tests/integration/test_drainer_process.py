@@ -52,7 +52,7 @@ def ended(arguments: list[str]) -> tuple[int, str]:
 
 def test_no_etcd(tmp_path: Path, free_port: Callable[[], int], mariadb: MariaDbServer) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
-    code, line = ended(command(tmp_path, endpoint, free_port(), downstream(mariadb)))
+    code, line = ended(command(tmp_path, endpoint, free_port(), 'start-wait = "0s"\n' + downstream(mariadb)))
     assert code == 3
     assert endpoint.removeprefix("http://") in line
     assert "--pd-urls" in line

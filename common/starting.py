@@ -1,23 +1,20 @@
-"""Starting: what a pump does and says before it can work.
+"""Starting: what a node does and says before it can work.
 
 Does    waits for peers that are not there yet: nodes of a cluster come up in any order. Says so at once and
         every 30 s, to the log, to `/readyz` and to whoever supervises the process
-Serves  the methods of a pump, each answering UNAVAILABLE with the reason, so that clients go elsewhere
 Never   waits for what will not come by itself: only `Unavailable` is waited for
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from common import health, log
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Unavailable
-from common.rpc import Service
-from common.wire import pump_pb2
 
 _TELL_S: Final = 30.0
 _PAUSE_FIRST_S: Final = 0.1
@@ -67,30 +64,3 @@ class Starting:
                 continue
             self.waits("")
             return result
-
-    def services(self) -> list[Service]:
-        """All that a pump serves, not served yet."""
-
-        def refusal() -> Unavailable:
-            return Unavailable(f"pump is {health.STARTING}: {self.reason}", hint="use another one")
-
-        async def call(_: Any) -> bytes:
-            raise refusal()
-
-        async def stream(_: Any) -> AsyncIterator[bytes]:
-            for reply in list[bytes]():
-                yield reply
-            raise refusal()
-
-        services: list[Service] = []
-        for service in pump_pb2.DESCRIPTOR.services_by_name.values():
-            calls, streams, bidi = {}, {}, {}
-            for method in service.methods:
-                if not method.server_streaming:
-                    calls[method.name] = call
-                elif method.client_streaming:
-                    bidi[method.name] = stream
-                else:
-                    streams[method.name] = stream
-            services.append(Service(service.full_name, calls, streams, bidi))
-        return services
