@@ -71,6 +71,7 @@ class BatchStream:
         self._outbox: Outbox[asyncio.Future[Outcome]] = Outbox()
         self._wake = asyncio.Event()
         self._busy = asyncio.Event()
+        self._is_awake = False
         self._is_over = False
         self._tasks = (
             loop.create_task(self._run(), name="pumpclient stream"),
@@ -81,8 +82,10 @@ class BatchStream:
         """Queue one binlog; what became of it. Cancel the future, and it is not sent if it was not yet."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._outbox.add(future, payload, deadline_s)
-        self._wake.set()
-        self._busy.set()
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake.set()
+            self._busy.set()
         return future
 
     def withdraw(self, future: asyncio.Future[Outcome]) -> None:
@@ -133,6 +136,7 @@ class BatchStream:
             # A turn of the loop lies between `set` and here: all who were woken together write together.
             await wake.wait()
             wake.clear()
+            self._is_awake = False
             while payloads := outbox.message():
                 request.payloads[:] = payloads
                 data = request.SerializeToString()

@@ -49,7 +49,6 @@ from pumpclient.transport import PumpTransport, RpcTransport
 
 logger: Final = logging.getLogger("pumpclient")
 
-PROBE_PAYLOAD: Final = b""
 WATCH_RETRY_PAUSE_S: Final = 1.0
 RECOVER_POLL_S: Final = 0.5
 RECOVER_S: Final = 1800.0
@@ -91,6 +90,7 @@ class PumpClient:
         self._transport = transport
         self._options = options or Options()
         self._clock = clock or SystemClock()
+        self._now_s = self._clock.monotonic_s
         self._pauses = Pauses(self._clock, sleep)
         self._roster = Roster(strategy, self._options, offset=offset)
         self._closing = asyncio.Event()
@@ -338,13 +338,8 @@ class PumpClient:
             await self._delivery.carry_out(effects)
             for effect in effects:
                 if isinstance(effect, health.Probe):
-                    self._spawn(self._probe(effect.pump_id), f"pumpclient probe {effect.pump_id}")
+                    self._spawn(self._delivery.probe(effect.pump_id), f"pumpclient probe {effect.pump_id}")
             await self._pauses.until(self._roster.health.next_probe_s(), changed)
-
-    async def _probe(self, pump_id: str) -> None:
-        """Ask with an empty payload: a pump checks it like a prewrite and stores nothing."""
-        self._delivery.counters.probes_sent += 1
-        await self._delivery.attempt(pump_id, PROBE_PAYLOAD, health.Stored)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -355,9 +350,6 @@ class PumpClient:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s stopped", task.get_name(), exc_info=error)
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_s()
 
 
 def _valid(start_ts: int) -> int:

@@ -27,6 +27,8 @@ from pumpclient.write_policy import Failure, FinishPolicy, GiveUp, LastChance, P
 logger: Final = logging.getLogger("pumpclient")
 
 NO_PUMP: Final = "no available pump to write binlog"
+PROBE_PAYLOAD: Final = b""
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -66,66 +68,95 @@ class Delivery:
         self._transport = transport
         self._cluster_id = cluster_id
         self._options = options
-        self._clock = clock
+        self._write_timeout_s = options.write_timeout_s
+        self._now_s = clock.monotonic_s
         self._pauses = pauses
         self._closing = closing
 
     async def store(self, start_ts: int, payload: bytes) -> None:
         """Try pumps until one has the prewrite. Raises `WriteFailed`, `BinlogTooLarge`, `ClientClosed`."""
-        stored = False
+        roster, started_s = self._roster, self._now_s()
         try:
-            pump_id = await self._store(start_ts, payload)
-            self._roster.stored(start_ts, pump_id, self._now_s())
-            stored = True
-        finally:
-            if stored:
-                self.counters.prewrites_stored += 1
+            usable_count = roster.selector.size
+            choice = roster.choose(start_ts, 0, _NONE, started_s)
+            if isinstance(choice, NoPump):
+                pump_id = await self._last_chance(start_ts, payload, NO_PUMP)
             else:
-                self.counters.prewrites_failed += 1
+                pump_id = choice.pump_id
+                failure = await self._attempt(pump_id, payload)
+                if failure is not None:
+                    policy = PrewritePolicy(self._options, usable_count, started_s)
+                    pump_id = await self._store_again(policy, start_ts, payload, pump_id, failure)
+        except BaseException:
+            self.counters.prewrites_failed += 1
+            raise
+        roster.stored(start_ts, pump_id, self._now_s())
+        self.counters.prewrites_stored += 1
 
     async def finish(self, pump_id: str, payload: bytes) -> bool:
         """The same pump again and again until it has the payload or time is up."""
-        delivered = False
+        delivered, started_s = False, self._now_s()
         self._roster.begin(pump_id)
         try:
-            delivered = await self._finish(pump_id, payload)
+            if not self._closing.is_set():
+                failure = await self.attempt(pump_id, payload, health.Alive)
+                delivered = failure is None or await self._finish_again(started_s, pump_id, payload, failure)
         except ClientClosed:
             pass
         finally:
-            self._roster.end(pump_id, self._now_s())
+            self._roster.end(pump_id, started_s)
             if delivered:
                 self.counters.finishes_delivered += 1
             else:
                 self.counters.finishes_lost += 1
         return delivered
 
+    async def probe(self, pump_id: str) -> None:
+        """Ask with an empty payload: a pump checks it like a prewrite and stores nothing."""
+        self.counters.probes_sent += 1
+        await self._attempt(pump_id, PROBE_PAYLOAD)
+
+    async def _attempt(self, pump_id: str, payload: bytes) -> TransportFailure | None:
+        """`attempt` of what only one who takes prewrites acknowledges; the pump stays known meanwhile."""
+        self._roster.begin(pump_id)
+        try:
+            return await self.attempt(pump_id, payload, health.Stored)
+        finally:
+            self._roster.end(pump_id, self._now_s())
+
     async def attempt(
         self, pump_id: str, payload: bytes, acknowledged: Callable[[str], health.Fact]
     ) -> TransportFailure | None:
         """One call to one pump; None when it acknowledged, which says `acknowledged` of the pump."""
-        roster, started_s = self._roster, self._now_s()
+        roster = self._roster
         address = roster.address(pump_id)
-        roster.begin(pump_id)
-        roster.selector.started(pump_id)
+        load = self._load(pump_id) if roster.selector.counts_loads else None
         failure: TransportFailure | None = None
         try:
-            await self._transport.write(address, self._cluster_id, payload, self._options.write_timeout_s)
+            await self._transport.write(address, self._cluster_id, payload, self._write_timeout_s)
         except TransportFailure as error:
             failure = error
         except BaseException as error:
-            roster.selector.cancelled(pump_id)
+            if load is not None:
+                roster.selector.cancelled(pump_id)
             if isinstance(error, asyncio.CancelledError) and self._cut_by_close():
                 raise ClientClosed("the pump client was closed during a write") from None
             raise
-        finally:
-            roster.end(pump_id, self._now_s())
-        now_s = self._now_s()
-        roster.selector.finished(pump_id, now_s, now_s - started_s, failure is None)
+        if load is not None:
+            now_s = self._now_s()
+            roster.selector.finished(pump_id, now_s, now_s - load, failure is None)
         if failure is not None:
             self.counters.attempts_failed += 1
             logger.debug("pump %s at %s: %s", pump_id, address, failure.message)
-        await self.carry_out(roster.feed(_fact(pump_id, failure, acknowledged), now_s))
+        elif roster.health.is_settled(pump_id):
+            return None
+        await self.carry_out(roster.feed(_fact(pump_id, failure, acknowledged), self._now_s()))
         return failure
+
+    def _load(self, pump_id: str) -> float:
+        """Tell the selector of a call; when it began."""
+        self._roster.selector.started(pump_id)
+        return self._now_s()
 
     async def carry_out(self, effects: Iterable[Effect]) -> None:
         """Log state changes and drop connections. Probes are the client's to send."""
@@ -141,19 +172,13 @@ class Delivery:
             elif isinstance(effect, health.Reconnect):
                 await self._transport.drop(self._roster.address(effect.pump_id))
 
-    async def _store(self, start_ts: int, payload: bytes) -> str:
-        policy = PrewritePolicy(self._options, len(self._roster.health.usable()), self._now_s())
-        cause = NO_PUMP
+    async def _store_again(
+        self, policy: PrewritePolicy, start_ts: int, payload: bytes, pump_id: str, failure: TransportFailure
+    ) -> str:
+        """After a first `failure` on `pump_id`: the pump that has it in the end."""
         while True:
-            choice = self._roster.choose(start_ts, policy.attempts, policy.tried, self._now_s())
-            if isinstance(choice, NoPump):
-                break
-            failure = await self.attempt(choice.pump_id, payload, health.Stored)
-            if failure is None:
-                return choice.pump_id
-            cause = failure.message
             usable = self._roster.health.usable()
-            decision = policy.after(failure.failure, choice.pump_id, usable, self._now_s())
+            decision = policy.after(failure.failure, pump_id, usable, self._now_s())
             if isinstance(decision, GiveUp):
                 raise _too_large(payload, failure)
             if isinstance(decision, LastChance):
@@ -161,7 +186,15 @@ class Delivery:
             if decision.pause_s:
                 await self._pauses.pause(decision.pause_s, self._closing)
             self._require_open()
-        return await self._last_chance(start_ts, payload, cause)
+            choice = self._roster.choose(start_ts, policy.attempts, policy.tried, self._now_s())
+            if isinstance(choice, NoPump):
+                break
+            pump_id = choice.pump_id
+            again = await self._attempt(pump_id, payload)
+            if again is None:
+                return pump_id
+            failure = again
+        return await self._last_chance(start_ts, payload, failure.message)
 
     async def _last_chance(self, start_ts: int, payload: bytes, cause: str) -> str:
         """Once over every pump that the registry calls online, with a new connection each."""
@@ -169,7 +202,7 @@ class Delivery:
             if self._roster.health.state(pump_id) in (None, health.State.AWAY):
                 continue  # it left while others were tried
             await self._transport.drop(self._roster.address(pump_id))
-            failure = await self.attempt(pump_id, payload, health.Stored)
+            failure = await self._attempt(pump_id, payload)
             if failure is None:
                 return pump_id
             if failure.failure is Failure.TOO_LARGE:
@@ -181,18 +214,23 @@ class Delivery:
             hint="roll the transaction back; `binlogctl -cmd pumps` shows the state of the pumps",
         )
 
-    async def _finish(self, pump_id: str, payload: bytes) -> bool:
-        policy = FinishPolicy(self._options, self._now_s())
-        while not self._closing.is_set():
-            failure = await self.attempt(pump_id, payload, health.Alive)
-            if failure is None:
-                return True
+    async def _finish_again(
+        self, started_s: float, pump_id: str, payload: bytes, failure: TransportFailure
+    ) -> bool:
+        """After a first `failure`: whether the pump has it in the end."""
+        policy = FinishPolicy(self._options, started_s)
+        while True:
             decision = policy.after(self._now_s())
             if isinstance(decision, GiveUp):
                 logger.warning("pump %s did not take a commit or rollback: %s", pump_id, failure.message)
                 return False
             await self._pauses.pause(decision.pause_s, self._closing)
-        return False
+            if self._closing.is_set():
+                return False
+            again = await self.attempt(pump_id, payload, health.Alive)
+            if again is None:
+                return True
+            failure = again
 
     def _cut_by_close(self) -> bool:
         """Whether a CancelledError came from closing the connection, not from the caller."""
@@ -202,9 +240,6 @@ class Delivery:
     def _require_open(self) -> None:
         if self._closing.is_set():
             raise ClientClosed("the pump client was closed during a write")
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_s()
 
 
 def _too_large(payload: bytes, failure: TransportFailure) -> BinlogTooLarge:

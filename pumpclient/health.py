@@ -162,6 +162,11 @@ class Health:
         entry = self._entries.get(pump_id)
         return entry.state if entry else None
 
+    def is_settled(self, pump_id: str) -> bool:
+        """Whether Stored and Alive say nothing new of the pump, as usual: `feed` may be left out."""
+        entry = self._entries.get(pump_id)
+        return entry is not None and entry.state is State.USABLE
+
     def usable(self) -> tuple[str, ...]:
         """Pumps that may be offered a prewrite."""
         return tuple(

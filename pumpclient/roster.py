@@ -114,8 +114,9 @@ class Roster:
         self._members[pump_id].in_flight += 1
 
     def end(self, pump_id: str, now_s: float) -> None:
-        self._members[pump_id].in_flight -= 1
-        if self._members[pump_id].gone:
+        member = self._members[pump_id]
+        member.in_flight -= 1
+        if member.gone:
             self._prune(now_s)
 
     def _prune(self, now_s: float) -> None:

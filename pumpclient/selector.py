@@ -1,6 +1,6 @@
 """Selector: which pump takes this prewrite, and which pump took that one.
 
-In     list (the usable pumps), choose, started and finished (calls, for `score`), remember and take
+In     list (the usable pumps), choose, started and finished (calls, while `score` chooses), remember and take
 Out    Chosen(pump_id) or NoPump()
 Holds  a write never gets a pump again that has failed it in this round while an untried one is usable;
        a commit gets exactly the pump that acknowledged its prewrite, whatever became of it since;
@@ -25,6 +25,7 @@ Strategies
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -100,12 +101,23 @@ class Selector:
         self._strategy = strategy_of(strategy)
         self._offset = offset
         self._listed: tuple[str, ...] = ()
+        self._turns: tuple[Chosen, ...] = ()  # the same, as choices
         self._loads: dict[str, Load] = {}
         self._choices = 0
 
     @property
     def strategy(self) -> Strategy:
         return self._strategy
+
+    @property
+    def counts_loads(self) -> bool:
+        """Whether calls that begin now are to be told of by `started`."""
+        return self._strategy == "score"
+
+    @property
+    def size(self) -> int:
+        """How many pumps are listed."""
+        return len(self._listed)
 
     def switch(self, strategy: str) -> None:
         """Use another strategy from the next choice on; raises `ConfigError` for an unknown one."""
@@ -114,6 +126,7 @@ class Selector:
     def list(self, pump_ids: Iterable[str]) -> None:
         """Replace the usable pumps. Loads of the others are kept while they have calls in flight."""
         self._listed = tuple(sorted(set(pump_ids)))
+        self._turns = tuple(map(Chosen, self._listed))
         self._loads = {
             pump_id: load
             for pump_id, load in self._loads.items()
@@ -127,31 +140,32 @@ class Selector:
         listed = self._listed
         if not listed:
             return NoPump()
-        fresh = listed if not tried else tuple(pump for pump in listed if pump not in tried) or listed
-        if self._strategy in ("range", LOCAL_UNIX):
-            chosen = self._round_robin(fresh)
-        elif self._strategy == "hash":
-            chosen = self._onward((start_ts + attempt) % len(listed), fresh)
-        else:
-            chosen = min(
-                fresh, key=lambda pump: (self._loads[pump].cost_s(now_s), self._loads[pump].chosen_at)
-            )
+        takes_turns = self._strategy in ("range", LOCAL_UNIX)
+        if takes_turns and not tried:
+            at = self._offset % len(listed)
+            self._offset = at + 1
+            return self._turns[at]
+        fresh = tuple(pump for pump in listed if pump not in tried) or listed
+        if takes_turns:
+            return self._round_robin(fresh)
+        if self._strategy == "hash":
+            return self._onward((start_ts + attempt) % len(listed), fresh)
+        chosen = min(fresh, key=lambda pump: (self._loads[pump].cost_s(now_s), self._loads[pump].chosen_at))
         self._choices += 1
         self._loads[chosen].chosen_at = self._choices
         return Chosen(chosen)
 
-    def _round_robin(self, fresh: tuple[str, ...]) -> str:
-        at = self._offset % len(self._listed)
-        chosen = self._onward(at, fresh)
-        self._offset = (self._listed.index(chosen) + 1) % len(self._listed)
+    def _round_robin(self, fresh: tuple[str, ...]) -> Chosen:
+        chosen = self._onward(self._offset % len(self._listed), fresh)
+        self._offset = self._turns.index(chosen) + 1
         return chosen
 
-    def _onward(self, at: int, fresh: tuple[str, ...]) -> str:
+    def _onward(self, at: int, fresh: tuple[str, ...]) -> Chosen:
         """The first pump of `fresh` at or after position `at`, wrapping."""
         for step in range(len(self._listed)):
-            pump_id = self._listed[(at + step) % len(self._listed)]
-            if pump_id in fresh:
-                return pump_id
+            choice = self._turns[(at + step) % len(self._listed)]
+            if choice.pump_id in fresh:
+                return choice
         raise AssertionError("fresh is a non-empty part of listed")
 
     def started(self, pump_id: str) -> None:
@@ -198,7 +212,9 @@ class Affinity:
     def __init__(self, entries_max: int, age_max_s: float) -> None:
         self._entries_max = entries_max
         self._age_max_s = age_max_s
-        self._entries: dict[int, tuple[str, float]] = {}  # in order of time: dropped from the front
+        # In order of time: dropped from the front, which a plain dict would search for.
+        self._entries: OrderedDict[int, tuple[str, float]] = OrderedDict()
+        self._expires_s = math.inf  # nothing is too old before
         self._counts: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -206,10 +222,15 @@ class Affinity:
 
     def remember(self, start_ts: int, pump_id: str, now_s: float) -> None:
         """The pump has acknowledged this prewrite."""
-        self._drop(start_ts)
-        self._entries[start_ts] = (pump_id, now_s)
-        self._counts[pump_id] = self._counts.get(pump_id, 0) + 1
-        self.expire(now_s)
+        entries, counts = self._entries, self._counts
+        if start_ts in entries:
+            self._drop(start_ts)
+        if not entries:
+            self._expires_s = now_s + self._age_max_s
+        entries[start_ts] = (pump_id, now_s)
+        counts[pump_id] = counts.get(pump_id, 0) + 1
+        if now_s >= self._expires_s or len(entries) > self._entries_max:
+            self.expire(now_s)
 
     def take(self, start_ts: int) -> Choice:
         """The pump of this prewrite; the entry is used up."""
@@ -220,8 +241,8 @@ class Affinity:
         """Drop what is too old or too much."""
         while self._entries:
             oldest = next(iter(self._entries))
-            too_old = self._entries[oldest][1] + self._age_max_s <= now_s
-            if not too_old and len(self._entries) <= self._entries_max:
+            self._expires_s = self._entries[oldest][1] + self._age_max_s
+            if now_s < self._expires_s and len(self._entries) <= self._entries_max:
                 return
             self._drop(oldest)
 

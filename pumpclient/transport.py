@@ -122,6 +122,7 @@ class RpcTransport:
         self._dial: Callable[[str], RpcClient] = dial or (lambda address: rpc.Client(address, tls=tls))
         self._batches = batches
         self._clock = clock or SystemClock()
+        self._now_s = self._clock.monotonic_s
         self._sleep = sleep
         self._connections: dict[str, _Connection] = {}
         self._retired: set[_Connection] = set()
@@ -138,7 +139,7 @@ class RpcTransport:
             stream = connection.stream
             if stream is None:
                 stream = self._open_stream(connection, cluster_id)
-            answer = stream.submit(payload, self._clock.monotonic_s() + timeout_s)
+            answer = stream.submit(payload, self._now_s() + timeout_s)
             try:
                 outcome = await answer
             except BaseException:
