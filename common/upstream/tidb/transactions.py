@@ -2,9 +2,9 @@
 
 Drives  questions about many transactions at once, so many per region and altogether; `txn_status` (core)
 Owns    final outcomes; since when each open transaction has been asked about
-Order   the history of the primary key first, which changes nothing. Only of a transaction that began long ago,
-        and has long been asked about, TiKV is asked to decide: that rolls it back if its lock has expired, or
-        if there is no trace of it, since its prewrite may be on its way for no longer than that
+Order   the history of the primary key first, which changes nothing. Only where the transaction began long
+        ago, and has long been asked about, TiKV is asked to decide: that rolls it back if its lock has
+        expired, or if there is no trace of it; a prewrite is not on its way for that long
 Stops   each call at its deadline, with what has been answered by then
 Never   rolls back a live lock; takes an expired async-commit lock for a verdict; keeps "alive" for an answer
 """

@@ -72,10 +72,11 @@ def status_of(reply: kvrpcpb_pb2.CheckTxnStatusResponse) -> Status:
     by_secondaries = lock if lock is not None and lock.use_async_commit else None
     # A lock with ttl 0 is told by its lock_info alone, a lock of an old TiKV by its ttl alone. Where the lock
     # has just been rolled back some versions still describe it.
-    gone = reply.action in (kvrpcpb_pb2.TTLExpireRollback, kvrpcpb_pb2.TTLExpirePessimisticRollback)
-    if reply.lock_ttl > 0 or (
-        lock is not None and lock.lock_version and not reply.commit_version and not gone
-    ):
+    gone = reply.commit_version > 0 or reply.action in (
+        kvrpcpb_pb2.TTLExpireRollback,
+        kvrpcpb_pb2.TTLExpirePessimisticRollback,
+    )
+    if reply.lock_ttl > 0 or (lock is not None and lock.lock_version and not gone):
         return Locked(reply.lock_ttl, reply.action == kvrpcpb_pb2.MinCommitTSPushed, by_secondaries)
     if reply.commit_version > 0:
         return Committed(reply.commit_version)
