@@ -184,6 +184,10 @@ class Logger:
     def error(self, message: str, **fields: Any) -> None:
         self._log(logging.ERROR, message, fields)
 
+    def fatal(self, message: str, **fields: Any) -> None:
+        """What ends the program, as Go tells it; ends nothing by itself."""
+        self._log(logging.CRITICAL, message, fields)
+
     def failure(self, message: str, error: BaseException, **fields: Any) -> None:
         """An error line with the traceback; for what should not have happened."""
         self._logger.error(

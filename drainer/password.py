@@ -3,9 +3,9 @@
 Order   `encrypted_password`, `password-file`, `password`, then the environment (MYSQL_PSWD)
 Form    base64 of a 16-byte initial vector, "@", and AES-CFB of the text; the key is the hexadecimal
         BINLOG_SECRET_KEY of 16, 24 or 32 bytes, else the one that stands in the Go drainer's sources
-Why     the encrypted form is read for files of Go drainers and never written: everybody can read what was
-        encrypted with the built-in key, and nothing notices a changed byte. A file that only the drainer's
-        user may read, or the environment, keeps a secret better
+Why     the encrypted form is there for files of Go drainers; only `binlogctl encrypt` writes it. Everybody
+        can read what was encrypted with the built-in key, and nothing notices a changed byte: a file that
+        only the drainer's user may read, or the environment, keeps a secret better
 Never   puts a password, a key or encrypted text into an error or a log line
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -40,12 +41,12 @@ def decrypt(key: str, encrypted: str, environ: Mapping[str, str]) -> str:
     try:
         data = base64.b64decode(encrypted, validate=True)
     except (binascii.Error, ValueError):
-        raise ConfigError(f"{key} is not base64", hint="`binlogctl -cmd encrypt` of Go writes it") from None
+        raise ConfigError(f"{key} is not base64", hint="`binlogctl encrypt` writes it") from None
     vector, separator, body = data[:_VECTOR_BYTES], data[_VECTOR_BYTES:][:1], data[_VECTOR_BYTES + 1 :]
     if separator != _SEPARATOR:
         raise ConfigError(
             f"{key} does not have the form of an encrypted password",
-            hint="`binlogctl -cmd encrypt` of Go writes it; a plain one belongs into password",
+            hint="`binlogctl encrypt` writes it; a plain one belongs into password",
         )
     decryptor = Cipher(algorithms.AES(secret), CFB(vector)).decryptor()
     plain = decryptor.update(body) + decryptor.finalize()
@@ -60,6 +61,15 @@ def decrypt(key: str, encrypted: str, environ: Mapping[str, str]) -> str:
             hint=f"check {KEY_VARIABLE} in this process's environment",
         )
     return text
+
+
+def encrypt(text: str, environ: Mapping[str, str], vector: bytes = b"") -> str:
+    """An `encrypted_password`. `vector`: at random if not given. Raises `ConfigError` for the key."""
+    secret = _secret_key(environ.get(KEY_VARIABLE, "") or BUILT_IN_KEY)
+    vector = vector or secrets.token_bytes(_VECTOR_BYTES)
+    encryptor = Cipher(algorithms.AES(secret), CFB(vector)).encryptor()
+    body = encryptor.update(text.encode()) + encryptor.finalize()
+    return base64.b64encode(vector + _SEPARATOR + body).decode()
 
 
 def _secret_key(hexadecimal: str) -> bytes:

@@ -13,30 +13,23 @@ Never  decides by itself: the drainer stores a decision before it answers
 
 from __future__ import annotations
 
-import asyncio
 import datetime
-import http.client
-import json
-import ssl
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
 from common import log
-from common.errors import BinlogError, Conflict, FlagError, Rejected, Unavailable
+from common.errors import Conflict, FlagError, Rejected
 from common.node import OFFLINE
-from common.port import split_address
 from common.registry import ClusterView
 from common.tls import TlsConfig
+from deploy.ctl import connection, node_http, show
+from deploy.ctl.command_line import Call
+from deploy.ctl.commands import DONE
 
 VERBS: Final = ("list", "show", "retry", "skip", "rewrite")
 DEADLINE_S: Final = 30.0
 _PREFIX: Final = "ddl-"
-_BYTES_MAX: Final = 64 << 20
 
 _logger = log.get("ctl")
 
@@ -75,26 +68,6 @@ class DdlCommand:
         return "PUT", f"/ddl/{self.job_id}/{self.verb}"
 
 
-def commands() -> tuple[str, ...]:
-    """As values of `-cmd`."""
-    return tuple(_PREFIX + verb for verb in VERBS)
-
-
-def as_flags(argv: Sequence[str]) -> list[str]:
-    """`ddl VERB [JOB] flags` as the flags that mean it. Raises `FlagError`."""
-    usage = "binlogctl ddl list|show JOB|retry JOB|skip JOB|rewrite JOB --text SQL"
-    words = list(argv)
-    if not words or words[0] not in VERBS:
-        raise FlagError(f"ddl: {words[0] if words else 'nothing'} is no command of it", hint=usage)
-    flags = [f"-cmd={_PREFIX}{words.pop(0)}"]
-    if words and not words[0].startswith("-"):
-        job = words.pop(0)
-        if not (job.isascii() and job.isdigit()):
-            raise FlagError(f"ddl: {job!r} is no number of a DDL job", hint=usage)
-        flags.append(f"-job-id={job}")
-    return flags + words
-
-
 def address_of(view: ClusterView, node_id: str) -> str:
     """Host and port of the drainer that is meant. Raises `Rejected`."""
     living = {
@@ -113,56 +86,35 @@ def address_of(view: ClusterView, node_id: str) -> str:
     return next(iter(living.values())).status.host
 
 
+async def call(invoked: Call) -> int:
+    """The program: `ddl VERB [JOB]` or `-cmd ddl-VERB`. Raises `FlagError` and what `run` raises."""
+    settings = invoked.settings
+    job = invoked.words[0] if invoked.words else ""
+    if job and not (job.isascii() and job.isdigit()):
+        raise FlagError(f"ddl: {job!r} is no number of a DDL job", hint="`binlogctl ddl list` shows them")
+    command = DdlCommand.of(invoked.command.cmd, int(job or 0), settings.text)
+    assert command is not None
+    async with connection.registry(settings) as registry:
+        address = address_of(await registry.view(), settings.node_id)
+    await run(command, address, settings.tls, invoked.output)
+    return DONE
+
+
 async def run(command: DdlCommand, address: str, tls: TlsConfig | None, output: str) -> None:
     """Ask the drainer and print its answer. Raises what the answer means."""
-    context = tls.client_context() if tls else None
-    status, body = await asyncio.to_thread(_ask, address, command, context)
-    document = _read(address, status, body)
-    if status != 200:
-        raise _refusal(status, str(document.get("message", "")).strip())
-    data = document.get("data") or {}
-    OUTPUTS[output](command, data)
-
-
-def _ask(address: str, command: DdlCommand, context: ssl.SSLContext | None) -> tuple[int, bytes]:
-    host, port = split_address("address of the drainer", address)
     method, path = command.request
-    connection = (
-        http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
-        if context is None
-        else http.client.HTTPSConnection(host, port, timeout=DEADLINE_S, context=context)
+    answer = await node_http.ask(
+        "the drainer", address, method, path, tls, body=command.text.encode(), deadline_s=DEADLINE_S
     )
-    try:
-        connection.request(method, path, body=command.text.encode() or None)
-        response = connection.getresponse()
-        return response.status, response.read(_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(
-            f"drainer at {address} does not answer: {error}", hint="is it running? look at its log"
-        ) from None
-    finally:
-        connection.close()
-
-
-def _read(address: str, status: int, body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        document = None
-    if isinstance(document, dict):
-        return document
-    text = body.decode("utf-8", "replace").strip()
-    if status == 404:
+    if answer.status == 404 and answer.document is None:
         raise Rejected(
             f"the drainer at {address} decides no DDL", hint="it is an older one, or still starting"
         )
-    return {"message": text or f"HTTP status {status}"}
-
-
-def _refusal(status: int, message: str) -> BinlogError:
-    if status == 409:
-        return Conflict(message)
-    return Rejected(message) if status < 500 else Unavailable(message, hint="look at the drainer's log")
+    if answer.status == 409:
+        raise Conflict(answer.said)
+    if not answer.is_success or answer.document is None:
+        raise answer.refusal(f"the drainer at {address}")
+    OUTPUTS[output](command, answer.document.get("data") or {})
 
 
 # Output ----------------------------------------------------------------------------------------------------
@@ -190,49 +142,47 @@ def _print_log(command: DdlCommand, data: dict[str, Any]) -> None:
         _logger.info("DDL decided", job_id=command.job_id, decision=command.verb)
 
 
+_WAITING: Final = ("job", "tables", "state", "since", "kept", "statement")
+_DECIDED: Final = ("job", "decision", "when", "asked from", "text", "outcome")
+
+
 def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
-    console = Console()
     entries = _waiting(command, data)
     if command.verb == "list":
-        table = Table(title=f"{len(entries)} waiting DDL")
-        for heading in ("job", "tables", "state", "since", "kept", "statement"):
-            table.add_column(heading, overflow="fold")
-        for entry in entries:
-            table.add_row(
-                str(entry["job_id"]),
+        rows = [
+            (
+                entry["job_id"],
                 ", ".join(entry["tables"]),
                 entry["state"],
                 _moment(entry["since_ms"]),
                 f"{entry['kept_bytes'] / (1 << 20):.1f} MiB",
                 entry["query"],
             )
-        console.print(table)
+            for entry in entries
+        ]
+        show.print_table(f"{len(entries)} waiting DDL", _WAITING, rows)
     else:
         for entry in entries:
-            table = Table(title=f"DDL job {entry['job_id']}", show_header=False)
-            for key, value in entry.items():
-                shown = _moment(value) if key == "since_ms" else value
-                table.add_row(key, ", ".join(shown) if isinstance(shown, list) else str(shown))
-            console.print(table)
+            shown = {**entry, "since_ms": _moment(entry["since_ms"]), "tables": ", ".join(entry["tables"])}
+            show.print_facts(list(shown.items()))
     decisions = data.get("decisions") or ()
     if decisions:
-        table = Table(title="decisions")
-        for heading in ("job", "decision", "when", "asked from", "text", "outcome"):
-            table.add_column(heading, overflow="fold")
-        for decided in decisions:
-            table.add_row(
-                str(decided["job_id"]),
+        rows = [
+            (
+                decided["job_id"],
                 decided["action"],
                 _moment(decided["decided_ms"]),
                 decided["asked_from"],
                 decided["text"],
                 decided["outcome"],
             )
-        console.print(table)
+            for decided in decisions
+        ]
+        show.print_table("decisions", _DECIDED, rows)
 
 
 def _print_json(_command: DdlCommand, data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    show.print_json(data)
 
 
 OUTPUTS: Final[dict[str, Callable[[DdlCommand, dict[str, Any]], None]]] = {

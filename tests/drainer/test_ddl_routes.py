@@ -14,7 +14,7 @@ from common.errors import Conflict, FlagError, Rejected, Unavailable
 from common.node import OFFLINE, ONLINE, NodeStatus
 from common.registry import ClusterView, NodeEntry
 from deploy.ctl import ddl as ctl_ddl
-from deploy.ctl.ddl import DdlCommand, address_of, as_flags
+from deploy.ctl.ddl import DdlCommand, address_of
 from drainer.ddl_policy import Policy, Ruling
 from drainer.ddl_routes import add_routes
 from drainer.ddl_rules import parse
@@ -190,11 +190,6 @@ async def test_statuses(method: str, path: str, body: bytes | None, status: int)
 
 
 def test_the_subcommand_is_the_same_as_its_flags() -> None:
-    assert as_flags(["list"]) == ["-cmd=ddl-list"]
-    assert as_flags(["rewrite", "7", "--text", "DO 0"]) == ["-cmd=ddl-rewrite", "-job-id=7", "--text", "DO 0"]
-    for words in ([], ["forget"], ["skip", "seven"]):
-        with pytest.raises(FlagError):
-            as_flags(words)
     assert DdlCommand.of("pumps", 0, "") is None
     for verb, job_id, text in (("skip", 0, ""), ("rewrite", 7, " "), ("retry", 7, "x")):
         with pytest.raises(FlagError):

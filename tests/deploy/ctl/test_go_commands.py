@@ -1,74 +1,96 @@
+"""`-cmd ...`: lines as the Go binlogctl prints them, and what it does not do: fail when a node refused.
+
+The golden lines were printed by the Go binlogctl from the same registry; the file and line of its source, and
+the moment, are its own.
+"""
+
 from __future__ import annotations
 
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from common.etcd import EtcdRegistry, connect
+from common.errors import ConfigError
+from common.etcd import EtcdRegistry
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.registry import DRAINERS, PUMPS
-from deploy.ctl import __main__ as ctl
+from deploy.ctl import commands
+from drainer import password
+from tests.certificates import authority, leaf, write
+from tests.deploy.ctl.conftest import Ctl
+from tests.deploy.ctl.scripted_node import ScriptedNode, listening, said
 
 ROOT = Path(__file__).parents[3]
-
 ONLINE_PUMP = NodeStatus("a:8250", "10.0.0.5:8250", ONLINE, 408012403141509121, 408012402512363520)
 
-pytestmark = pytest.mark.integration
+GO_PUMPS = """\
+["query node"] [type=pump] [node="{NodeID: a:8250, Addr: 10.0.0.5:8250, State: online, \
+MaxCommitTS: 408012403141509121, UpdateTime: 2019-04-28 09:29:56 +0000 UTC}"]
+["query node"] [type=pump] [node="{NodeID: z:8250, Addr: 10.0.0.5:8250, State: online, \
+MaxCommitTS: 0, UpdateTime: 1970-01-01 00:00:00 +0000 UTC}"]
+"""
+GO_PUMPS_IN_SHANGHAI = """\
+["query node"] [type=pump] [node="{NodeID: a:8250, Addr: 10.0.0.5:8250, State: online, \
+MaxCommitTS: 408012403141509121, UpdateTime: 2019-04-28 17:29:56 +0800 CST}"]
+["query node"] [type=pump] [node="{NodeID: z:8250, Addr: 10.0.0.5:8250, State: online, \
+MaxCommitTS: 0, UpdateTime: 1970-01-01 08:00:00 +0800 CST}"]
+"""
+GO_FATAL = '["fail to execute command"] [command=update-pump] [error="{error}"]\n'
+HEAD = re.compile(r"^\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00\] \[([A-Z]+)\] \[\w+\.py:\d+\] ", re.M)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deploy.ctl", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "TZ": "UTC"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def bare(out: str) -> str:
+    """Lines without what changes: moment, level, place. Each must have had them."""
+    assert len(HEAD.findall(out)) == out.count("\n")
+    return HEAD.sub("", out)
 
 
 @pytest.fixture
-async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
-    registry = await connect(etcd_clean)
-    await registry.put(
-        PUMPS, NodeStatus("a:8250", "10.0.0.5:8250", ONLINE, 408012403141509121, 408012402512363520), 0
-    )
+async def filled(registry: EtcdRegistry) -> EtcdRegistry:
+    await registry.put(PUMPS, NodeStatus("z:8250", "10.0.0.5:8250", ONLINE), 0)
+    await registry.put(PUMPS, ONLINE_PUMP, 0)
     await registry.put(PUMPS, NodeStatus("b:8250", "10.0.0.6:8250", OFFLINE), 0)
     await registry.announce(DRAINERS, "d", 10)
     await registry.put(DRAINERS, NodeStatus("d", "10.0.0.7:8249", ONLINE), 0)
-    yield registry
-    await registry.close()
+    return registry
 
 
-def test_listing_in_the_go_form(registry: EtcdRegistry, etcd: str) -> None:
-    done = run("-cmd", "pumps", "-pd-urls", etcd)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(
-        r"\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00\] \[INFO\] \[__main__\.py:\d+\] "
-        r'\["query node"\] \[type=pump\] \[node="\{NodeID: a:8250, Addr: 10\.0\.0\.5:8250, State: online, '
-        r'MaxCommitTS: 408012403141509121, UpdateTime: 2019-04-28 09:29:5\d \+0000 UTC\}"\]\n',
-        done.stdout,
-    )
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def change(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    return change
 
 
-def test_offline_nodes_on_request(registry: EtcdRegistry, etcd: str) -> None:
-    done = run("--pd-urls", etcd, "--show-offline-nodes")
-    assert re.findall(r"NodeID: (\S+),.*State: (\w+),", done.stdout) == [
-        ("a:8250", "online"),
-        ("b:8250", "offline"),
-    ]
+async def test_listing_in_the_go_form(
+    filled: EtcdRegistry, etcd: str, ctl: Ctl, zone: Callable[[str], None]
+) -> None:
+    zone("UTC")
+    done = await ctl("-cmd", "pumps", "-pd-urls", etcd)
+    assert (done.code, done.err) == (0, "")
+    assert bare(done.out) == GO_PUMPS
+    assert bare((await ctl(f"--pd-urls={etcd}")).out) == GO_PUMPS, "pumps is the default"
+    zone("Asia/Shanghai")
+    assert bare((await ctl("-pd-urls", etcd)).out) == GO_PUMPS_IN_SHANGHAI
+    zone("UTC")
+    done = await ctl("--pd-urls", etcd, "--show-offline-nodes")
+    states = re.findall(r"NodeID: (\S+),.*State: (\w+),", done.out)
+    assert states == [("a:8250", "online"), ("b:8250", "offline"), ("z:8250", "online")]
 
 
-def test_json_and_table(registry: EtcdRegistry, etcd: str) -> None:
-    done = run("-cmd=drainers", f"-pd-urls={etcd}", "--output", "json")
-    assert json.loads(done.stdout)["drainers"][0] == {
+async def test_listing_as_json_and_table(filled: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
+    done = await ctl("-cmd=drainers", f"-pd-urls={etcd}", "--output", "json")
+    assert json.loads(done.out)["drainers"][0] == {
         "nodeId": "d",
         "host": "10.0.0.7:8249",
         "state": "online",
@@ -77,68 +99,207 @@ def test_json_and_table(registry: EtcdRegistry, etcd: str) -> None:
         "label": None,
         "maxCommitTS": 0,
         "updateTS": 0,
+        "kind": "drainer",
         "alive": True,
+        "updated_s_ago": None,
     }
-    table = run("-cmd=drainers", f"-pd-urls={etcd}", "--output", "table").stdout
+    table = (await ctl("-cmd=drainers", f"-pd-urls={etcd}", "--output", "table")).out
     assert "1 drainers" in table
     assert "10.0.0.7:8249" in table
 
 
-async def test_update(registry: EtcdRegistry, etcd: str) -> None:
-    done = run("-cmd", "update-pump", "-node-id", "a:8250", "-state", "paused", "-pd-urls", etcd)
-    assert (done.returncode, done.stderr) == (0, "")
-    status = (await registry.view()).pumps["a:8250"].status
-    assert status == ONLINE_PUMP.with_state(PAUSED)
-    running = run("-cmd", "update-drainer", "-node-id", "d", "-state", "offline", "-pd-urls", etcd)
-    assert running.returncode == 0
-    assert "will write its own state again" in running.stdout
+async def test_update(filled: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
+    done = await ctl("-cmd", "update-pump", "-node-id", "a:8250", "-state", "paused", "-pd-urls", etcd)
+    assert (done.code, done.out, done.err) == (0, "", ""), "as Go: no news are good news"
+    assert (await filled.view()).pumps["a:8250"].status == ONLINE_PUMP.with_state(PAUSED)
+    running = await ctl("-cmd", "update-drainer", "-node-id", "d", "-state", "offline", "-pd-urls", etcd)
+    assert running.code == 0
+    assert "will write its own state again" in running.out
+
+
+async def test_failures_in_the_go_form(filled: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
+    done = await ctl("-cmd", "update-pump", "-node-id", "q", "-state", "paused", "-pd-urls", etcd)
+    error = "key /tidb-binlog/v1/pumps/q in etcd not found"
+    assert (done.code, bare(done.out)) == (4, GO_FATAL.format(error=error))
+    assert HEAD.findall(done.out) == ["FATAL"]
+    assert error in done.err
+    done = await ctl("-cmd", "update-pump", "-node-id", "a:8250", "-state", "foo", "-pd-urls", etcd)
+    assert (done.code, bare(done.out)) == (4, GO_FATAL.format(error="state foo is illegal"))
+
+
+@pytest.mark.parametrize(
+    ("cmd", "kind", "action"),
+    [
+        ("pause-pump", PUMPS, "pause"),
+        ("offline-pump", PUMPS, "close"),
+        ("pause-drainer", DRAINERS, "pause"),
+        ("offline-drainer", DRAINERS, "close"),
+    ],
+)
+async def test_actions(cmd: str, kind: str, action: str, registry: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
+    node = ScriptedNode()
+    async with listening(node) as address:
+        await registry.put(kind, NodeStatus("n:8250", address, ONLINE), 0)
+        done = await ctl("-cmd", cmd, "-node-id", "n:8250", "-pd-urls", etcd)
+    assert (done.code, done.err) == (0, "")
+    assert bare(done.out) == f'["Apply action on node success"] [action={action}] [NodeID=n:8250]\n'
+    assert node.asked == [f"/state/n:8250/{action}"]
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "status"),
+    [
+        ("this pump's state is paused, apply pause failed!", 3, 200),  # a Go node
+        ("this pump's state is paused, apply pause failed!", 3, 409),  # one of ours
+        ("invalide nodeID n, this pump's nodeID is m", 3, 404),
+    ],
+)
+async def test_a_refusal_fails(
+    message: str, code: int, status: int, registry: EtcdRegistry, etcd: str, ctl: Ctl
+) -> None:
+    async with listening(ScriptedNode(answer=said(message, code, status))) as address:
+        await registry.put(PUMPS, NodeStatus("n", address, ONLINE), 0)
+        done = await ctl("-cmd", "pause-pump", "-node-id", "n", "-pd-urls", etcd)
+    assert done.code == 4
+    assert "success" not in done.out
+    assert f"pump n refused: {message}" in done.err
+
+
+async def test_a_node_that_says_nothing_fails_in_time(
+    registry: EtcdRegistry, etcd: str, ctl: Ctl, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    monkeypatch.setattr("deploy.ctl.node_http.DEADLINE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        await registry.put(PUMPS, NodeStatus("n", f"127.0.0.1:{silent.getsockname()[1]}", ONLINE), 0)
+        done = await ctl("-cmd", "pause-pump", "-node-id", "n", "-pd-urls", etcd)
+    assert (done.code, "does not answer: timed out" in done.err) == (3, True)
+    await registry.put(DRAINERS, NodeStatus("n", f"127.0.0.1:{free_port()}", ONLINE), 0)
+    done = await ctl("-cmd", "offline-drainer", "-node-id", "n", "-pd-urls", etcd)
+    assert (done.code, "does not answer: [Errno 111]" in done.err) == (3, True)
+
+
+async def test_https_exactly_with_tls(registry: EtcdRegistry, etcd: str, ctl: Ctl, tmp_path: Path) -> None:
+    """The registry is asked without TLS here, so the requests are made below the command."""
+    from deploy.ctl import node_http
+
+    ca = authority()
+    server, client = (
+        write(tmp_path / "s", ca=[ca], node=leaf("pump", ca=ca)),
+        write(tmp_path / "c", ca=[ca], node=leaf("ctl", ca=ca)),
+    )
+    async with listening(ScriptedNode(status={"ErrMsg": ""}), server.server_tls()) as address:
+        answer = await node_http.ask("pump n", address, "GET", "/status", client)
+        assert answer.document == {"ErrMsg": ""}
+        with pytest.raises(Exception, match="does not answer"):
+            await node_http.ask("pump n", address, "GET", "/status", None)
+
+
+async def test_generate_meta(etcd_clean: str, ctl: Ctl, tmp_path: Path, zone: Callable[[str], None]) -> None:
+    from common.upstream.standalone import StandaloneUpstream
+
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    zone("UTC")
+    where = tmp_path / "deep" / "meta"
+    done = await ctl("-cmd", "generate_meta", "-data-dir", str(where), "-pd-urls", etcd_clean)
+    text = (where / "savepoint").read_text()
+    (ts,) = re.fullmatch(r"commitTS = (\d{18})\n", text).groups()
+    assert bare(done.out) == f'["save meta"] [meta="commitTS: {ts}"]\n'
+    assert where.stat().st_mode & 0o777 == 0o700
+    assert (where / "savepoint").stat().st_mode & 0o777 == 0o644
+    again = await ctl(
+        "-cmd",
+        "generate_meta",
+        "-data-dir",
+        str(where),
+        "-pd-urls",
+        etcd_clean,
+        "-time-zone",
+        "Asia/Shanghai",
+    )
+    assert again.code == 0
+    assert re.fullmatch(
+        r"commitTS = \d{18}\n\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC\n"
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0800 CST",
+        (where / "savepoint").read_text(),
+    )
+    odd = await ctl(
+        "-cmd", "generate_meta", "-data-dir", str(where), "-pd-urls", etcd_clean, "-time-zone", "Nowhere/X"
+    )
+    assert odd.code == 0
+    assert (
+        '["fail to load location"] ["time zone"=Nowhere/X] [error="unknown time zone Nowhere/X"]' in odd.out
+    )
+
+
+async def test_encrypt(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(password.KEY_VARIABLE, raising=False)
+    done = await ctl("-cmd", "encrypt", "-text", "abc")
+    warned, told = bare(done.out).splitlines()
+    assert warned == '["use the default secret key to encrypt"]'
+    encrypted = re.fullmatch(r'\["encrypt text"\] \[encrypted="?([A-Za-z0-9+/]+=*)"?\]', told)[1]
+    assert password.decrypt("p", encrypted, {}) == "abc"
+    assert password.decrypt("p", "gf4TX5X1foFrzOezMfruvEA6Nes=", {}) == "abc", "what the Go one printed"
+    monkeypatch.setenv(password.KEY_VARIABLE, "00" * 16)
+    done = await ctl("-cmd", "encrypt", "-text", "abc")
+    encrypted = re.search(r'encrypted="?([A-Za-z0-9+/]+=*)', done.out)[1]
+    assert "default secret key" not in done.out
+    assert password.decrypt("p", encrypted, {password.KEY_VARIABLE: "00" * 16}) == "abc"
+    with pytest.raises(ConfigError, match="cannot be decrypted"):
+        password.decrypt("p", encrypted, {})
+    assert (await ctl("-cmd", "encrypt")).code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (
-            ["-cmd", "dance"],
-            2,
-            "cmd dance not supported (use pumps, drainers, update-pump, update-drainer, ddl-list, ddl-show,",
-        ),
+        (["-cmd", "dance"], 2, "cmd dance not supported (use pumps, drainers, update-pump, update-drainer,"),
         (["ddl"], 2, "ddl: nothing is no command of it (binlogctl ddl list|show JOB"),
         (["ddl", "forget", "7"], 2, "ddl: forget is no command of it"),
         (["ddl", "skip", "x"], 2, "ddl: 'x' is no number of a DDL job"),
-        (["ddl", "skip"], 2, "ddl-skip needs the number of a DDL job"),
+        (["ddl", "skip"], 2, "ddl skip needs JOB"),
+        (["-cmd", "ddl-skip"], 2, "ddl-skip needs the number of a DDL job"),
         (["ddl", "rewrite", "7"], 2, "ddl-rewrite needs the statement to run"),
         (["-cmd", "ddl-skip", "-job-id", "7", "-text", "x"], 2, "ddl-skip takes no text"),
         (["-pd-url", "x"], 2, "flag provided but not defined: -pd-url (did you mean -pd-urls?)"),
         (["-output", "xml"], 2, "output 'xml' is unknown"),
         (["-cmd", "update-pump"], 2, "update-pump needs a node"),
-        (["-cmd", "update-pump", "-node-id", "x", "-state", "asleep"], 4, "state asleep is illegal"),
+        (["-cmd", "pause-pump"], 2, "pause-pump needs a node"),
         (["-pd-urls", "http://h"], 1, 'does not have the form "host:port"'),
         (["-ssl-ca", "/no/file"], 1, "could not read ssl-ca /no/file"),
         (["-ssl-ca", "a", "-ssl-cert", "b"], 1, "belong together"),
     ],
 )
-def test_errors_are_one_line_with_a_code(arguments: list[str], code: int, text: str) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("binlogctl: error: ")
-    assert text in done.stderr
-    assert done.stderr.count("\n") == 1
+async def test_errors_are_one_line_with_a_code(arguments: list[str], code: int, text: str, ctl: Ctl) -> None:
+    done = await ctl(*arguments)
+    assert done.code == code
+    assert done.err.startswith("binlogctl: error: ")
+    assert text in done.err
+    assert done.err.count("\n") == 1
 
 
-def test_a_missing_node_and_a_missing_etcd(etcd_clean: str, free_port: Callable[[], int]) -> None:
-    done = run("-cmd", "update-pump", "-node-id", "x", "-state", "paused", "-pd-urls", etcd_clean)
-    assert done.returncode == 4
-    assert "key /tidb-binlog/v1/pumps/x in etcd not found" in done.stderr
-    done = run("-pd-urls", f"127.0.0.1:{free_port()}")
-    assert done.returncode == 3
-    assert "cannot be reached (start etcd or pass --pd-urls)" in done.stderr
+def test_the_program_starts_quickly_and_ends_with_its_code(free_port: Callable[[], int]) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "deploy.ctl", *arguments],
+            cwd=ROOT,
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
-
-def test_help_documents_commands_and_exit_codes() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    for command in ctl.COMMANDS:
-        assert command in done.stdout
-    for code in range(6):
-        assert re.search(rf"^  {code}  \w", done.stdout, re.MULTILINE)
+    helped = run("--help")
+    assert helped.returncode == 0
+    for command in commands.TABLE_OF_COMMANDS:
+        assert command.usage in helped.stdout
+    for code in (*range(7), 11, 12, 130):
+        assert re.search(rf"^  {code} +\w", helped.stdout, re.MULTILINE)
+    imported = set(re.findall(r"\| +([\w.]+)$", helped.stderr, re.M))
+    assert not imported & {"grpc", "aetcd", "rich", "cryptography", "drainer", "pump"}
     assert run("-V").stdout.startswith("Release Version: ")
+    away = run("-pd-urls", f"127.0.0.1:{free_port()}")
+    assert away.returncode == 3
+    assert "cannot be reached (start etcd or pass --pd-urls)" in away.stderr
+    imported = set(re.findall(r"\| +([\w.]+)$", away.stderr, re.M))
+    assert not imported & {"rich", "cryptography", "drainer", "pump", "pymysql"}

@@ -1,0 +1,35 @@
+"""Connection: to the registry and to the source of timestamps, for as long as a command lasts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from deploy.ctl.settings import CtlSettings
+
+if TYPE_CHECKING:
+    from common.etcd import EtcdRegistry
+
+
+@contextlib.asynccontextmanager
+async def registry(settings: CtlSettings) -> AsyncIterator[EtcdRegistry]:
+    """Raises `Unavailable`, `ConfigError`."""
+    from common import etcd
+
+    found = await etcd.connect(settings.pd_urls, tls=settings.tls)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+async def timestamp(settings: CtlSettings) -> int:
+    """A timestamp of the upstream, whichever it is. Raises `Unavailable`, `Rejected` where no cluster is."""
+    from common.upstream.standalone import StandaloneUpstream
+
+    upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls, create=False)
+    try:
+        return await upstream.oracle.timestamp()
+    finally:
+        await upstream.close()
