@@ -17,9 +17,9 @@ ALLOWED = {
 ADAPTERS = {
     "plyvel": ("pump.index",),
     "aetcd": ("common.etcd",),
-    "pymysql": ("drainer", "deploy.playground"),
+    "pymysql": ("drainer", "deploy.playground", "deploy.ctl.doctor.look_downstream"),
     "grpc": ("common.rpc", "common.tls"),
-    "cryptography": ("drainer.password",),
+    "cryptography": ("drainer.password", "deploy.ctl.doctor.look_files"),
     "h11": ("common.door.http1",),
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),

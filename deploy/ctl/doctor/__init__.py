@@ -1,0 +1,25 @@
+"""doctor: examines a cluster from the operator's host: what is wrong, why it matters and what mends it.
+
+    examine(options) -> Report      for programs
+    main(options) -> exit code      prints progress to standard error, the report to standard output
+
+Cores judge facts (`judge_*`, `grants`); gatherers (`look_*`) bring them, each with a deadline. What cannot be
+reached is a finding, and the examination goes on.
+"""
+
+from __future__ import annotations
+
+from deploy.ctl.doctor.examination import DoctorOptions, examine
+from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
+from deploy.ctl.doctor.show import main
+
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_WARNING",
+    "DoctorOptions",
+    "Finding",
+    "Report",
+    "Severity",
+    "examine",
+    "main",
+]

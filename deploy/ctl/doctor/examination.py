@@ -1,0 +1,302 @@
+"""Examination: asks everything that can be asked from here and lets the cores judge it.
+
+Drives  the gatherers (`look_*`), at once where they do not need each other
+Out     `Report`
+Holds   whatever cannot be reached or fails is a finding, and the rest goes on; what was not examined is said
+Never   changes anything: it reads, and draws one timestamp
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zoneinfo
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from common import tso
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError, FlagError
+from common.etcd.client import parse_endpoints
+from common.port import split_address
+from common.tls import TlsConfig
+from deploy.ctl.doctor import (
+    addresses,
+    judge_checkpoint,
+    judge_clocks,
+    judge_downstream,
+    judge_nodes,
+    judge_storage,
+    judge_upstream,
+)
+from deploy.ctl.doctor.facts import ClockSeen
+from deploy.ctl.doctor.files_examined import ConfigFiles
+from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
+from deploy.ctl.doctor.look_downstream import look as look_downstream
+from deploy.ctl.doctor.look_http import HttpLook
+from deploy.ctl.doctor.look_nodes import NodeLook, RegistrySeen
+from deploy.ctl.doctor.look_upstream import TIDB, UpstreamLook, UpstreamSeen
+from drainer.sink.mysql import Target
+
+TIMEOUT_S: Final = 5.0
+KINDS: Final = ("auto", "tidb", "standalone")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """What to examine. `tidb`: comma list of host:status_port besides those that are registered in etcd.
+
+    `time_zone`: the zone that users of the upstream have, as `Asia/Shanghai` or `+08:00`. `timeout_s`: how
+    long each server may take to answer once.
+    """
+
+    pd_urls: str = "http://127.0.0.1:2379"
+    upstream: str = "auto"
+    drainer_config: str = ""
+    pump_config: str = ""
+    tidb: str = ""
+    output: str = "table"
+    time_zone: str = ""
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    timeout_s: float = TIMEOUT_S
+
+    def check(self) -> None:
+        """Raises `ConfigError` for options that cannot be meant."""
+        parse_endpoints(self.pd_urls)
+        for address in self.tidb_addresses:
+            split_address("tidb", address)
+        if self.upstream not in KINDS:
+            raise FlagError(f"upstream {self.upstream!r} is not known", hint="use " + ", ".join(KINDS))
+        if self.output not in ("table", "json"):
+            raise FlagError(f"output {self.output!r} is unknown", hint="use table or json")
+        if self.timeout_s <= 0:
+            raise FlagError(f"timeout is {self.timeout_s:g}", hint="seconds above 0")
+        _ = self.zone_offset_s, self.tls
+
+    @property
+    def tls(self) -> TlsConfig | None:
+        return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key)
+
+    @property
+    def tidb_addresses(self) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.tidb.split(",") if part.strip())
+
+    @property
+    def zone_offset_s(self) -> float | None:
+        """East of UTC, now. Raises `FlagError`."""
+        if not self.time_zone:
+            return None
+        try:
+            zone = datetime.strptime(self.time_zone, "%z").tzinfo if self.time_zone[0] in "+-" else None
+            now = datetime.now(zone or zoneinfo.ZoneInfo(self.time_zone))
+        except (ValueError, zoneinfo.ZoneInfoNotFoundError, OSError):
+            raise FlagError(
+                f"time-zone {self.time_zone!r} is not known", hint="as Asia/Shanghai, UTC or +08:00"
+            ) from None
+        offset = now.utcoffset()
+        return offset.total_seconds() if offset is not None else 0.0
+
+
+async def examine(
+    options: DoctorOptions, *, progress: Progress = lambda _: None, clock: Clock | None = None
+) -> Report:
+    """Raises `ConfigError` for options that cannot be meant; all else is in the report."""
+    options.check()
+    return await Examination(options, progress, clock or SystemClock()).run()
+
+
+class Examination:
+    """One examination. Use once."""
+
+    def __init__(self, options: DoctorOptions, progress: Progress, clock: Clock) -> None:
+        self._options = options
+        self._progress = progress
+        self._clock = clock
+        self._http = HttpLook(clock, options.tls, options.timeout_s)
+        self._findings: list[Finding] = []
+        self._clocks: list[ClockSeen] = []
+        self._files = ConfigFiles(options.pump_config, options.drainer_config)
+
+    async def run(self) -> Report:
+        options = self._options
+        endpoints = parse_endpoints(options.pd_urls)
+        await self._step("files", self._examine_files(endpoints))
+        upstream: UpstreamSeen | None
+        registry: RegistrySeen | None
+        upstream, registry = await asyncio.gather(
+            self._step("PD and etcd", self._examine_upstream()),
+            self._step("pumps and drainers", self._examine_nodes()),
+        )
+        await asyncio.gather(
+            self._step("cluster", self._judge_cluster(upstream, registry, endpoints)),
+            self._step("downstream", self._examine_downstream(upstream, registry)),
+        )
+        self._findings += judge_clocks.judge(self._clocks)
+        return Report.of(self._findings)
+
+    async def _step(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        """A part of the examination: its failure is a finding."""
+        self._progress(name)
+        try:
+            return await work
+        except BinlogError as failure:
+            self._findings.append(self._failed(name, str(failure)))
+        except Exception as failure:
+            self._findings.append(self._failed(name, f"{type(failure).__name__} in the doctor itself"))
+        return None
+
+    @staticmethod
+    def _failed(name: str, said: str) -> Finding:
+        return unchecked(
+            "doctor",
+            name,
+            said,
+            "this part was not examined to its end",
+            "correct what it says and run doctor again",
+        )
+
+    async def _examine_files(self, endpoints: list[str]) -> None:
+        files, now_s = self._files, self._clock.wall_s()
+        self._findings += files.judge(endpoints, now_s)
+        self._findings += files.judge_tls("flags", self._options.tls, (), now_s)
+
+    async def _examine_upstream(self) -> UpstreamSeen:
+        options = self._options
+        look = UpstreamLook(self._http, self._clock, options.tls, options.timeout_s)
+        seen = await look.look(options.pd_urls, options.upstream)
+        self._clocks += seen.clocks
+        self._findings += judge_upstream.judge_members(seen.members)
+        if seen.kind == TIDB:
+            self._findings += judge_upstream.judge_stores(seen.stores)
+            if seen.stores_error is not None:
+                self._findings.append(
+                    unchecked(
+                        "upstream.store",
+                        "TiKV",
+                        seen.stores_error,
+                        "a store that is down is not noticed",
+                        f"curl -s {options.pd_urls.split(',')[0]}/pd/api/v1/stores",
+                    )
+                )
+        if seen.error is not None:
+            self._findings.append(
+                error(
+                    "upstream.timestamp",
+                    "upstream",
+                    seen.error,
+                    "without timestamps no transaction commits and no node starts",
+                    "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
+                )
+            )
+        elif seen.now_ts is not None:
+            self._findings.append(
+                ok("upstream.timestamp", "upstream", f"{seen.kind}, cluster {seen.cluster_id}")
+            )
+        return seen
+
+    async def _examine_nodes(self) -> RegistrySeen | None:
+        options = self._options
+        try:
+            seen = await NodeLook(self._http).look(
+                options.pd_urls, options.tls, options.timeout_s, options.tidb_addresses
+            )
+        except BinlogError as failure:
+            self._findings.append(
+                unchecked(
+                    "registry",
+                    "etcd",
+                    failure.message,
+                    "which pumps, drainers and TiDB servers there are is not known",
+                    "make PD or etcd reachable and run doctor again",
+                )
+            )
+            return None
+        self._clocks += seen.clocks
+        self._findings += [
+            error(
+                "registry.entry",
+                key,
+                "holds no status of a node",
+                "a Go node's or TiDB's listing of all nodes fails because of it",
+                f"etcdctl --endpoints {options.pd_urls} del {key}",
+            )
+            for key in seen.damaged
+        ]
+        return seen
+
+    async def _judge_cluster(
+        self, upstream: UpstreamSeen | None, registry: RegistrySeen | None, endpoints: list[str]
+    ) -> None:
+        if registry is None:
+            return
+        is_tidb = upstream is not None and upstream.kind == TIDB
+        self._findings += judge_upstream.judge_tidb(
+            registry.servers, expected=is_tidb, asked=bool(self._options.tidb_addresses)
+        )
+        now_s = self._now_s(upstream)
+        one_host = all(addresses.is_local(addresses.host_of(endpoint)) for endpoint in endpoints)
+        cluster_id = upstream.cluster_id if upstream is not None else None
+        self._findings += judge_nodes.judge(registry.nodes, cluster_id, now_s, one_host=one_host)
+        self._findings += judge_storage.judge_disks(registry.nodes)
+        self._findings += judge_storage.judge_retention(registry.nodes, now_s)
+
+    def _now_s(self, upstream: UpstreamSeen | None) -> float:
+        if upstream is not None and upstream.now_ts is not None:
+            return tso.physical_s(upstream.now_ts)
+        return self._clock.wall_s()
+
+    async def _examine_downstream(self, upstream: UpstreamSeen | None, registry: RegistrySeen | None) -> None:
+        if not self._options.drainer_config:
+            self._findings.append(
+                unchecked(
+                    "downstream",
+                    "downstream",
+                    "no drainer's configuration was given",
+                    "rights, modes and limits of the downstream, and the checkpoint, are not known",
+                    "binlogctl doctor -drainer-config FILE",
+                )
+            )
+            return
+        plan = self._files.downstream()
+        if plan is None:
+            self._findings.append(
+                unchecked(
+                    "downstream",
+                    "downstream",
+                    "the drainer's file cannot be used",
+                    "where the downstream is, is not known",
+                    f"drainer -config {self._options.drainer_config}   # says what is wrong",
+                )
+            )
+            return
+        seen = await look_downstream(
+            plan.target,
+            self._clock,
+            self._options.timeout_s,
+            schema=plan.replicated.checkpoint_schema,
+            row_table=plan.row_table if plan.row_target is None else None,
+        )
+        self._findings += judge_downstream.judge(seen, plan.replicated, self._options.zone_offset_s)
+        row = seen
+        if plan.row_target is not None:
+            row = await self._look_at_row(plan.row_target, plan.replicated.checkpoint_schema, plan.row_table)
+            self._findings += judge_downstream.judge_row_server(row)
+        for one in {id(one): one for one in (seen, row)}.values():
+            self._clocks += [one.clock] if one.clock is not None else []
+        if row.checkpoint is not None:
+            self._findings += judge_checkpoint.judge(
+                row.checkpoint,
+                upstream.cluster_id if upstream is not None else None,
+                upstream.now_ts if upstream is not None else None,
+                registry.nodes if registry is not None else (),
+                plan.replicated.node_id,
+            )
+
+    def _look_at_row(self, target: Target, schema: str, table: str) -> Awaitable[Any]:
+        return look_downstream(
+            target, self._clock, self._options.timeout_s, schema=schema, row_table=table, state_table=False
+        )

@@ -1,0 +1,180 @@
+"""Facts: what gatherers bring from the cluster for the cores to judge. Values only.
+
+Times are seconds since 1970, `_ts` timestamps of the oracle, sizes bytes. None: not known. An `error` is one
+line that may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSeen:
+    """Another clock against ours. `offset_s`: theirs minus ours, right to within `slack_s`."""
+
+    who: str
+    offset_s: float
+    slack_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSeen:
+    """One client URL of PD or etcd. `configured`: it stands in pd-urls, and was not only learnt."""
+
+    url: str
+    configured: bool
+    error: str | None = None
+    cluster_id: int | None = None
+    name: str = ""
+    has_leader: bool | None = None
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSeen:
+    """One TiKV store as PD knows it, and whether its address takes a connection from here."""
+
+    store_id: int
+    address: str
+    state: str
+    version: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSeen:
+    """File system of a pump's data directory. `floor`: no prewrite enters below it."""
+
+    available: int
+    capacity: int | None = None
+    floor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node says of itself. `foreign`: it is not one of ours and says little.
+
+    `known`: ids of the pumps that its registry has. `gc_ts`: binlogs up to it are purged; `age_s`: how long a
+    pump keeps them. `troubles`: what it complains of.
+    """
+
+    foreign: bool
+    node_id: str | None = None
+    cluster_id: int | None = None
+    version: str | None = None
+    time_s: float | None = None
+    known: frozenset[str] | None = None
+    disk: DiskSeen | None = None
+    gc_ts: int | None = None
+    age_s: float | None = None
+    alarm_s: float | None = None
+    left_s: Mapping[str, float] = field(default_factory=dict)
+    troubles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """One entry of the registry, and what was found at its address.
+
+    `alive`: as the registry tells it, None for a node that keeps no lease. `resolved`: addresses of its host
+    as they are seen from here, None when its name is not known here. `answer` and `error`: at most one.
+    """
+
+    kind: str
+    node_id: str
+    host: str
+    state: str
+    alive: bool | None
+    max_commit_ts: int = 0
+    update_ts: int = 0
+    resolved: tuple[str, ...] | None = None
+    answer: Answer | None = None
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.removesuffix('s')} {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TidbSeen:
+    """One TiDB server. `binlog`: On, Off, Skipping or Unknown, from its own mouth if it answers.
+
+    `skipping`: its pump client gave up writing, as /binlog/recover says.
+    """
+
+    address: str
+    binlog: str | None = None
+    skipping: bool | None = None
+    version: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    """The checkpoint tables. `rows`: text of the row by cluster id; None: there is no table yet."""
+
+    schema: str
+    table: str
+    rows: Mapping[int, str] | None = None
+    owner: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamSeen:
+    """A downstream server, seen with the drainer's own user.
+
+    `variables` are global ones by lower-case name, as SHOW GLOBAL VARIABLES has them. `grants` are lines of
+    SHOW GRANTS: never to be shown, they may hold hashes of passwords.
+    """
+
+    where: str
+    user: str = ""
+    version: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    grants: tuple[str, ...] | None = None
+    zone_offset_s: float | None = None
+    knows_zones: bool | None = None
+    clock: ClockSeen | None = None
+    checkpoint: CheckpointSeen | None = None
+    error: str | None = None
+    refused: bool = False
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in self.version.lower()
+
+    @property
+    def is_tidb(self) -> bool:
+        return "tidb" in self.version.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Which databases a drainer writes: patterns included; None: whatever there is upstream."""
+
+    databases: tuple[str, ...] | None
+    checkpoint_schema: str
+    lanes: int
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSeen:
+    """One set of TLS files. `option` names where it is configured; `hosts`: names that it is reached by.
+
+    `names`: host names and addresses of the certificate; `trusted`: the authority vouches for it.
+    """
+
+    option: str
+    path: str
+    error: str | None = None
+    common_name: str = ""
+    names: tuple[str, ...] = ()
+    not_before_s: float = 0.0
+    not_after_s: float = 0.0
+    trusted: bool | None = None
+    hosts: tuple[str, ...] = ()

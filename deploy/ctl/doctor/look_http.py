@@ -1,0 +1,175 @@
+"""HTTP look: one GET with one deadline for all of it, however slowly the other side drips.
+
+Out    `Page`, with the time that its `Date` tells; `Unavailable` in one line that says how far it came
+Never  follows a redirect, uses a proxy of the environment, reads more than `BYTES_MAX`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import http.client
+import io
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from common.clock import Clock
+from common.errors import ConfigError, Unavailable
+from common.port import split_address
+from common.tls import TlsConfig
+from deploy.ctl.doctor.aside import aside
+from deploy.ctl.doctor.facts import ClockSeen
+
+BYTES_MAX: Final = 8 << 20
+_DATE_SLACK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`began_s` and `ended_s`: our wall clock; `date_s`: theirs, cut to whole seconds, None if not told."""
+
+    status: int
+    body: bytes
+    began_s: float
+    ended_s: float
+    date_s: float | None
+
+    def clock(self, who: str, told_s: float | None = None) -> ClockSeen | None:
+        """Their clock; `told_s` is what a body says more exactly than the header."""
+        exact = told_s is not None
+        theirs_s = told_s if told_s is not None else self.date_s
+        if theirs_s is None:
+            return None
+        slack_s = (self.ended_s - self.began_s) / 2 + (0.0 if exact else _DATE_SLACK_S / 2)
+        middle_s = (self.began_s + self.ended_s) / 2
+        return ClockSeen(who, theirs_s + (0.0 if exact else _DATE_SLACK_S / 2) - middle_s, slack_s)
+
+
+class NotHttp(Unavailable):
+    """Somebody listens, and does not speak HTTP."""
+
+
+class HttpLook:
+    """GETs over one TLS configuration, or in clear."""
+
+    def __init__(self, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
+        self._clock = clock
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self._tls else "http"
+
+    async def resolve(self, host: str, port: int = 0) -> tuple[str, ...]:
+        """Addresses of a host. Raises `Unavailable`."""
+        try:
+            found = await aside(
+                socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM, timeout_s=self._timeout_s
+            )
+        except OSError as error:  # a timeout too
+            why = error.strerror or "takes too long"
+            raise Unavailable(f"the name {host} cannot be resolved here: {why}") from None
+        return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+
+    async def connects(self, address: str) -> None:
+        """Whether somebody listens. Raises `Unavailable`."""
+        host, port = _split(address)
+        addresses = await self.resolve(host, port)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, writer = await asyncio.open_connection(addresses[0], port)
+        except OSError as error:
+            raise Unavailable(_why_not(error, self._timeout_s)) from None
+        writer.transport.abort()
+
+    async def get(self, address: str, path: str, *, body: bytes | None = None) -> Page:
+        """GET (with a body: POST) at host:port. Raises `Unavailable`; of it `NotHttp`."""
+        host, port = _split(address)
+        addresses = await self.resolve(host, port)
+        began_s = self._clock.wall_s()
+        data = b""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                data = await self._exchange(addresses[0], host, port, _request(address, path, body))
+        except ssl.SSLError as error:
+            raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
+        except ConfigError as error:
+            raise Unavailable(str(error)) from None
+        except (OSError, ConnectionError) as error:
+            raise Unavailable(_why_not(error, self._timeout_s)) from None
+        return _page(address, data, began_s, self._clock.wall_s())
+
+    async def _exchange(self, where: str, host: str, port: int, request: bytes) -> bytes:
+        tls: dict[str, Any] = {}
+        if self._tls:
+            tls = {"ssl": self._tls.client_context(), "server_hostname": host}
+        reader, writer = await asyncio.open_connection(where, port, **tls)
+        try:
+            writer.write(request)
+            data = bytearray()
+            while len(data) <= BYTES_MAX and (part := await reader.read(1 << 16)):
+                data += part
+            return bytes(data)
+        finally:
+            writer.transport.abort()
+
+
+def _split(address: str) -> tuple[str, int]:
+    try:
+        return split_address("address", address)
+    except ConfigError as error:
+        raise Unavailable(error.message) from None
+
+
+def _request(address: str, path: str, body: bytes | None) -> bytes:
+    method = "GET" if body is None else "POST"
+    head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n"
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}\r\n".encode() + (body or b"")
+
+
+class _Received:
+    """What `http.client` wants of a socket: the bytes that came."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
+    if not data:
+        raise NotHttp(
+            f"{address} takes a connection and says nothing; does it speak TLS, or the other way round?"
+        )
+    response = http.client.HTTPResponse(cast(socket.socket, _Received(data)))
+    try:
+        response.begin()
+        body = response.read()
+    except (http.client.HTTPException, OSError, ValueError):
+        raise NotHttp(f"{address} does not speak HTTP") from None
+    date = email.utils.parsedate_to_datetime(text) if (text := _date(response.getheader("Date"))) else None
+    return Page(response.status, body, began_s, ended_s, date.timestamp() if date else None)
+
+
+def _date(text: str | None) -> str | None:
+    return text if text and email.utils.parsedate(text) else None
+
+
+def _why_not(error: BaseException, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing was heard within {timeout_s:g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection is refused: nobody listens there"
+    return f"it cannot be reached: {getattr(error, 'strerror', None) or error}"
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return (error.reason or "handshake failed").lower().replace("_", " ")

@@ -1,0 +1,87 @@
+"""Show: the report for people and for programs, and what is being looked at meanwhile.
+
+Out   the report on standard output, progress on standard error: a line that moves on a terminal, plain lines
+      elsewhere
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import IO, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from deploy.ctl.doctor.examination import DoctorOptions, Progress, examine
+from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
+
+USAGE_NOTES: Final = f"""
+Exit codes of doctor:
+  0   nothing worse than a remark, or a check that could not be made
+  {EXIT_WARNING}  at least one warning
+  {EXIT_ERROR}  at least one error
+  1, 2  options or flags that cannot be meant; nothing was examined
+"""
+_STYLES: Final = {
+    Severity.OK: "green",
+    Severity.INFO: "blue",
+    Severity.UNCHECKED: "magenta",
+    Severity.WARNING: "yellow",
+    Severity.ERROR: "bold red",
+}
+
+
+def main(options: DoctorOptions) -> int:
+    """Examine, print, and return the exit code. Raises `ConfigError` for options that cannot be meant."""
+    with progress_on(sys.stderr) as progress:
+        report = asyncio.run(examine(options, progress=progress))
+    show(report, options.output, sys.stdout)
+    return report.exit_code
+
+
+def show(report: Report, output: str, file: IO[str]) -> None:
+    """`output`: table or json."""
+    if output == "json":
+        file.write(json.dumps(report.to_json(), indent=2) + "\n")
+        return
+    console = Console(file=file, highlight=False, soft_wrap=not file.isatty())
+    for finding in report.findings:
+        if finding.severity is not Severity.OK:
+            _print(console, finding)
+    good = [finding for finding in report.findings if finding.severity is Severity.OK]
+    if good:
+        table = Table(title=f"{len(good)} checks are fine", title_justify="left", show_header=False, box=None)
+        for finding in good:
+            table.add_row(
+                "[green]ok[/]", escape(finding.check), escape(finding.subject), escape(finding.seen)
+            )
+        console.print(table)
+    counts = ", ".join(f"{report.count(severity)} {severity}" for severity in reversed(Severity))
+    console.print(f"{counts}", style=_STYLES[report.worst])
+
+
+def _print(console: Console, finding: Finding) -> None:
+    style = _STYLES[finding.severity]
+    console.print(
+        f"[{style}]{finding.severity.upper()}[/] [bold]{escape(finding.subject)}[/]: {escape(finding.seen)}"
+        f" ({finding.check})"
+    )
+    if finding.why:
+        console.print(f"  why:  {escape(finding.why)}")
+    if finding.mend:
+        console.print(f"  mend: {escape(finding.mend)}")
+
+
+@contextlib.contextmanager
+def progress_on(file: IO[str]) -> Iterator[Progress]:
+    """Tells what is being looked at."""
+    if not file.isatty():
+        yield lambda name: print(f"examining {name}", file=file, flush=True)
+        return
+    with Console(file=file).status("examining") as status:
+        yield lambda name: status.update(f"examining {escape(name)}")
