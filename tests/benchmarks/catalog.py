@@ -29,6 +29,7 @@ from tests.benchmarks import (
     pump_write,
     pump_write_batch,
     rowcodec_decode,
+    upstream_tso,
 )
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
@@ -73,5 +74,6 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "door.stream.64k": door_stream.run,
     "door.idle.1000": door_idle.run,
     "door.hostile": door_hostile.run,
+    "upstream.tso": upstream_tso.run,
 }
 """In the order in which they are run and printed."""
