@@ -8,12 +8,14 @@ defaults of columns that it lacks from the definition that was current then; the
 for such rows differs from the newest one in nothing else. So of older definitions only those defaults are
 kept that have changed since, however many definitions ago that was.
 
-`changed` collects what differs from the last `rows()`, so that a stored copy can follow at little cost.
+`changed` collects what differs from the last `rows()`, so that a stored copy can follow at little cost. What
+is read in bulk (`put_text`, `drop`) is not noted there: all of it is stored behind that.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,6 +29,11 @@ Row = dict[str, Any]
 
 GONE_KEPT: Final = 4096
 """Ids of dropped tables that are remembered; of an older one an error can only say that it is not known."""
+TABLE_ID_MAX: Final = (1 << 48) - 1 - 1000
+"""Ids above it are tables that TiDB keeps for itself."""
+_HEAD: Final = re.compile(rb'\{"id":(\d+),"name":\{"O":"([^"\\]*)"')
+"""How TiDB begins a table's definition."""
+_DEFAULTS: Final = (b'"origin_default":', b'"origin_default_bit":')
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Database:
 class Definition:
     """One definition of a table, parsed when first asked for: `source` may still be JSON text."""
 
-    source: dict[str, Any] | str
+    source: dict[str, Any] | str | bytes
     schema: str
     name: str
     version: int
@@ -48,10 +55,18 @@ class Definition:
 
     @property
     def document(self) -> dict[str, Any]:
-        if isinstance(self.source, str):
+        if not isinstance(self.source, dict):
             self.source = json.loads(self.source)
         assert isinstance(self.source, dict)
         return self.source
+
+    @property
+    def has_defaults(self) -> bool:
+        """Whether a column may have an original default; cheap, where it is text."""
+        text = self.source
+        return not isinstance(text, bytes) or any(
+            text.count(key) != text.count(key + b"null") for key in _DEFAULTS
+        )
 
     def table(self) -> TableVersion:
         """Raises `Corruption` for a document that is no table definition."""
@@ -72,6 +87,10 @@ class OldDefault:
     origin_default: str | None
     origin_default_bit: str | None  # base64, as in the definition
     tp: int
+
+    def same_as(self, other: OldDefault) -> bool:
+        ours = (self.origin_default, self.origin_default_bit)
+        return ours == (other.origin_default, other.origin_default_bit)
 
 
 def _default_of(column: dict[str, Any], until: int) -> OldDefault:
@@ -100,7 +119,9 @@ class Table:
         return self.current.schema, self.current.name
 
     def replace(self, definition: Definition) -> None:
-        if self.current.version < definition.version:
+        if self.current.version < definition.version and (
+            definition.has_defaults or self.current.has_defaults or self.old_defaults
+        ):
             self._keep_defaults(definition)
         self.current = definition
         self.with_defaults.clear()
@@ -115,7 +136,7 @@ class Table:
                 self.old_defaults.pop(column_id, None)
                 continue
             old = _default_of(column, until)
-            if _default_of(now, until) != old:
+            if not _default_of(now, until).same_as(old):
                 self.old_defaults.setdefault(column_id, []).append(old)
 
     def for_rows_of(self, schema_version: int) -> TableVersion:
@@ -161,6 +182,12 @@ def name_in(document: dict[str, Any], key: str = "name") -> str:
             f"DDL job has a definition without {key}: it has {', '.join(sorted(document)[:8])}",
             hint="compare the job with `ADMIN SHOW DDL JOBS` of the upstream",
         ) from None
+
+
+def id_and_name(text: bytes) -> tuple[int, str] | None:
+    """Of a table's definition as TiDB writes it; None for one that has to be parsed."""
+    found = _HEAD.match(text)
+    return None if found is None else (int(found[1]), found[2].decode("utf-8", "replace"))
 
 
 class Catalog:
@@ -211,17 +238,51 @@ class Catalog:
     def put(self, document: dict[str, Any], schema_id: int, schema: str, version: int) -> None:
         """A new table, or a new definition (and name) of a known one."""
         table_id = int(document["id"])
-        made = Definition(document, schema, name_in(document), version)
+        self._note(table_id, self.tables.get(table_id))
+        self._place(table_id, schema_id, Definition(document, schema, name_in(document), version))
+        self._is_there(table_id)
+
+    def put_text(self, text: bytes, table_id: int, name: str, schema_id: int, version: int) -> None:
+        """As `put`, from JSON text, into a database that is there; nothing if something newer is known."""
         known = self.tables.get(table_id)
-        self._note(table_id, known)
+        newest = self.dropped.get(table_id, 0) if known is None else known.current.version
+        if newest <= version:
+            self._place(table_id, schema_id, Definition(text, self.databases[schema_id].name, name, version))
+            if known is None and self.dropped.pop(table_id, None) is not None:
+                self.truncated.discard(table_id)
+
+    def drop(self, table_id: int, version: int, *, truncated: bool = False) -> None:
+        """As `remove`; nothing if something newer is known. Of too many ids some more are kept for now."""
+        table = self.tables.get(table_id)
+        if table is not None and table.current.version <= version:
+            del self.tables[table_id]
+            self._forget_name(table)
+        elif table is not None or not truncated:
+            return
+        self.gone(table_id, version, truncated=truncated)
+
+    def gone(self, table_id: int, version: int, *, truncated: bool = False) -> None:
+        """There is no such table since `version`."""
+        self.dropped[table_id] = version
+        (self.truncated.add if truncated else self.truncated.discard)(table_id)
+        if len(self.dropped) > 2 * GONE_KEPT:
+            self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest of too many dropped ids."""
+        for table_id in list(self.dropped)[:-GONE_KEPT]:
+            del self.dropped[table_id]
+            self.truncated.discard(table_id)
+
+    def _place(self, table_id: int, schema_id: int, made: Definition) -> None:
+        known = self.tables.get(table_id)
         if known is None:
             self.tables[table_id] = Table(table_id, schema_id, made)
         else:
             self._forget_name(known)
             known.schema_id = schema_id
             known.replace(made)
-        self._is_there(table_id)
-        self._by_name[(schema.lower(), made.name.lower())] = table_id
+        self._by_name[(made.schema.lower(), made.name.lower())] = table_id
 
     def remove(self, table_id: int, version: int, *, truncated: bool = False) -> Table | None:
         """Forget a table that was dropped; late rows of a truncated one are to be left out."""

@@ -1,6 +1,7 @@
 """Schema tracker: which table an id means, at the place of the stream where the translator is.
 
-In     finished DDL jobs, in the order of their binlogs (`apply`), and the whole history once (`from_history`)
+In     finished DDL jobs, in the order of their binlogs (`apply`); before that the history, or the schema at
+       a moment and what the history has since
 Out    TableVersion by table id; the names that a job touched
 Holds  a job is applied once, whatever brings it; jobs that were rolled back change nothing
 Why    the history at start ends later than the stream begins. What lies at or below the starting position
@@ -21,17 +22,16 @@ from typing import Any, Final
 
 from common.errors import Corruption
 from common.tso import TS_MAX
+from common.upstream import SchemaAt, SchemaPage
 from drainer import ddl_job
-from drainer.catalog import Catalog, Row, name_in
+from drainer.catalog import TABLE_ID_MAX, Catalog, Row, name_in
 from drainer.ddl_job import DdlJob, RenamePair
+from drainer.schema_reading import JOBS_REMEMBERED, PendingJob, SchemaReading, Until, put_page
 from drainer.txn import TableVersion, Tracked
 
 SYSTEM_SCHEMAS: Final = frozenset(
     {"mysql", "information_schema", "performance_schema", "metrics_schema", "inspection_schema", "sys"}
 )
-TABLE_ID_MAX: Final = (1 << 48) - 1 - 1000
-"""Ids above it are tables that TiDB keeps for itself."""
-_JOBS_REMEMBERED: Final = 512
 _JOBS_KEY: Final = "jobs/applied"
 
 Names = tuple[tuple[str, str], ...]
@@ -74,7 +74,8 @@ class SchemaTracker:
         self._catalog = Catalog()
         self._applied: dict[int, SchemaChange | None] = {}  # the last ones, oldest first
         self._jobs_changed = False
-        self._pending: dict[int, DdlJob] = {}
+        self._pending: dict[int, PendingJob] = {}
+        self._history_read = 0
         self._pending_finished_ts = TS_MAX
         self._pending_version = TS_MAX
 
@@ -97,21 +98,35 @@ class SchemaTracker:
 
         On a restored tracker, with its own version, this makes known what happened since.
         """
+        reading = self.read_history(Until(schema_version, finished_ts))
+        reading.take(jobs)
+        self.end_history(reading)
+
+    def read_history(self, until: Until) -> SchemaReading:
+        """As `expect`, in pages: for `take`, then `end_history`."""
         known = self.version
-        decoded = [job if isinstance(job, DdlJob) else ddl_job.parse(job) for job in jobs]
-        for job in sorted(decoded, key=lambda job: (job.schema_version, job.id)):
-            if not job.took_effect:
-                continue
-            if schema_version is not None:
-                reached = job.schema_version <= schema_version
-            else:
-                reached = 0 < job.finished_ts <= finished_ts
-            if job.id in self._applied or (reached and job.schema_version <= known):
-                continue
-            if reached:
-                self.apply(job)
-            else:
-                self._pending[job.id] = job
+        return SchemaReading(
+            self._catalog, self.apply, until, known_version=known, known_ids=self._applied, bulk=not known
+        )
+
+    def take_schema(self, page: SchemaPage, version: int) -> None:
+        """A part of the schema at a moment, into an empty tracker. Raises `Corruption`."""
+        put_page(self._catalog, page, version)
+
+    def read_since(self, schema: SchemaAt) -> SchemaReading:
+        """Behind `take_schema`: the history above `schema.history_after`, for `take`, then `end_history`."""
+        self.version = schema.version
+        self._history_read = schema.history_after
+        until = Until(schema.version, but=schema.unfinished)
+        return SchemaReading(self._catalog, self.apply, until, only_note=True)
+
+    def end_history(self, reading: SchemaReading) -> None:
+        """All pages are taken."""
+        reading.end()
+        self.version = max(self.version, reading.version)
+        self.generation += reading.settled > 0
+        self._applied = {job_id: self._applied.get(job_id) for job_id in reading.last_ids}
+        self._pending.update((job.id, job) for job in reading.pending)
         self._note_pending()
 
     # -- questions ------------------------------------------------------------------------------------
@@ -156,7 +171,7 @@ class SchemaTracker:
     @property
     def last_job_id(self) -> int:
         """Highest id of a job that was applied; 0 if none was."""
-        return max(self._applied, default=0)
+        return max(self._applied, default=self._history_read)
 
     # -- a stored copy ----------------------------------------------------------------------------------
 
@@ -222,17 +237,17 @@ class SchemaTracker:
         change = dataclasses.replace(change, before=before, after=after)
         self._applied[job.id] = change
         self._jobs_changed = True
-        if len(self._applied) > _JOBS_REMEMBERED:
+        if len(self._applied) > JOBS_REMEMBERED:
             del self._applied[next(iter(self._applied))]
         self.version = max(self.version, job.schema_version)
         self.generation += 1
         return change
 
-    def _apply_pending(self, may: Callable[[DdlJob], bool]) -> None:
+    def _apply_pending(self, may: Callable[[PendingJob], bool]) -> None:
         for job in list(self._pending.values()):
             if not may(job):
                 return
-            self.apply(job)
+            self.apply(job.read())
 
     def _note_pending(self) -> None:
         head = next(iter(self._pending.values()), None)
@@ -261,16 +276,16 @@ class SchemaTracker:
     # -- one method an action ---------------------------------------------------------------------------
 
     def _create_schema(self, job: DdlJob) -> SchemaChange:
-        name = self._catalog.put_database(_required(job.db_info, job))
+        name = self._catalog.put_database(ddl_job.required(job.db_info, job))
         return SchemaChange("", ((name, ""),))
 
     def _modify_schema(self, job: DdlJob) -> SchemaChange:
-        name = self._catalog.put_database(_required(job.db_info, job))
+        name = self._catalog.put_database(ddl_job.required(job.db_info, job))
         return SchemaChange(name, ((name, ""),))
 
     def _drop_schema(self, job: DdlJob) -> SchemaChange:
         inside = tuple(
-            (*table.key, _kind(table.current.document))
+            (*table.key, ddl_job.kind_of(table.current.document))
             for table in self._catalog.tables.values()
             if table.schema_id == job.schema_id
         )
@@ -278,7 +293,7 @@ class SchemaTracker:
         return SchemaChange("", ((name, ""),), inside=inside)
 
     def _recover_schema(self, job: DdlJob) -> SchemaChange:
-        document = _required(job.db_info, job)
+        document = ddl_job.required(job.db_info, job)
         name = self._catalog.put_database(document)
         arguments = job.raw_args[0] if isinstance(job.raw_args, list) and job.raw_args else None
         recovered = arguments.get("RecoverTabsInfo") if isinstance(arguments, dict) else None
@@ -287,7 +302,7 @@ class SchemaTracker:
         return SchemaChange("", ((name, ""),))
 
     def _create_table(self, job: DdlJob) -> SchemaChange:
-        document = _required(job.table_info, job)
+        document = ddl_job.required(job.table_info, job)
         schema, name = self._home(job), name_in(document)
         replaced = self._catalog.table_named(schema, name)
         if replaced is not None and replaced.id != document["id"]:  # CREATE OR REPLACE VIEW
@@ -297,7 +312,7 @@ class SchemaTracker:
 
     def _create_tables(self, job: DdlJob) -> SchemaChange:
         schema = self._home(job)
-        documents = job.table_infos or (_required(job.table_info, job),)
+        documents = job.table_infos or (ddl_job.required(job.table_info, job),)
         for document in documents:
             self._put(document, job.schema_id, schema, job)
         return SchemaChange(schema, tuple((schema, name_in(document)) for document in documents))
@@ -311,14 +326,14 @@ class SchemaTracker:
         return SchemaChange(key[0], (key,))
 
     def _truncate(self, job: DdlJob) -> SchemaChange:
-        document = _required(job.table_info, job)
+        document = ddl_job.required(job.table_info, job)
         old = self._catalog.remove(job.table_id, job.schema_version, truncated=True)
         schema = old.current.schema if old else self._home(job)
         self._put(document, job.schema_id, schema, job)
         return SchemaChange(schema, ((schema, name_in(document)),))
 
     def _rename(self, job: DdlJob) -> SchemaChange:
-        documents = job.table_infos or (_required(job.table_info, job),)
+        documents = job.table_infos or (ddl_job.required(job.table_info, job),)
         pairs = ddl_job.rename_pairs(job.query)
         if len(pairs) != len(documents):
             pairs = (RenamePair("", "", "", ""),) * len(documents)
@@ -368,12 +383,12 @@ class SchemaTracker:
 
     def _exchange_partition(self, job: DdlJob) -> SchemaChange:
         """The plain table and a partition swap ids; rows of partitions carry the partitioned table's id."""
-        document = _required(job.table_info, job)
+        document = ddl_job.required(job.table_info, job)
         partitioned = self._catalog.tables.get(int(document["id"]))
         if partitioned is None:
             return self._update(job)
         plain = self._catalog.tables.get(job.table_id)
-        gone = _partition_ids(partitioned.current.document) - _partition_ids(document)
+        gone = ddl_job.partition_ids(partitioned.current.document) - ddl_job.partition_ids(document)
         schema = partitioned.current.schema
         self._catalog.put(document, partitioned.schema_id, schema, job.schema_version)
         names = [partitioned.key]
@@ -398,26 +413,6 @@ class SchemaTracker:
     def _put(self, document: dict[str, Any], schema_id: int, schema: str, job: DdlJob) -> None:
         if int(document["id"]) <= TABLE_ID_MAX:
             self._catalog.put(document, schema_id, schema, job.schema_version)
-
-
-def _partition_ids(document: dict[str, Any]) -> set[int]:
-    partition = document.get("partition") or {}
-    return {int(definition["id"]) for definition in partition.get("definitions") or ()}
-
-
-def _kind(document: dict[str, Any]) -> str:
-    if document.get("view") is not None:
-        return "view"
-    return "sequence" if document.get("sequence") is not None else "table"
-
-
-def _required(document: dict[str, Any] | None, job: DdlJob) -> dict[str, Any]:
-    if document is None:
-        raise Corruption(
-            f"DDL job {job.id} ({ddl_job.action_name(job.action)}) has no definition of what it changed",
-            hint="compare the job with `ADMIN SHOW DDL JOBS` of the upstream",
-        )
-    return document
 
 
 def _unique(names: list[tuple[str, str]]) -> Names:

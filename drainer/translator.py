@@ -21,13 +21,14 @@ from common.binlog import SCHEMA_STATE_DELETE_ONLY
 from common.errors import Corruption
 from common.wire import binlog_pb2
 from drainer import ddl_filter, ddl_job, large_txn
+from drainer.catalog import TABLE_ID_MAX
 from drainer.ddl_job import DdlJob
 from drainer.mark_rows import MarkRows, is_mark_table
 from drainer.merger import Merged, Spilled
 from drainer.row_gate import CLOSED, RowGate
 from drainer.row_shape import REPAIR_HINT, row_events
 from drainer.rules import Rules
-from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable, is_system_schema
+from drainer.schema import SchemaTracker, UnknownTable, is_system_schema
 from drainer.table_filter import TableFilter
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
 

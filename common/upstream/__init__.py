@@ -6,7 +6,7 @@ Ports, written from the need of pump, drainer and embedding programs. Adapters: 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,10 +63,18 @@ class SchemaPage:
 
 @dataclass(frozen=True, slots=True)
 class SchemaAt:
-    """The schema as it was at a timestamp. `pages` is read once; a database comes before its tables."""
+    """The schema at a timestamp, as binlogs up to there tell it: with every job whose last step is committed,
+    without any step of those under way.
+
+    `pages` is read once; a database comes before its tables; close it where it is not read to the end.
+    `unfinished` are jobs under way then. Whatever has become of the schema since is among the history's jobs
+    above `history_after`; most of these are in here already: those up to `version` and not `unfinished`.
+    """
 
     version: int
-    pages: AsyncIterator[SchemaPage]
+    pages: AsyncGenerator[SchemaPage, None]
+    history_after: int = 0
+    unfinished: frozenset[int] = frozenset()
 
 
 class SchemaHistory(Protocol):

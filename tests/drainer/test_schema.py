@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from common.errors import Corruption
+from drainer.catalog import TABLE_ID_MAX
 from drainer.ddl_job import DdlJob
-from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable
+from drainer.schema import SchemaTracker, UnknownTable
 
 INT = {"Tp": 3, "Flag": 0, "Flen": 11, "Decimal": 0, "Charset": "binary", "Collate": "binary", "Elems": None}
 

@@ -10,13 +10,14 @@ from common import binlog
 from common.errors import ConfigError, Corruption
 from common.rowcodec.encoder import RowEncoder
 from common.wire import binlog_pb2
+from drainer.catalog import TABLE_ID_MAX
 from drainer.column_rule import ColumnRule, ColumnRules
 from drainer.ddl_policy import NO_DOWNSTREAM_MEANING
 from drainer.event_filter import EventFilter, EventRule
 from drainer.merger import Merged, Spilled
 from drainer.name_pattern import Source
 from drainer.rules import Rules
-from drainer.schema import TABLE_ID_MAX, SchemaTracker, UnknownTable
+from drainer.schema import SchemaTracker, UnknownTable
 from drainer.table_filter import TableFilter
 from drainer.table_route import RouteRule, TableRouter
 from drainer.translator import Translator
