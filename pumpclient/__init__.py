@@ -22,35 +22,46 @@ from pumpclient.errors import (
     BinlogTooLarge,
     ClientClosed,
     InvalidBinlog,
+    InvalidDefinition,
     NoPumpRegistered,
     OutcomeUnknown,
     PumpClientError,
     RecoveryTimeout,
+    SchemaChanged,
     TransactionLost,
     TransactionOver,
     WriteFailed,
 )
 from pumpclient.options import Options
-from pumpclient.publisher import Publisher, WritableUpstream, open_publisher
+from pumpclient.outcome_table import Outcomes, OutcomeTable
+from pumpclient.publisher import Publisher, open_publisher
+from pumpclient.publisher_sync import SyncPublisher, SyncTransaction, open_publisher_sync
 from pumpclient.roster import PumpView
+from pumpclient.settlement import Settled
 from pumpclient.skipping import ClientState, Gap, SkipStatus
 from pumpclient.sync import SyncPumpClient, connect_sync
+from pumpclient.table_definition import ColumnDefinition, column
 from pumpclient.transaction import Kind, Transaction, TransactionState
 from pumpclient.transport import PumpTransport, TransportFailure
+from pumpclient.writable_upstream import WritableUpstream
 from pumpclient.write_policy import Failure
 
 __all__ = [
     "BinlogTooLarge",
     "ClientClosed",
     "ClientState",
+    "ColumnDefinition",
     "Counters",
     "Failure",
     "Gap",
     "InvalidBinlog",
+    "InvalidDefinition",
     "Kind",
     "NoPumpRegistered",
     "Options",
+    "OutcomeTable",
     "OutcomeUnknown",
+    "Outcomes",
     "Publisher",
     "PumpClient",
     "PumpClientError",
@@ -58,8 +69,12 @@ __all__ = [
     "PumpTransport",
     "PumpView",
     "RecoveryTimeout",
+    "SchemaChanged",
+    "Settled",
     "SkipStatus",
+    "SyncPublisher",
     "SyncPumpClient",
+    "SyncTransaction",
     "TlsConfig",
     "Transaction",
     "TransactionLost",
@@ -68,9 +83,11 @@ __all__ = [
     "TransportFailure",
     "WritableUpstream",
     "WriteFailed",
+    "column",
     "connect",
     "connect_sync",
     "create_database_job",
     "create_table_job",
     "open_publisher",
+    "open_publisher_sync",
 ]

@@ -9,7 +9,9 @@
         ├── RecoveryTimeout      (Unavailable)  transactions without a prewrite did not end in time
         ├── ClientClosed                        the client or publisher was closed, or never started
         ├── TransactionOver      (Rejected)     the transaction has ended already
+        ├── InvalidDefinition    (Rejected)     a table, a column or a row that the catalogue does not allow
         ├── TransactionLost      (Conflict)     it was rolled back by others because its lease ran out
+        ├── SchemaChanged        (Conflict)     a table of the transaction was altered under its hands
         └── OutcomeUnknown       (Unavailable)  the connection broke while the commit was decided
 
 Each is also the class of `common.errors` in brackets, so a host may catch either. Commit and rollback
@@ -55,6 +57,14 @@ class TransactionOver(PumpClientError, Rejected):
 
 class TransactionLost(PumpClientError, Conflict):
     """Somebody else found the lease expired and rolled the transaction back; that is final."""
+
+
+class InvalidDefinition(PumpClientError, Rejected):
+    """No such table or column, one too many, or a type that cannot be published."""
+
+
+class SchemaChanged(PumpClientError, Conflict):
+    """Its rows are encoded for a table that was altered since; run the transaction again."""
 
 
 class OutcomeUnknown(PumpClientError, Unavailable):

@@ -1,7 +1,8 @@
 """Publisher: an ordered transaction stream for programs that have no TiDB.
 
-Drives  PumpClient, leases, and the standalone upstream (timestamps, transaction outcomes, DDL history)
-Owns    a task that renews the leases of open transactions, one short task per end being delivered
+Drives  PumpClient, leases, settlement, the catalogue, and the standalone upstream (timestamps, outcomes)
+Owns    a task that renews the leases of open transactions, one that follows the catalogue and settles what is
+        in doubt, one short task per end being delivered
 Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the
         upstream for what they were not told
 Never   decides an outcome twice: what the upstream recorded is the outcome, binlogs only report it
@@ -15,89 +16,65 @@ The order of one transaction, and why:
     4  commit sent to that pump, in the background       spares the pump the question
     5  entry forgotten                                   only after 4: otherwise the answer is still needed
 
-A schema change goes the same way, with its job written into the history between 2 and 3, so whoever reads
-the commit finds the job.
+With a database of the application's own (`outcomes`) that database decides, and step 3 becomes
+
+    3a  commit_ts drawn, entry open -> prepared          while the database's transaction holds its locks: who
+                                                         gets them next draws a larger commit_ts
+    3b  the database commits, with start_ts in its       what it did can be asked later, finally
+        outcome table
+    3c  entry prepared -> committed, in the background   spares everybody that question
+
+Before 3a a lease that has run out means rolled back, and then 3a fails and the application does not commit.
+After 3a no timer means anything: a process that dies leaves the transaction prepared, the stream waits behind
+it, and the next publisher with the same `outcomes` asks the database. So rows arrive exactly if the database
+committed them, in its order, whoever dies when. Between 3a and 5 etcd may be away: nothing waits for it.
+
+A schema change goes the first way; in step 3 its job enters the history and the catalogue changes too. Step 3
+of every transaction fails when a table that its rows are encoded for has changed.
 
     publisher = await pumpclient.open_publisher("127.0.0.1:2379")
     async with publisher:
         async with publisher.transaction() as txn:
-            txn.insert(table_id, row)  # bytes from common.rowcodec.encoder
+            txn.insert("shop.orders", {"id": 1, "item": "pen"})
         assert txn.commit_ts > txn.start_ts
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import itertools
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from common import binlog
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, ConfigError, Conflict, Unavailable
 from common.tls import TlsConfig
-from common.upstream import TimestampOracle
-from common.upstream.standalone import StandaloneUpstream
+from common.upstream.standalone import SchemaMoved, StandaloneUpstream
+from pumpclient.catalog import Catalog, Table
 from pumpclient.client import PumpClient, connect
-from pumpclient.errors import ClientClosed, InvalidBinlog, OutcomeUnknown, TransactionLost
+from pumpclient.ends import Ends
+from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
 from pumpclient.leases import Leases, Renewal
 from pumpclient.options import Options
+from pumpclient.outcome_table import Outcomes
 from pumpclient.pause import Pauses, Sleep
-from pumpclient.transaction import Transaction, entry_key
+from pumpclient.schema_publishing import SchemaPublishing
+from pumpclient.settlement import SETTLE_EVERY_S, Settled, Settlement
+from pumpclient.statements import Statements
+from pumpclient.transaction import Transaction
+from pumpclient.writable_upstream import WritableUpstream
 
 logger: Final = logging.getLogger("pumpclient")
 
 LEASE_TTL_S: Final = 3.0
 DECIDE_S: Final = 10.0
 DECIDE_PAUSE_S: Final = 0.2
-DELIVERIES_MAX: Final = 10_000
-"""Ends being delivered at once; past it an end is not sent and its pump asks the upstream."""
 
 
-class Transactions(Protocol):
-    """Outcomes, as the standalone upstream keeps them."""
-
-    async def begin(self, ttl_s: float = ...) -> int: ...
-
-    async def commit(self, start_ts: int) -> int: ...
-
-    async def roll_back(self, start_ts: int) -> None: ...
-
-    async def keep_alive(self, start_ts: int, ttl_s: float) -> None: ...
-
-    async def forget(self, start_ts: int) -> None: ...
-
-
-class History(Protocol):
-    """Finished DDL jobs."""
-
-    async def add(self, job_json: bytes) -> int: ...
-
-    def pages(self) -> AsyncIterator[list[bytes]]: ...
-
-
-class WritableUpstream(Protocol):
-    """What a publisher needs of an upstream. `StandaloneUpstream` is one."""
-
-    @property
-    def cluster_id(self) -> int: ...
-
-    @property
-    def oracle(self) -> TimestampOracle: ...
-
-    @property
-    def transactions(self) -> Transactions: ...
-
-    @property
-    def history(self) -> History: ...
-
-    async def close(self) -> None: ...
-
-
-class Publisher:
+class Publisher(Statements[Coroutine[Any, Any, int]]):
     """Made by `open_publisher`; use it as an async context manager."""
 
     def __init__(
@@ -105,50 +82,46 @@ class Publisher:
         client: PumpClient,
         upstream: WritableUpstream,
         *,
+        outcomes: Outcomes | None = None,
         clock: Clock | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.client = client
-        self.schema_version = 0
-        """Version given to transactions that name none: the newest job's in the history."""
         self._upstream = upstream
         self._clock = clock or SystemClock()
         self._pauses = Pauses(self._clock, sleep)
         self._leases = Leases()
         self._open: dict[int, Transaction] = {}
         self._lease_opened = asyncio.Event()
-        self._deliveries: set[asyncio.Task[None]] = set()
-        self._keeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
+        self._ends = Ends(upstream.transactions, self._pauses, self._stopping)
+        self._schema = SchemaPublishing(client, upstream, self)
+        self._settlement = Settlement(upstream.transactions, outcomes) if outcomes else None
+        super().__init__(self._schema.publish)
 
     async def start(self) -> None:
-        """Learn the newest schema version, begin to renew leases. `open_publisher` has done so."""
-        async for page in self._upstream.history.pages():
-            newest = max((_job_field(job, "SchemaVersion") for job in page), default=0)
-            self.schema_version = max(self.schema_version, newest)
-        self._keeper = asyncio.get_running_loop().create_task(self._keep_leases(), name="pumpclient leases")
+        """Learn the schema, begin to renew leases and to settle. `open_publisher` has done so."""
+        await self._schema.load()
+        if self._settlement is not None:
+            await self._settlement.name()
+        loop = asyncio.get_running_loop()
+        for work in (self._keep_leases(), self._keep_watch()):
+            self._tasks.append(loop.create_task(work, name="pumpclient publisher"))
 
     async def close(self, drain_s: float = 10.0) -> None:
         """Let deliveries end for `drain_s` seconds, then end all connections."""
         self._stopping.set()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        await self.flush(drain_s)
-        deliveries = list(self._deliveries)
-        for delivery in deliveries:
-            delivery.cancel()
-        await asyncio.gather(*deliveries, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._ends.close(drain_s)
         await self.client.close()
         await self._upstream.close()
 
     async def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until every end begun so far was delivered or given up; False when time ran out first."""
-        deliveries = set(self._deliveries)
-        if not deliveries:
-            return True
-        _, pending = await asyncio.wait(deliveries, timeout=timeout_s)
-        return not pending
+        return await self._ends.flush(timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,14 +136,44 @@ class Publisher:
     ) -> Transaction:
         """A new transaction; enter it to begin. Raises `ConfigError` for a `ttl_s` not above zero.
 
-        `ttl_s` is how long others wait before they roll it back when this process has died; it is renewed
-        while the process lives. `schema_version` is that of the newest DDL the rows are encoded for.
-        `key` becomes the binlog's prewrite key; by default it names the transaction's entry.
+        `ttl_s` is how long others wait before they end it when this process has died; it is renewed while
+        the process lives. `schema_version`, for rows that the host encodes itself, is that of the newest DDL
+        they are encoded for. `key` becomes the binlog's prewrite key; by default it names the entry.
         """
         if ttl_s <= 0:
             raise ConfigError(f"ttl_s of a transaction is {ttl_s}", hint="give seconds above zero")
-        version = self.schema_version if schema_version is None else schema_version
-        return Transaction(self, ttl_s=ttl_s, schema_version=version, key=key)
+        return Transaction(self, ttl_s=ttl_s, schema_version=schema_version, key=key)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Databases and tables as this publisher knows them; at most a second or two behind."""
+        return self._schema.catalog
+
+    @property
+    def schema_version(self) -> int:
+        """Version given to transactions that name none: the newest that this publisher knows."""
+        return self._schema.catalog.version
+
+    async def refresh(self) -> None:
+        """Load the catalogue now. Raises `Unavailable`."""
+        await self._schema.refresh()
+
+    async def settle(self, outcomes: Outcomes | None = None) -> Settled:
+        """Ask the application's database about prepared transactions whose owners died, and write down the
+        ends. A publisher opened with `outcomes` does so by itself, every few seconds.
+
+        `outcomes` may be another database's. Raises `ConfigError` where there is none to ask, `Unavailable`.
+        """
+        if outcomes is not None:
+            return await Settlement(self._upstream.transactions, outcomes).settle()
+        return await self._settled().settle(purge=True)
+
+    def _settled(self) -> Settlement:
+        if self._settlement is None:
+            raise ConfigError(
+                "the publisher knows no database to ask", hint="pass outcomes= to open_publisher"
+            )
+        return self._settlement
 
     async def ddl(
         self,
@@ -182,28 +185,15 @@ class Publisher:
     ) -> int:
         """Publish a finished schema change; its commit_ts.
 
-        `job_json` is a TiDB DDL job (`pumpclient.ddl_job` makes some); its `id` and `binlog.SchemaVersion`
-        are read, its `binlog.FinishedTS` must be 0, since it may not be below the commit_ts that is drawn
-        here: a Drainer that starts later would take the job for done too early. Await it with no
-        transaction on the touched tables open. Raises `InvalidBinlog` for a job without an id, and what
-        `Transaction.commit` raises. A job whose commit failed stays in the history without a binlog, which
-        does no harm; published again, it gets a new start_ts.
+        `job_json` is a TiDB DDL job (`pumpclient.ddl_job` makes some), with ids and a schema version of the
+        program's own; `create_table` and its like are the easier way. Its `binlog.FinishedTS` must be 0,
+        since it may not be below the commit_ts that is drawn here: a Drainer that starts later would take
+        the job for done too early. Await it with no transaction on the touched tables open.
+
+        Raises `InvalidBinlog` for a job without an id, `Conflict` where another job has its id, and
+        `WriteFailed`, `TransactionLost`, `OutcomeUnknown`.
         """
-        job_id = _job_field(job_json, "id")
-        if job_id <= 0:
-            raise InvalidBinlog("the DDL job has no id", hint="pass the JSON of a TiDB DDL job")
-        start_ts = await self.begin(ttl_s, None)
-        key = entry_key(start_ts)
-        try:
-            await self.client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state)
-            await self._upstream.history.add(job_json)
-        except BaseException:
-            with suppress(BinlogError):  # the first error is the one to report; the lease runs out
-                await self.roll_back(start_ts, key, prewritten=True)
-            raise
-        commit_ts = await self.commit(start_ts, key, prewritten=True)
-        self.schema_version = max(self.schema_version, _job_field(job_json, "SchemaVersion"))
-        return commit_ts
+        return await self._schema.publish_job(job_json, query, schema_state, ttl_s)
 
     # What a transaction does through its publisher.
 
@@ -218,17 +208,33 @@ class Publisher:
         self._lease_opened.set()
         return start_ts
 
-    async def commit(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> int:
+    async def commit(
+        self, start_ts: int, key: bytes, tables: list[Table], *, prewritten: bool, deliver: bool = True
+    ) -> int:
         """Decide for commit, then report it in the background. For `Transaction`."""
+
+        async def step() -> int:
+            revision = self.catalog.revision if tables else None
+            return await self._upstream.transactions.commit(start_ts, schema_revision=revision)
+
+        commit_ts = await self.decide(
+            start_ts, key, lambda: self._fenced(step, tables), prewritten and deliver
+        )
+        if deliver:
+            self.report_commit(start_ts, commit_ts, key, prewritten=prewritten)
+        return commit_ts
+
+    async def decide(
+        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], tell_rollback: bool
+    ) -> int:
+        """Carry out the step that commits, with its errors in the words of the host. For `Transaction`."""
         try:
-            commit_ts = await self._decide(start_ts)
+            return await self._insist(step)
+        except (SchemaMoved, SchemaChanged):
+            await self.roll_back(start_ts, key, prewritten=tell_rollback)
+            raise
         except Conflict as error:
-            if prewritten and deliver:
-                self._report(self._tell(start_ts, self.client.write_rollback(start_ts, key)))
-            raise TransactionLost(
-                f"transaction {start_ts} was rolled back by others: {error.message}",
-                hint="its lease ran out; run it again, with a longer ttl_s if this process was just slow",
-            ) from error
+            raise self._lost(start_ts, key, error, tell=tell_rollback) from error
         except Unavailable as error:
             # Decided or not, nobody knows: a rollback binlog would be believed and might be wrong.
             raise OutcomeUnknown(
@@ -237,54 +243,95 @@ class Publisher:
             ) from error
         finally:
             self.release(start_ts)
-        if deliver:
-            told = self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
-            self._report(self._tell(start_ts, told))
-        return commit_ts
 
-    async def _decide(self, start_ts: int) -> int:
-        """Commit at the upstream; asked again after a broken connection, it answers the same."""
+    async def prepare(
+        self, start_ts: int, key: bytes, tables: list[Table], ttl_s: float, *, prewritten: bool
+    ) -> int:
+        """Leave the decision to the application's database. For `Transaction`."""
+        name = await self._settled().name()
+
+        async def step() -> int:
+            revision = self.catalog.revision if tables else None
+            return await self._upstream.transactions.prepare(start_ts, name, ttl_s, schema_revision=revision)
+
+        try:
+            return await self._insist(lambda: self._fenced(step, tables))
+        except SchemaChanged:
+            raise
+        except Conflict as error:
+            self.release(start_ts)
+            raise self._lost(start_ts, key, error, tell=prewritten) from error
+
+    def _lost(self, start_ts: int, key: bytes, error: Conflict, *, tell: bool) -> TransactionLost:
+        if tell:
+            self._ends.report(start_ts, self.client.write_rollback(start_ts, key))
+        return TransactionLost(
+            f"transaction {start_ts} was rolled back by others: {error.message}",
+            hint="its lease ran out; run it again, with a longer ttl_s if this process was just slow",
+        )
+
+    async def _fenced(self, step: Callable[[], Awaitable[int]], tables: list[Table]) -> int:
+        """Take the step while the tables are what the rows were encoded for."""
+        while True:
+            try:
+                return await step()
+            except SchemaMoved:
+                await self._schema.refresh()
+            now = self.catalog.tables
+            for table in tables:
+                found = now.get((table.schema.lower(), table.info.name.lower()))
+                if found is None or found.info != table.info:
+                    raise SchemaChanged(
+                        f"table {table.name} was altered after the rows were added",
+                        hint="run the transaction again",
+                    )
+
+    async def _insist(self, step: Callable[[], Awaitable[int]]) -> int:
+        """Ask again after a broken connection: what was decided gives the same answer."""
         give_up_s = self._clock.monotonic_s() + DECIDE_S
         while True:
             try:
-                return await self._upstream.transactions.commit(start_ts)
+                return await step()
             except Unavailable:
                 if self._stopping.is_set() or self._clock.monotonic_s() + DECIDE_PAUSE_S > give_up_s:
                     raise
             await self._pauses.pause(DECIDE_PAUSE_S, self._stopping)
 
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None:
+        """The database has committed a prepared transaction: report it. For `Transaction`."""
+        told = self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
+        if not self._ends.report_decided(start_ts, told, self.release):
+            self.doubt(start_ts)
+
     async def roll_back(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> None:
         """Decide for rollback, then report it in the background. For `Transaction`."""
         self.release(start_ts)
-        await self._upstream.transactions.roll_back(start_ts)
+        try:
+            await self._upstream.transactions.roll_back(start_ts)
+        except BaseException:
+            self.doubt(start_ts)  # it may be prepared
+            raise
         if deliver:
-            told = self.client.write_rollback(start_ts, key) if prewritten else None
-            self._report(self._tell(start_ts, told))
+            self._ends.report(start_ts, self.client.write_rollback(start_ts, key) if prewritten else None)
+
+    def doubt(self, start_ts: int) -> None:
+        """Only the database knows; ask it soon. For `Transaction`."""
+        self.release(start_ts)
+        if self._settlement is not None:
+            self._settlement.doubt(start_ts)
 
     def release(self, start_ts: int) -> None:
         """Renew the lease of this transaction no longer. For `Transaction`."""
         self._leases.closed(start_ts)
         self._open.pop(start_ts, None)
 
+    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None:
+        """Tell the pump, then forget. For `Transaction` and schema changes."""
+        self._ends.report(
+            start_ts, self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
+        )
+
     # Background.
-
-    def _report(self, work: Coroutine[Any, Any, None]) -> None:
-        if len(self._deliveries) >= DELIVERIES_MAX:
-            work.close()
-            logger.warning("%d ends are being delivered already: one is left to the pump", DELIVERIES_MAX)
-            return
-        delivery = asyncio.get_running_loop().create_task(work, name="pumpclient end")
-        self._deliveries.add(delivery)
-        delivery.add_done_callback(self._deliveries.discard)
-
-    async def _tell(self, start_ts: int, told: Coroutine[Any, Any, bool] | None) -> None:
-        """Send the end (None: no pump has the prewrite), then drop the entry that answers for it."""
-        if told is not None and not await told:
-            return
-        try:
-            await self._upstream.transactions.forget(start_ts)
-        except BinlogError as error:
-            logger.warning("the entry of transaction %d stays in the upstream: %s", start_ts, error)
 
     async def _keep_leases(self) -> None:
         """Renew what is due; a transaction that others have rolled back learns it at its next step."""
@@ -292,6 +339,19 @@ class Publisher:
             self._lease_opened.clear()
             await asyncio.gather(*map(self._renew, self._leases.due(self._clock.monotonic_s())))
             await self._pauses.until(self._leases.next_due_s(), self._lease_opened)
+
+    async def _keep_watch(self) -> None:
+        """Follow the catalogue; settle what is in doubt, at once what is in doubt here."""
+        never = asyncio.Event()
+        for turn in itertools.count():
+            try:
+                await self._schema.follow()
+            except BinlogError as error:
+                logger.warning("the catalogue is not read now: %s", error)
+            if self._settlement is not None:
+                await self._settlement.look(turn)
+            wanted = self._settlement.wanted if self._settlement is not None else never
+            await self._pauses.until(self._clock.monotonic_s() + SETTLE_EVERY_S, wanted)
 
     async def _renew(self, renewal: Renewal) -> None:
         try:
@@ -305,18 +365,6 @@ class Publisher:
             logger.warning("lease of transaction %d not renewed: %s", renewal.start_ts, error)
 
 
-def _job_field(job_json: bytes, name: str) -> int:
-    """`id`, or a field of `binlog`, of a DDL job; 0 where it is missing."""
-    try:
-        job = json.loads(job_json)
-        found = job.get("id") if name == "id" else (job.get("binlog") or {}).get(name)
-        return int(found or 0)
-    except (ValueError, TypeError, AttributeError):
-        raise InvalidBinlog(
-            "the DDL job is not the JSON of a job", hint="pass the JSON of a TiDB DDL job"
-        ) from None
-
-
 async def open_publisher(
     endpoints: str,
     *,
@@ -324,11 +372,13 @@ async def open_publisher(
     options: Options | None = None,
     tls: TlsConfig | None = None,
     cluster_id: int | None = None,
+    outcomes: Outcomes | None = None,
 ) -> Publisher:
     """A publisher on the standalone upstream in etcd at `endpoints`, a comma list of host:port.
 
-    `cluster_id` is checked against the upstream's, and becomes it where there is none yet. Raises what
-    `connect` raises.
+    `cluster_id` is checked against the upstream's, and becomes it where there is none yet. `outcomes`: the
+    application's own database, whose commits decide (see `Transaction.prepare`). Raises what `connect`
+    raises, and what `outcomes.name()` raises.
     """
     upstream = await StandaloneUpstream.connect(endpoints, tls=tls, cluster_id=cluster_id)
     try:
@@ -338,7 +388,7 @@ async def open_publisher(
     except BaseException:
         await upstream.close()
         raise
-    publisher = Publisher(client, upstream)
+    publisher = Publisher(client, upstream, outcomes=outcomes)
     try:
         await publisher.start()
     except BaseException:

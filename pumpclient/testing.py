@@ -21,13 +21,15 @@ from types import MappingProxyType
 
 from common import binlog, node
 from common.clock import ManualClock
-from common.errors import BinlogError, Conflict
+from common.errors import BinlogError
 from common.registry import ClusterView, NodeEntry
-from common.upstream import Committed, Outcome, RolledBack, Undecided
 from pumpclient.client import PumpClient
+from pumpclient.memory_pump import MemoryPump, MemoryRpc
+from pumpclient.memory_upstream import MemoryUpstream
 from pumpclient.options import Options
+from pumpclient.outcome_table import Outcomes
 from pumpclient.publisher import Publisher
-from pumpclient.transport import TransportFailure
+from pumpclient.transport import RpcTransport, TransportFailure
 from pumpclient.write_policy import Failure
 
 
@@ -71,30 +73,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@dataclass(slots=True)
-class MemoryPump:
-    """A pump that keeps what it acknowledged. Change `cluster_id`, `failures` and `hanging` at will."""
-
-    address: str
-    cluster_id: int
-    payloads: list[bytes] = field(default_factory=list)
-    attempts: int = 0
-    probes: int = 0
-    connections: int = 0
-    """How many times a client has connected."""
-    failures: deque[Failure] = field(default_factory=deque)
-    """Answers to the next calls, one each; then it works again."""
-    broken: Failure | None = None
-    """Answer to every call while set."""
-    hanging: bool = False
-    """While set, calls are not answered; the deadline ends them."""
-
-    def transactions(self) -> list[tuple[int, int, int]]:
-        """(tp, start_ts, commit_ts) of each stored payload."""
-        headers = [binlog.header(binlog.parse(payload)) for payload in self.payloads]
-        return [(header.tp, header.start_ts, header.commit_ts) for header in headers]
-
-
 class MemoryTransport:
     """A `PumpTransport` to `MemoryPump`s. An address without a pump is unreachable."""
 
@@ -116,18 +94,13 @@ class MemoryTransport:
             await self._time.sleep(timeout_s)
             self._connected.discard(address)
             raise TransportFailure(Failure.UNREACHABLE, f"pump at {address} did not answer in time")
-        failure = pump.failures.popleft() if pump.failures else pump.broken
-        if failure is not None:
-            if failure is Failure.UNREACHABLE:
-                self._connected.discard(address)
-            raise TransportFailure(failure, f"pump at {address}: {failure.value}")
-        if cluster_id != pump.cluster_id:
-            text = f"cluster ID are mismatch, {cluster_id} vs {pump.cluster_id}"
-            raise TransportFailure(Failure.FAILED, text)
-        if payload:
-            pump.payloads.append(payload)
-        else:
-            pump.probes += 1
+        refused = pump.receive(cluster_id, payload)
+        if refused is None:
+            return
+        failure, text = refused
+        if failure is Failure.UNREACHABLE:
+            self._connected.discard(address)
+        raise TransportFailure(failure, text)
 
     def connected(self, address: str) -> bool:
         """Whether a connection to this address is open."""
@@ -194,94 +167,6 @@ class MemoryRegistry:
             changed.set()
 
 
-class MemoryUpstream:
-    """Timestamps, outcomes and DDL history, as the standalone upstream keeps them. `log` has every step."""
-
-    def __init__(self, time: ManualTime, cluster_id: int = 1) -> None:
-        self.cluster_id = cluster_id
-        self.log: list[tuple[str, int]] = []
-        self.entries: dict[int, Outcome] = {}
-        self.deadlines: dict[int, float] = {}
-        self.job_list: list[bytes] = []
-        self.failing: dict[str, BinlogError] = {}
-        """Step (`commit`, `forget`, ...) to the error it raises."""
-        self._time = time
-        self._last_ts = 0
-
-    @property
-    def oracle(self) -> MemoryUpstream:
-        return self
-
-    @property
-    def transactions(self) -> MemoryUpstream:
-        return self
-
-    @property
-    def history(self) -> MemoryUpstream:
-        return self
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
-    async def timestamp(self) -> int:
-        self._last_ts += 1
-        return self._last_ts
-
-    async def begin(self, ttl_s: float = 3.0) -> int:
-        start_ts = await self.timestamp()
-        self._step("begin", start_ts)
-        self.entries[start_ts] = Undecided(ttl_s)
-        self.deadlines[start_ts] = self._time.monotonic_s() + ttl_s
-        return start_ts
-
-    async def commit(self, start_ts: int) -> int:
-        self._step("commit", start_ts)
-        self._require_open(start_ts)
-        commit_ts = await self.timestamp()
-        self.entries[start_ts] = Committed(commit_ts)
-        return commit_ts
-
-    async def roll_back(self, start_ts: int) -> None:
-        self._step("roll_back", start_ts)
-        if isinstance(self.entries.get(start_ts), Committed):
-            raise Conflict(f"transaction {start_ts} is committed")
-        self.entries[start_ts] = RolledBack()
-
-    async def keep_alive(self, start_ts: int, ttl_s: float) -> None:
-        self._step("keep_alive", start_ts)
-        self._require_open(start_ts)
-        self.deadlines[start_ts] = self._time.monotonic_s() + ttl_s
-
-    async def forget(self, start_ts: int) -> None:
-        self._step("forget", start_ts)
-        del self.entries[start_ts]
-
-    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
-        """As pumps ask it: an expired lease is rolled back by the question."""
-        for start_ts, _ in transactions:
-            expired = self.deadlines.get(start_ts, 0.0) <= self._time.monotonic_s()
-            if expired and isinstance(self.entries.get(start_ts, Undecided(0.0)), Undecided):
-                self.entries[start_ts] = RolledBack()
-        return [self.entries[start_ts] for start_ts, _ in transactions]
-
-    async def add(self, job_json: bytes) -> int:
-        self._step("add", 0)
-        self.job_list.append(job_json)
-        return len(self.job_list)
-
-    async def pages(self) -> AsyncGenerator[list[bytes], None]:
-        yield list(self.job_list)
-
-    def _step(self, name: str, start_ts: int) -> None:
-        self.log.append((name, start_ts))
-        if name in self.failing:
-            raise self.failing[name]
-
-    def _require_open(self, start_ts: int) -> None:
-        if not isinstance(self.entries.get(start_ts), Undecided):
-            raise Conflict(f"transaction {start_ts} is no longer open")
-
-
 class MemoryCluster:
     """Registered pumps, an upstream and a clock. `pumps` by node id, which is also the address."""
 
@@ -301,11 +186,15 @@ class MemoryCluster:
         self.registry.set(pump_id)
         return self.pumps[pump_id]
 
-    def client(self, strategy: str = "range", options: Options | None = None) -> PumpClient:
-        """A client of these pumps; enter it to start it."""
+    def client(
+        self, strategy: str = "range", options: Options | None = None, *, batches: bool = False
+    ) -> PumpClient:
+        """A client of these pumps; enter it to start it. `batches`: with the real transport on connections
+        that end in memory, so that what real pumps get as one message is one here (`MemoryPump.messages`).
+        """
         return PumpClient(
             self.registry,
-            self.transport,
+            self.rpc_transport() if batches else self.transport,
             cluster_id=self.cluster_id,
             strategy=strategy,
             options=options,
@@ -313,10 +202,20 @@ class MemoryCluster:
             sleep=self.time.sleep,
         )
 
-    async def publisher(self) -> Publisher:
+    def rpc_transport(self) -> RpcTransport:
+        """The transport of `connect`, to these pumps."""
+
+        def dial(address: str) -> MemoryRpc:
+            return MemoryRpc(address, lambda: self.pumps.get(address), self.time.sleep)
+
+        return RpcTransport(dial=dial, clock=self.time, sleep=self.time.sleep)
+
+    async def publisher(self, outcomes: Outcomes | None = None) -> Publisher:
         """A started publisher on these pumps and this upstream."""
         client = self.client()
         await client.start()
-        publisher = Publisher(client, self.upstream, clock=self.time, sleep=self.time.sleep)
+        publisher = Publisher(
+            client, self.upstream, outcomes=outcomes, clock=self.time, sleep=self.time.sleep
+        )
         await publisher.start()
         return publisher

@@ -5,9 +5,11 @@ Owns    the rows, in memory, until the prewrite is acknowledged
 Stops   leaving its `async with` commits, or rolls back when an exception passes
 Never   ends twice: after its end every call raises `TransactionOver`
 
-    NEW -> OPEN -> PREWRITTEN -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
-    OPEN goes to an end directly as well: without rows there is no binlog.
-    UNKNOWN: the connection broke while the commit was being decided.
+    NEW -> OPEN -> PREWRITTEN -> PREPARED -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
+    OPEN and PREWRITTEN go to an end directly as well: without rows there is no binlog.
+    PREPARED: the application's database decides. `commit` says that it has committed; an exception leaves
+    UNKNOWN, and the database is asked.
+    UNKNOWN also: the connection broke while the commit was being decided.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import Enum, IntEnum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from common.errors import BinlogError
 from common.wire import binlog_pb2
-from pumpclient.errors import InvalidBinlog, TransactionLost, TransactionOver
+from pumpclient.catalog import Catalog, Table
+from pumpclient.errors import InvalidBinlog, SchemaChanged, TransactionLost, TransactionOver
+from pumpclient.row_values import Row, row_values
 
 
 class Kind(IntEnum):
@@ -34,10 +38,14 @@ class TransactionState(Enum):
     NEW = "new"
     OPEN = "open"
     PREWRITTEN = "prewritten"
+    PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     ABANDONED = "abandoned"
     UNKNOWN = "unknown"
+
+
+_UNENDED: Final = (TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
 
 
 def entry_key(start_ts: int) -> bytes:
@@ -50,18 +58,31 @@ class Prewriter(Protocol):
 
 
 class Steps(Protocol):
-    """What a transaction needs of its publisher."""
+    """What a transaction needs of its publisher. `tables`: those whose definitions its rows rest on."""
 
     @property
     def client(self) -> Prewriter: ...
 
+    @property
+    def catalog(self) -> Catalog: ...
+
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
 
-    async def commit(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> int: ...
+    async def commit(
+        self, start_ts: int, key: bytes, tables: list[Table], *, prewritten: bool, deliver: bool = True
+    ) -> int: ...
+
+    async def prepare(
+        self, start_ts: int, key: bytes, tables: list[Table], ttl_s: float, *, prewritten: bool
+    ) -> int: ...
+
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None: ...
 
     async def roll_back(
         self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True
     ) -> None: ...
+
+    def doubt(self, start_ts: int) -> None: ...
 
     def release(self, start_ts: int) -> None: ...
 
@@ -69,7 +90,7 @@ class Steps(Protocol):
 class Transaction:
     """Made by `Publisher.transaction`; an async context manager."""
 
-    def __init__(self, steps: Steps, *, ttl_s: float, schema_version: int, key: bytes) -> None:
+    def __init__(self, steps: Steps, *, ttl_s: float, schema_version: int | None, key: bytes) -> None:
         self.state = TransactionState.NEW
         self.start_ts = 0
         self.commit_ts = 0
@@ -78,7 +99,10 @@ class Transaction:
         self._steps = steps
         self._ttl_s = ttl_s
         self._key = key
-        self._value = binlog_pb2.PrewriteValue(schema_version=schema_version)
+        self._version = schema_version
+        self._catalog: Catalog | None = None
+        self._tables: dict[int, Table] = {}
+        self._value = binlog_pb2.PrewriteValue()
         self._mutations: dict[int, binlog_pb2.TableMutation] = {}
 
     async def begin(self) -> None:
@@ -86,6 +110,8 @@ class Transaction:
         self._expect(TransactionState.NEW)
         self.start_ts = await self._steps.begin(self._ttl_s, self)
         self._key = self._key or entry_key(self.start_ts)
+        self._catalog = self._steps.catalog
+        self._value.schema_version = self._catalog.version if self._version is None else self._version
         self.state = TransactionState.OPEN
 
     def add(self, table_id: int, kind: Kind, row: bytes) -> None:
@@ -109,17 +135,58 @@ class Transaction:
             mutation.deleted_rows.append(row)
         mutation.sequence.append(kind.value)  # type: ignore[arg-type]
 
-    def insert(self, table_id: int, row: bytes) -> None:
-        """`row` from `RowEncoder.insert`."""
-        self.add(table_id, Kind.INSERT, row)
+    def insert(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """A row that is new: `insert("shop.orders", {"id": 1, "item": "pen"})`.
 
-    def update(self, table_id: int, row: bytes) -> None:
-        """`row` from `RowEncoder.update`: the old image and the new one."""
-        self.add(table_id, Kind.UPDATE, row)
+        `table` is one of the catalogue, "database.table"; or an id, with bytes from `RowEncoder.insert`.
+        Columns left out have their default, or NULL. `rowid` is the row's number in a table without a
+        primary key. Raises `InvalidDefinition` for what the table cannot hold, `UnwritableValue` (Rejected).
+        """
+        if isinstance(row, bytes):
+            return self._add_encoded(table, Kind.INSERT, row)
+        found = self._table(table)
+        encoded = found.encoder.insert(row_values(found.info, row), rowid)
+        return self._add_row(found, Kind.INSERT, encoded)
 
-    def delete(self, table_id: int, row: bytes) -> None:
-        """`row` from `RowEncoder.delete`."""
-        self.add(table_id, Kind.DELETE, row)
+    def update(
+        self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
+    ) -> None:
+        """A row as it was and as it is now, all columns of both; or bytes from `RowEncoder.update`."""
+        if isinstance(before, bytes):
+            return self._add_encoded(table, Kind.UPDATE, before)
+        if after is None:
+            raise InvalidBinlog("an update needs the row before and after", hint="pass both")
+        found = self._table(table)
+        old, new = row_values(found.info, before), row_values(found.info, after)
+        return self._add_row(found, Kind.UPDATE, found.encoder.update(old, new, rowid))
+
+    def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """A row that was removed, all columns of it; or bytes from `RowEncoder.delete`."""
+        if isinstance(row, bytes):
+            return self._add_encoded(table, Kind.DELETE, row)
+        found = self._table(table)
+        return self._add_row(found, Kind.DELETE, found.encoder.delete(row_values(found.info, row), rowid))
+
+    def _add_encoded(self, table: str | int, kind: Kind, row: bytes) -> None:
+        if isinstance(table, str):
+            raise InvalidBinlog(f"bytes for table {table}", hint="pass the row as a mapping")
+        self.add(table, kind, row)
+
+    def _table(self, table: str | int) -> Table:
+        self._expect(TransactionState.OPEN)
+        assert self._catalog is not None
+        if isinstance(table, int):
+            raise InvalidBinlog(f"a mapping for table id {table}", hint='name the table: "database.table"')
+        if self._version is not None:
+            raise InvalidBinlog(
+                "rows of the catalogue's tables in a transaction with a schema version of its own",
+                hint="leave schema_version out",
+            )
+        return self._catalog.table(table)
+
+    def _add_row(self, table: Table, kind: Kind, row: bytes) -> None:
+        self._tables[table.info.id] = table
+        self.add(table.info.id, kind, row)
 
     async def prewrite(self) -> None:
         """Store the rows at a pump now instead of at the commit; no row may follow.
@@ -132,13 +199,43 @@ class Transaction:
             await self._steps.client.write_prewrite(self.start_ts, self._key, self._value.SerializeToString())
         self.state = TransactionState.PREWRITTEN
 
+    async def prepare(self) -> int:
+        """Store the rows, draw the commit_ts and hand the decision to the application's database.
+
+        Call it inside the database's own transaction, behind its last statement (the mark in the outcome
+        table among them) and before its COMMIT: the locks it holds there make the order of commit_ts that of
+        the database. When it raises, the database's transaction must be rolled back: `WriteFailed`,
+        `BinlogTooLarge`, `TransactionLost`, `SchemaChanged`, `Unavailable`, `ConfigError` (the publisher has
+        no `outcomes`).
+        """
+        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN)
+        try:
+            if self.state is TransactionState.OPEN:
+                await self.prewrite()
+            self.commit_ts = await self._steps.prepare(
+                self.start_ts, self._key, self._of_catalog(), self._ttl_s, prewritten=bool(self._mutations)
+            )
+        except TransactionLost:
+            self.state = TransactionState.ROLLED_BACK
+            raise
+        except BaseException:
+            await self._roll_back_quietly()
+            raise
+        self.state = TransactionState.PREPARED
+        return self.commit_ts
+
     async def commit(self, *, deliver: bool = True) -> int:
         """Commit; commit_ts. It is final when this returns, and pumps learn it in the background.
 
-        With `deliver=False` they are not told: they have to ask the upstream. Raises `TransactionLost`
-        (rolled back by others), `OutcomeUnknown` (etcd did not answer), `WriteFailed` or
-        `BinlogTooLarge` (rolled back here).
+        After `prepare` it says that the database has committed, waits for nothing and cannot fail. Without,
+        the stream itself decides: `TransactionLost` (rolled back by others), `SchemaChanged`, `WriteFailed`
+        or `BinlogTooLarge` (rolled back here), `OutcomeUnknown` (etcd did not answer). With `deliver=False`
+        pumps are not told: they have to ask the upstream.
         """
+        if self.state is TransactionState.PREPARED:
+            self.state = TransactionState.COMMITTED
+            self._steps.committed(self.start_ts, self.commit_ts, self._key, prewritten=bool(self._mutations))
+            return self.commit_ts
         if self.state is TransactionState.OPEN:
             try:
                 await self.prewrite()
@@ -149,30 +246,47 @@ class Transaction:
         self.state = TransactionState.UNKNOWN  # until the decision is known; cancelled here, it stays so
         try:
             self.commit_ts = await self._steps.commit(
-                self.start_ts, self._key, prewritten=bool(self._mutations), deliver=deliver
+                self.start_ts,
+                self._key,
+                self._of_catalog(),
+                prewritten=bool(self._mutations),
+                deliver=deliver,
             )
-        except TransactionLost:
+        except (TransactionLost, SchemaChanged):
             self.state = TransactionState.ROLLED_BACK
             raise
         self.state = TransactionState.COMMITTED
         return self.commit_ts
 
-    async def roll_back(self, *, deliver: bool = True) -> None:
-        """Roll back. With `deliver=False` pumps that have the rows are not told. Raises `Unavailable`
-        when the upstream does not answer: the lease runs out then, with the same effect.
+    def _of_catalog(self) -> list[Table]:
+        return list(self._tables.values())
+
+    def doubt(self) -> None:
+        """After `prepare`: the application does not know whether its database committed (the connection broke
+        in COMMIT). The database is asked, in the background and by `Publisher.settle`.
         """
-        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN)
-        prewritten = self.state is TransactionState.PREWRITTEN and bool(self._mutations)
+        self._expect(TransactionState.PREPARED)
+        self.state = TransactionState.UNKNOWN
+        self._steps.doubt(self.start_ts)
+
+    async def roll_back(self, *, deliver: bool = True) -> None:
+        """Roll back; after `prepare` only when the database certainly has. With `deliver=False` pumps that
+        have the rows are not told. Raises `Unavailable` when the upstream does not answer: the lease runs
+        out then, or the database is asked, with the same effect.
+        """
+        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
+        prewritten = self.state is not TransactionState.OPEN and bool(self._mutations)
         self.state = TransactionState.ROLLED_BACK
         await self._steps.roll_back(self.start_ts, self._key, prewritten=prewritten, deliver=deliver)
 
     async def abandon(self) -> None:
-        """Store the rows at a pump and vanish, as a process that dies does: nothing else is ever sent,
-        and others roll the transaction back when its lease has run out. For demonstrations and tests.
+        """Store the rows at a pump and vanish, as a process that dies does: nothing else is ever sent, and
+        others end the transaction when its lease has run out: roll it back, or, prepared, ask its database.
+        For demonstrations and tests.
         """
         if self.state is TransactionState.OPEN:
             await self.prewrite()
-        self._expect(TransactionState.PREWRITTEN)
+        self._expect(TransactionState.PREWRITTEN, TransactionState.PREPARED)
         self.state = TransactionState.ABANDONED
         self._steps.release(self.start_ts)
 
@@ -183,9 +297,11 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.state not in (TransactionState.OPEN, TransactionState.PREWRITTEN):
+        if self.state is TransactionState.PREPARED and error is not None:
+            self.doubt()
+        elif self.state not in _UNENDED:
             return
-        if error is None:
+        elif error is None:
             await self.commit()
         else:
             await self._roll_back_quietly()

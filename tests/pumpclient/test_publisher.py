@@ -150,9 +150,9 @@ async def test_an_abandoned_transaction_is_decided_by_its_lease() -> None:
             txn.insert(5, b"row")
             await txn.abandon()
         await cluster.time.run(2.9)
-        assert await cluster.upstream.outcomes([(txn.start_ts, b"")]) == [Undecided(3.0)]
+        assert await cluster.upstream.transactions.outcomes([(txn.start_ts, b"")]) == [Undecided(3.0)]
         await cluster.time.run(0.2)
-        assert await cluster.upstream.outcomes([(txn.start_ts, b"")]) == [RolledBack()]
+        assert await cluster.upstream.transactions.outcomes([(txn.start_ts, b"")]) == [RolledBack()]
     assert cluster.pumps["a"].transactions() == [(P, txn.start_ts, 0)]
     assert "keep_alive" not in steps(cluster)
 
@@ -163,7 +163,8 @@ async def test_a_long_transaction_keeps_its_lease() -> None:
         async with publisher.transaction(ttl_s=3.0) as txn:
             for _ in range(30):
                 await cluster.time.run(1.0)
-                assert isinstance((await cluster.upstream.outcomes([(txn.start_ts, b"")]))[0], Undecided)
+                (outcome,) = await cluster.upstream.transactions.outcomes([(txn.start_ts, b"")])
+                assert isinstance(outcome, Undecided)
             txn.insert(5, b"row")
         assert txn.state is TransactionState.COMMITTED
         renewed = steps(cluster).count("keep_alive")
@@ -178,7 +179,7 @@ async def test_a_lease_that_cannot_be_renewed_for_a_moment_does_no_harm() -> Non
         await cluster.time.run(1.5)
         cluster.upstream.failing.clear()
         await cluster.time.run(20.0)
-        assert isinstance((await cluster.upstream.outcomes([(txn.start_ts, b"")]))[0], Undecided)
+        assert isinstance((await cluster.upstream.transactions.outcomes([(txn.start_ts, b"")]))[0], Undecided)
 
 
 async def test_a_transaction_that_others_rolled_back_cannot_commit() -> None:
@@ -191,7 +192,7 @@ async def test_a_transaction_that_others_rolled_back_cannot_commit() -> None:
             txn.insert(5, b"row")
             if prewrite_first:
                 await txn.prewrite()
-            await cluster.upstream.roll_back(txn.start_ts)
+            await cluster.upstream.transactions.roll_back(txn.start_ts)
             if not prewrite_first:
                 await cluster.time.run(1.0)
                 assert txn.lost
@@ -308,8 +309,9 @@ async def test_a_schema_change_is_in_the_history_before_its_commit() -> None:
         commit_ts = await publisher.ddl(JOB, "create table t (a int)")
         await publisher.flush()
         assert publisher.schema_version == 12
-        assert publisher.transaction()._value.schema_version == 12
-    assert steps(cluster) == ["begin", "add", "commit", "forget"]
+        async with publisher.transaction() as txn:
+            assert txn._value.schema_version == 12
+    assert steps(cluster)[:3] == ["begin", "commit", "forget"]
     message = binlog.parse(cluster.pumps["a"].payloads[0])
     assert (message.tp, message.ddl_job_id, message.ddl_schema_state) == (P, 77, 5)
     assert message.ddl_query == b"create table t (a int)"
@@ -317,18 +319,30 @@ async def test_a_schema_change_is_in_the_history_before_its_commit() -> None:
     assert cluster.upstream.job_list == [JOB]
 
 
-async def test_a_schema_change_that_cannot_be_stored_is_rolled_back() -> None:
+async def test_a_schema_change_whose_end_nobody_knows_is_not_rolled_back() -> None:
     cluster, publisher = await publisher_of()
-    cluster.upstream.failing["add"] = Unavailable("etcd is away")
+    cluster.upstream.failing["commit"] = Unavailable("etcd is away")
     async with publisher:
-        with pytest.raises(Unavailable):
-            await publisher.ddl(JOB, "create table t (a int)")
+        change = asyncio.ensure_future(publisher.ddl(JOB, "create table t (a int)"))
+        await cluster.time.run(11.0)
+        with pytest.raises(OutcomeUnknown):
+            await change
         await publisher.flush()
         for wrong in (b"no json", b"{}", b"[]"):
             with pytest.raises(InvalidBinlog):
                 await publisher.ddl(wrong, "create table t (a int)")
         assert publisher.schema_version == 0
-    assert [tp for tp, _, _ in cluster.pumps["a"].transactions()] == [P, R]
+    assert [tp for tp, _, _ in cluster.pumps["a"].transactions()] == [P]
+    assert cluster.upstream.job_list == []
+
+
+async def test_two_jobs_with_one_id_are_a_conflict() -> None:
+    _, publisher = await publisher_of()
+    async with publisher:
+        await publisher.ddl(JOB, "create table t (a int)")
+        await publisher.ddl(JOB, "create table t (a int)")  # another state of the same change
+        with pytest.raises(Conflict, match="other contents"):
+            await publisher.ddl(JOB.replace(b"12", b"13"), "create table t (a int)")
 
 
 async def test_a_new_publisher_learns_the_schema_version_from_the_history() -> None:

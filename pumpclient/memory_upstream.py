@@ -1,0 +1,217 @@
+"""Upstream in memory: timestamps, outcomes, history and catalogue as the standalone upstream keeps them.
+
+For the host's own tests, through `pumpclient.testing`; the publisher's tests run on it and, step for step, on
+etcd.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from common.clock import Clock
+from common.errors import BinlogError, Conflict
+from common.upstream import Committed, Outcome, RolledBack, Undecided
+from common.upstream.standalone import Change, Definitions, InDoubt, SchemaMoved
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPrepared:
+    """An entry of which only its database knows the end."""
+
+    commit_ts: int
+    database: str
+
+
+class MemoryUpstream:
+    """`log` has every step."""
+
+    def __init__(self, time: Clock, cluster_id: int = 1) -> None:
+        self.cluster_id = cluster_id
+        self.log: list[tuple[str, int]] = []
+        self.entries: dict[int, Outcome | MemoryPrepared] = {}
+        self.deadlines: dict[int, float] = {}
+        self.job_list: list[bytes] = []
+        self.definitions: dict[str, bytes] = {}
+        self.head: bytes | None = None
+        self.head_revision = 0
+        self.failing: dict[str, BinlogError] = {}
+        """Step (`commit`, `forget`, ...) to the error it raises."""
+        self.time = time
+        self._last_ts = 0
+
+    @property
+    def oracle(self) -> MemoryUpstream:
+        return self
+
+    @property
+    def transactions(self) -> MemoryTransactions:
+        return MemoryTransactions(self)
+
+    @property
+    def history(self) -> MemoryHistory:
+        return MemoryHistory(self)
+
+    @property
+    def catalog(self) -> MemoryCatalog:
+        return MemoryCatalog(self)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    async def timestamp(self) -> int:
+        self._last_ts += 1
+        return self._last_ts
+
+    def step(self, name: str, start_ts: int) -> None:
+        """Note it, and fail where a test wants it."""
+        self.log.append((name, start_ts))
+        if name in self.failing:
+            raise self.failing[name]
+
+
+class MemoryTransactions:
+    """The table of one `MemoryUpstream`."""
+
+    def __init__(self, upstream: MemoryUpstream) -> None:
+        self._upstream = upstream
+
+    async def begin(self, ttl_s: float = 3.0) -> int:
+        upstream = self._upstream
+        start_ts = await upstream.timestamp()
+        upstream.step("begin", start_ts)
+        upstream.entries[start_ts] = Undecided(ttl_s)
+        upstream.deadlines[start_ts] = upstream.time.monotonic_s() + ttl_s
+        return start_ts
+
+    async def commit(self, start_ts: int, *, schema_revision: int | None = None) -> int:
+        self._upstream.step("commit", start_ts)
+        entry = self._entry(start_ts)
+        if isinstance(entry, Committed):
+            return entry.commit_ts
+        commit_ts = await self._draw(start_ts, schema_revision)
+        self._upstream.entries[start_ts] = Committed(commit_ts)
+        return commit_ts
+
+    async def prepare(
+        self, start_ts: int, database: str, ttl_s: float = 3.0, *, schema_revision: int | None = None
+    ) -> int:
+        self._upstream.step("prepare", start_ts)
+        entry = self._entry(start_ts)
+        if isinstance(entry, MemoryPrepared):
+            return entry.commit_ts
+        commit_ts = await self._draw(start_ts, schema_revision)
+        self._upstream.entries[start_ts] = MemoryPrepared(commit_ts, database)
+        self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
+        return commit_ts
+
+    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None:
+        self._upstream.step("decide", start_ts)
+        entry = self._upstream.entries.get(start_ts)
+        if isinstance(entry, MemoryPrepared):
+            entry = Committed(entry.commit_ts) if committed else RolledBack()
+            self._upstream.entries[start_ts] = entry
+        if not isinstance(entry, Committed | RolledBack):
+            return None
+        if isinstance(entry, Committed) is not committed:
+            raise Conflict(f"the opposite of transaction {start_ts} is written down")
+        return entry
+
+    async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
+        self._upstream.step("in_doubt", 0)
+        horizon_ts = await self._upstream.timestamp()
+        found = []
+        for start_ts, entry in self._upstream.entries.items():
+            if isinstance(entry, Undecided | MemoryPrepared):
+                horizon_ts = min(horizon_ts, start_ts)
+            if isinstance(entry, MemoryPrepared) and entry.database == database:
+                found.append(InDoubt(start_ts, entry.commit_ts, database, self._left_s(start_ts)))
+        return found, horizon_ts
+
+    async def roll_back(self, start_ts: int) -> None:
+        self._upstream.step("roll_back", start_ts)
+        if isinstance(self._upstream.entries.get(start_ts), Committed):
+            raise Conflict(f"transaction {start_ts} is committed")
+        self._upstream.entries[start_ts] = RolledBack()
+
+    async def keep_alive(self, start_ts: int, ttl_s: float) -> None:
+        self._upstream.step("keep_alive", start_ts)
+        if not isinstance(self._upstream.entries.get(start_ts), Undecided | MemoryPrepared):
+            raise Conflict(f"transaction {start_ts} is over")
+        self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
+
+    async def forget(self, start_ts: int) -> None:
+        self._upstream.step("forget", start_ts)
+        del self._upstream.entries[start_ts]
+
+    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
+        """As pumps ask it: an expired lease is rolled back by the question, unless it is prepared."""
+        return [self._judge(start_ts) for start_ts, _ in transactions]
+
+    def _judge(self, start_ts: int) -> Outcome:
+        entry = self._upstream.entries.get(start_ts, Undecided(0.0))
+        if isinstance(entry, MemoryPrepared):
+            return Undecided(max(self._left_s(start_ts), 0.5))
+        if isinstance(entry, Undecided) and self._left_s(start_ts) <= 0:
+            entry = self._upstream.entries[start_ts] = RolledBack()
+        return entry
+
+    def _left_s(self, start_ts: int) -> float:
+        return self._upstream.deadlines.get(start_ts, 0.0) - self._upstream.time.monotonic_s()
+
+    def _entry(self, start_ts: int) -> Outcome | MemoryPrepared:
+        entry = self._upstream.entries.get(start_ts, RolledBack())
+        if isinstance(entry, RolledBack):
+            raise Conflict(f"transaction {start_ts} is no longer open")
+        return entry
+
+    async def _draw(self, start_ts: int, schema_revision: int | None) -> int:
+        if schema_revision not in (None, self._upstream.head_revision):
+            raise SchemaMoved("the schema has changed")
+        return await self._upstream.timestamp()
+
+
+class MemoryHistory:
+    """Finished DDL jobs of one `MemoryUpstream`."""
+
+    def __init__(self, upstream: MemoryUpstream) -> None:
+        self._upstream = upstream
+
+    async def job(self, job_id: int) -> bytes | None:
+        return next((job for job in self._upstream.job_list if json.loads(job)["id"] == job_id), None)
+
+    async def pages(self) -> AsyncGenerator[list[bytes], None]:
+        yield list(self._upstream.job_list)
+
+
+class MemoryCatalog:
+    """The catalogue of one `MemoryUpstream`."""
+
+    def __init__(self, upstream: MemoryUpstream) -> None:
+        self._upstream = upstream
+
+    async def load(self) -> Definitions:
+        return Definitions(
+            self._upstream.head_revision, self._upstream.head, dict(self._upstream.definitions)
+        )
+
+    async def revision(self) -> int:
+        return self._upstream.head_revision
+
+    async def found(self, head: bytes) -> bool:
+        if self._upstream.head is not None:
+            return False
+        self._upstream.head, self._upstream.head_revision = head, 1
+        return True
+
+    async def commit(self, start_ts: int, change: Change) -> int:
+        upstream = self._upstream
+        commit_ts = await upstream.transactions.commit(start_ts, schema_revision=change.revision)
+        upstream.head, upstream.head_revision = change.head, upstream.head_revision + 1
+        upstream.job_list.append(change.job(commit_ts))
+        for name, value in change.puts.items():
+            upstream.definitions.pop(name, None)
+            if value is not None:
+                upstream.definitions[name] = value
+        return commit_ts

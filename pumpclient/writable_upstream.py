@@ -1,0 +1,75 @@
+"""Writable upstream: the port that a publisher needs of the system it draws timestamps from.
+
+`StandaloneUpstream` is one, `pumpclient.testing.MemoryUpstream` another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from common.upstream import Committed, RolledBack, TimestampOracle
+from common.upstream.standalone import Change, Definitions, InDoubt
+
+
+class Transactions(Protocol):
+    """Outcomes, as the standalone upstream keeps them."""
+
+    async def begin(self, ttl_s: float = ...) -> int: ...
+
+    async def commit(self, start_ts: int, *, schema_revision: int | None = ...) -> int: ...
+
+    async def prepare(
+        self, start_ts: int, database: str, ttl_s: float = ..., *, schema_revision: int | None = ...
+    ) -> int: ...
+
+    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None: ...
+
+    async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]: ...
+
+    async def roll_back(self, start_ts: int) -> None: ...
+
+    async def keep_alive(self, start_ts: int, ttl_s: float) -> None: ...
+
+    async def forget(self, start_ts: int) -> None: ...
+
+
+class History(Protocol):
+    """Finished DDL jobs."""
+
+    async def job(self, job_id: int) -> bytes | None: ...
+
+    def pages(self) -> AsyncIterator[list[bytes]]: ...
+
+
+class Definition(Protocol):
+    """The catalogue."""
+
+    async def load(self) -> Definitions: ...
+
+    async def revision(self) -> int: ...
+
+    async def found(self, head: bytes) -> bool: ...
+
+    async def commit(self, start_ts: int, change: Change) -> int: ...
+
+
+class WritableUpstream(Protocol):
+    """What a publisher needs of an upstream. `StandaloneUpstream` is one."""
+
+    @property
+    def cluster_id(self) -> int: ...
+
+    @property
+    def oracle(self) -> TimestampOracle: ...
+
+    @property
+    def transactions(self) -> Transactions: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def catalog(self) -> Definition: ...
+
+    async def close(self) -> None: ...
