@@ -25,8 +25,7 @@ from common.errors import ConfigError, Unavailable
 from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.starting import Starting
-from common.upstream import Upstream
-from common.upstream.standalone import StandaloneUpstream
+from common.upstream import Upstream, choice
 from drainer import relay_assembly
 from drainer.applier import Applier
 from drainer.assembly import build, rehearse
@@ -118,7 +117,8 @@ class Process:
         settings = self._settings
 
         async def reach() -> Upstream:
-            return await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls)
+            kind = choice.check_kind(settings.upstream)
+            return await choice.connect(kind, settings.pd_urls, tls=settings.tls)
 
         if settings.relay_log_dir:
             try:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 from common.config import defaults, option, options
 from common.errors import ConfigError
 from common.port import split_address
+from common.upstream.choice import check_kind
 from drainer import password
 from drainer.column_match import FULL, PARTIAL
 from drainer.former_options import FormerOptions
@@ -50,7 +51,10 @@ class DrainerConfig(FormerOptions):
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
     data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
     pd_urls: str = option(
-        "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
+        "http://127.0.0.1:2379",
+        key="pd-urls",
+        flag="pd-urls",
+        help="URLs of PD or etcd, comma separated",
     )
     start_wait_s: float = option(
         "10m",
@@ -60,7 +64,10 @@ class DrainerConfig(FormerOptions):
         help="how long a start waits for etcd and the upstream; 0: not at all",
     )
     upstream: str = option(
-        "standalone", key="upstream", flag="upstream", help="where timestamps and DDL come from"
+        "auto",
+        key="upstream",
+        flag="upstream",
+        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
     )
     initial_commit_ts: int = option(
         -1,
@@ -334,8 +341,7 @@ class DrainerConfig(FormerOptions):
             )
         if self.dispatch not in ("row", "transaction"):
             raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
-        if self.upstream != "standalone":
-            raise ConfigError(f"upstream {self.upstream!r} is not known here", hint='use "standalone"')
+        check_kind(self.upstream)
         if self.start_wait_s < 0:
             raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         for key, value in (

@@ -25,8 +25,7 @@ from common.listener import Listener
 from common.port import split_address
 from common.registry import Registry
 from common.starting import Starting
-from common.upstream import Upstream
-from common.upstream.standalone import StandaloneUpstream
+from common.upstream import Upstream, choice
 from pump import fake_binlog, not_serving
 from pump.closing import Closing
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
@@ -102,7 +101,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         settings, not_serving.services(starting), routes, preliminary=True
     )
     opened.upstream = upstream = await starting.wait_for(
-        lambda: StandaloneUpstream.connect(settings.endpoints, tls=tls)
+        lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
     )
     data_dir.adopt_cluster(upstream.cluster_id)
     opened.registry = registry = await starting.wait_for(lambda: etcd.connect(settings.endpoints, tls=tls))

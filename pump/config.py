@@ -16,6 +16,7 @@ from common.config import option
 from common.errors import ConfigError
 from common.listener import ListenConfig
 from common.port import socket_path, split_address
+from common.upstream.choice import check_kind
 from pump import retention
 
 ENV_PREFIX: Final = "PUMP"
@@ -45,7 +46,10 @@ class PumpConfig(ListenConfig):
         "", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr"
     )
     pd_urls: str = option(
-        "http://127.0.0.1:2379", key="pd-urls", flag="pd-urls", help="etcd endpoints, comma separated"
+        "http://127.0.0.1:2379",
+        key="pd-urls",
+        flag="pd-urls",
+        help="URLs of PD or etcd, comma separated",
     )
     start_wait_s: float = option(
         "10m",
@@ -55,7 +59,10 @@ class PumpConfig(ListenConfig):
         help="how long a start waits for etcd and timestamps; 0: not at all",
     )
     upstream: str = option(
-        "standalone", key="upstream", flag="upstream", help="where timestamps and outcomes come from"
+        "auto",
+        key="upstream",
+        flag="upstream",
+        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
     )
     data_dir: str = option("data.pump", key="data-dir", flag="data-dir", help="directory of the value log")
     heartbeat_interval_s: float = option(
@@ -177,8 +184,7 @@ class PumpConfig(ListenConfig):
                 hint="set advertise-addr to what other hosts can reach",
             )
         self._validate_urls()
-        if self.upstream != "standalone":
-            raise ConfigError(f"upstream {self.upstream!r} is not known", hint='set upstream = "standalone"')
+        check_kind(self.upstream)
         if self.start_wait_s < 0:
             raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         for key, value in (

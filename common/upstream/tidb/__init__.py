@@ -1,1 +1,52 @@
 """The upstream of a real cluster: PD for timestamps and places, TiKV for transactions and DDL history."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from common.clock import Clock, SystemClock
+from common.etcd import REQUEST_TIMEOUT_S
+from common.tls import TlsConfig
+from common.upstream.tidb.history import TidbHistory
+from common.upstream.tidb.locks import LockResolver
+from common.upstream.tidb.oracle import PdOracle
+from common.upstream.tidb.pd import NotPd, PdClient
+from common.upstream.tidb.safe_point import ServiceSafePoint
+from common.upstream.tidb.snapshot import Snapshot
+from common.upstream.tidb.tikv import TikvClient
+from common.upstream.tidb.transactions import TikvTransactions
+
+__all__ = ["NotPd", "PdClient", "TidbUpstream"]
+
+
+class TidbUpstream:
+    """The ports of one cluster over one connection to each of its servers. Construct through `connect`."""
+
+    def __init__(self, pd: PdClient, tls: TlsConfig | None, clock: Clock) -> None:
+        self.pd = pd
+        self.cluster_id = pd.cluster_id
+        self.oracle = PdOracle(pd, clock)
+        self.garbage = ServiceSafePoint(pd)
+        self._tikv = TikvClient(pd, tls=tls, clock=clock)
+        locks = LockResolver(self._tikv, self.oracle)
+        self.transactions = TikvTransactions(self._tikv, locks, self.oracle)
+        self.history = TidbHistory(lambda ts: Snapshot(self._tikv, locks, ts), self.oracle, self.garbage)
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoints: str,
+        *,
+        tls: TlsConfig | None = None,
+        clock: Clock | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Self:
+        """Connect to PD; TiKV is found when it is needed. Raises as `PdClient.connect`."""
+        pd = await PdClient.connect(endpoints, tls=tls, clock=clock, timeout_s=timeout_s)
+        return cls(pd, tls, clock or SystemClock())
+
+    async def close(self) -> None:
+        """End everything; whoever still waits gets `Unavailable`."""
+        await self._tikv.close()
+        await self.oracle.close()
+        await self.pd.close()
