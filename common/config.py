@@ -167,7 +167,12 @@ class _Given:
 
 
 class _Loader:
-    def __init__(self, cls: type[Any], program: str, env_prefix: str) -> None:
+    """Raises the first problem, or collects those of the file and the environment in `problems`."""
+
+    def __init__(
+        self, cls: type[Any], program: str, env_prefix: str, problems: list[ConfigError] | None = None
+    ) -> None:
+        self._problems = problems
         self._cls = cls
         self._program = program
         self._env_prefix = env_prefix.rstrip("_")
@@ -238,10 +243,18 @@ class _Loader:
                 given[name] = _Given(_convert_text(entry.kind, text), variable)
             except ValueError as error:
                 shown = log.MASK if entry.secret else repr(text)
-                raise ConfigError(
-                    f"environment variable {variable} is {shown}: {error}", hint=f"unset it or set -{flag}"
-                ) from None
+                self._found(
+                    ConfigError(
+                        f"environment variable {variable} is {shown}: {error}",
+                        hint=f"unset it or set -{flag}",
+                    )
+                )
         return given
+
+    def _found(self, problem: ConfigError) -> None:
+        if self._problems is None:
+            raise problem from None
+        self._problems.append(problem)
 
     def from_file(self, path: str) -> dict[str, _Given]:
         try:
@@ -267,14 +280,17 @@ class _Loader:
                 try:
                     given[name] = _Given(_convert(self._options[name].kind, value), where)
                 except ValueError as error:
-                    raise ConfigError(
-                        f"config file {path} line {key_line(text, dotted)}: {dotted}: {error}",
-                        hint=f"correct the value of {dotted}",
-                    ) from None
+                    line = key_line(text, dotted)
+                    self._found(
+                        ConfigError(
+                            f"config file {path} line {line}: {dotted}: {error}",
+                            hint=f"correct the value of {dotted}",
+                        )
+                    )
             elif isinstance(value, dict) and self._is_section(dotted):
                 given.update(self._take(value, f"{dotted}.", path, text))
             else:
-                raise self._unknown_key(dotted, path, text)
+                self._found(self._unknown_key(dotted, path, text))
         return given
 
     def _known_key(self, dotted: str) -> str | None:
@@ -338,6 +354,40 @@ def load(
     if validate is not None:
         validate()
     return config
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting in force. `source`: "default", an environment variable, or file and line."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def examine(
+    cls: type[Any], path: str, environ: Mapping[str, str], *, program: str, env_prefix: str
+) -> tuple[list[ConfigError], list[Setting]]:
+    """What is wrong with a file, all of it, and what would be in force; secrets masked. A problem between
+    values is looked for once the values are right. Raises `ConfigError` for a file that cannot be read."""
+    problems: list[ConfigError] = []
+    loader = _Loader(cls, program, env_prefix, problems)
+    given = loader.from_file(path)
+    given |= loader.from_environ(environ)
+    if not problems:
+        try:
+            config = cls(**{name: entry.value for name, entry in given.items()})
+            getattr(config, "validate", lambda: None)()
+        except ConfigError as error:
+            problems.append(error)
+    settings = []
+    for name, entry in options(cls).items():
+        if entry.deprecated and name not in given:
+            continue
+        found = given.get(name) or _Given(defaults(cls)[name], "default")
+        shown = log.MASK if entry.secret and found.value else log.plain(found.value)
+        settings.append(Setting(entry.key or f"-{entry.flag}", shown, found.source))
+    return problems, settings
 
 
 def describe(config: Any) -> dict[str, Any]:

@@ -104,6 +104,16 @@ class EtcdRegistry:
         what = f"has revision {found[0].mod_revision}, not {before}" if found else "does not exist"
         raise Conflict(f"entry of {kind[:-1]} {status.node_id} {what}", hint="read it again")
 
+    async def remove(self, kind: str, node_id: str, expected: int) -> None:
+        """Delete an entry whose revision is `expected`, for a node that never comes back. Raises `Conflict`."""
+        key = status_key(kind, node_id)
+        result = await self._client.txn(
+            [etcd.mod_is(key, expected), etcd.mod_is(alive_key(kind, node_id), 0)],
+            [etcd.delete(key), etcd.delete(announced_key(kind, node_id))],
+        )
+        if not result.succeeded:
+            raise Conflict(f"entry of {kind[:-1]} {node_id} changed, or its node lives", hint="read it again")
+
     async def announce(self, kind: str, node_id: str, ttl_s: int) -> Announcement:
         check_node_id(node_id)
         announcement = EtcdAnnouncement(self, self._client, kind, node_id, ttl_s, self._token)

@@ -18,8 +18,9 @@ READABLE: Final = (TABLE, JSON)
 
 DONE: Final = 0
 WRONG: Final = 1
-STILL_WAITING: Final = 11
+SOON: Final = 11
 NOT_WELL: Final = 12
+STILL_WAITING: Final = 13
 
 EXIT_CODES: Final = """\
 Exit codes:
@@ -30,8 +31,9 @@ Exit codes:
   4    refused: by the node, or because it makes no sense as things are
   5    somebody else changed it at the same time
   6    something stored is damaged
-  11   the time of -timeout is over; what was asked for goes on
-  12   status: something holds replication up, is dead or does not answer
+  11   status, doctor: nothing is wrong, but something will need you
+  12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
+  13   the time of -timeout is over; what was asked for goes on
   130  interrupted
 """
 
@@ -84,9 +86,9 @@ _DDL: Final = ("node-id", *CONNECTION)
 
 _TEXTS: Final = {
     "status": """\
-Asks the registry, and every node that is not offline for its /status. Exit code 0 means that
-nothing needs anybody: all nodes are there and replication is current or on its way; 12 that
-something does.""",
+Asks the registry, and every node that is not offline for its /status. Shows where each is, where
+the time between upstream and downstream goes, and below it what is wrong and what to do about
+it. Exit code 0: nothing needs anybody; 11: something soon will; 12: something is wrong.""",
     "top": """\
 On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Elsewhere a line a
 node and look. -once prints one look and ends with the exit code of status.""",
@@ -131,6 +133,11 @@ only.""",
 TIME is a timestamp of the upstream (18 digits), now, a span back (-2h, -1h30m), seconds since
 1970 (@1556443799), RFC 3339 (2019-04-28T09:29:59Z) or 'YYYY-MM-DD HH:MM:SS', which is in
 -time-zone or else in the zone of this host.""",
+    "doctor": """\
+Asks PD, TiKV, every pump and drainer, TiDB servers, the hosts' clocks, and with -drainer-config
+the downstream and its checkpoint. Each finding says what was seen, why it matters and the command
+that mends it. -time-zone: the zone that users of the upstream have. Exit code 0: nothing worse
+than a remark; 11: a warning; 12: an error.""",
     "encrypt": """\
 Asks for the text without showing it, or reads one line of standard input; prints the encrypted
 form alone. The key is BINLOG_SECRET_KEY; without it the built-in one, which protects from
@@ -248,6 +255,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         flags=("time-zone",),
         outputs=READABLE,
     ),
+    Command(
+        "doctor",
+        "examine the cluster from here: what is wrong, why it matters, what mends it",
+        "examine:run",
+        flags=("drainer-config", "pump-config", "tidb", "upstream", "time-zone", *CONNECTION),
+        outputs=READABLE,
+    ),
     Command("encrypt", "encrypt a password for encrypted_password", "encrypt:run"),
     Command(
         "config check",
@@ -260,7 +274,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         "config show",
         "every setting as it is in force, and where it comes from",
-        "config_file:show",
+        "config_file:settings",
         arguments=_FILE,
         flags=("kind",),
         outputs=READABLE,

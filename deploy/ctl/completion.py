@@ -17,7 +17,7 @@ from deploy.ctl.settings import CtlSettings
 
 _KINDS: Final = {entry.flag: entry.kind for entry in config.options(CtlSettings).values() if entry.flag}
 _HELP: Final = {entry.flag: entry.help for entry in config.options(CtlSettings).values() if entry.flag}
-_FILE_FLAGS: Final = ("ssl-ca", "ssl-cert", "ssl-key", "data-dir")
+_FILE_FLAGS: Final = ("ssl-ca", "ssl-cert", "ssl-key", "data-dir", "pump-config", "drainer-config")
 
 
 def choices(flag: str, command: Command | None) -> tuple[str, ...]:
@@ -26,6 +26,8 @@ def choices(flag: str, command: Command | None) -> tuple[str, ...]:
         return tuple(commands.cmds())
     if flag == "output":
         return commands.READABLE if command is None else command.outputs
+    if flag == "upstream":
+        return ("auto", "tidb", "standalone")
     if flag == "kind":
         return ("pump", "drainer")
     if flag == "state":

@@ -26,9 +26,9 @@ async def registry(settings: CtlSettings) -> AsyncIterator[EtcdRegistry]:
 
 async def timestamp(settings: CtlSettings) -> int:
     """A timestamp of the upstream, whichever it is. Raises `Unavailable`, `Rejected` where no cluster is."""
-    from common.upstream.standalone import StandaloneUpstream
+    from common.upstream import choice
 
-    upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls, create=False)
+    upstream = await choice.connect("auto", settings.pd_urls, tls=settings.tls, create=False)
     try:
         return await upstream.oracle.timestamp()
     finally:

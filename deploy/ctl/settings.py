@@ -76,6 +76,17 @@ class CtlSettings:
     )
     once: bool = option(False, key=None, flag="once", kind="bool", help="look once, print and end")
 
+    upstream: str = option(
+        "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"
+    )
+    pump_config: str = option("", key=None, flag="pump-config", help="a pump's file on this host")
+    drainer_config: str = option(
+        "", key=None, flag="drainer-config", help="a drainer's file on this host: names the downstream"
+    )
+    tidb: str = option(
+        "", key=None, flag="tidb", help="comma list of host:status_port of TiDB servers not registered"
+    )
+
     @property
     def tls(self) -> TlsConfig | None:
         """None: no TLS. Raises `ConfigError`."""

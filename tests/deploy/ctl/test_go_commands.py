@@ -293,7 +293,7 @@ def test_the_program_starts_quickly_and_ends_with_its_code(free_port: Callable[[
     assert helped.returncode == 0
     for command in commands.TABLE_OF_COMMANDS:
         assert command.usage in helped.stdout
-    for code in (*range(7), 11, 12, 130):
+    for code in (*range(7), 11, 12, 13, 130):
         assert re.search(rf"^  {code} +\w", helped.stdout, re.MULTILINE)
     imported = set(re.findall(r"\| +([\w.]+)$", helped.stderr, re.M))
     assert not imported & {"grpc", "aetcd", "rich", "cryptography", "drainer", "pump"}

@@ -1,0 +1,267 @@
+"""Overview: what a cluster's nodes say, on one page: where each is, and what needs somebody.
+
+In     registry entries, each node's /status (None where there is none, and why), the time
+Out    an `Overview`: one line a node, troubles by severity
+Holds  what a node does not say is not guessed: a Go node gives a position and nothing else. An error is what
+       holds replication up or loses something; a warning what will, or what an operator does himself
+Never  trusts a document's form: what is not what it should be counts as not said
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import tso
+from common.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
+from common.registry import DRAINERS, PUMPS
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+STUCK_S: Final = 10.0
+"""An open transaction or a lag is worth a word from here on, as in the nodes' own logs."""
+RETENTION_S: Final = 3600.0
+STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node. `alive` as in `common.registry`; `told_ts`: its position by the registry; `update_ts`: when it
+    said so; `document`: its /status, else `error` says why there is none."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    told_ts: int
+    update_ts: int
+    document: Mapping[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """What is shown of a node. `behind_s`: of the upstream; `stages_s`: of a drainer's lag, in order."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    answers: bool
+    position_ts: int
+    behind_s: float | None
+    stages_s: Mapping[str, float]
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that needs somebody."""
+
+    severity: str
+    node: str
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    now_ts: int
+    nodes: tuple[NodeLine, ...]
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def worst(self) -> str:
+        """The highest severity, "" for none."""
+        severities = {trouble.severity for trouble in self.troubles}
+        return next((one for one in (ERROR, WARNING) if one in severities), "")
+
+
+def build(nodes: Sequence[Seen], now_s: float) -> Overview:
+    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time."""
+    told = [_number(seen.document, "CommitTS") for seen in nodes if seen.kind == PUMPS]
+    now_ts = int(max(told, default=0)) or tso.from_wall_s(now_s)
+    lines = tuple(_line(seen, now_ts) for seen in nodes)
+    troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)] + _of_all(nodes)
+    troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
+    return Overview(now_ts, lines, tuple(troubles))
+
+
+# Reading documents -----------------------------------------------------------------------------------------
+
+
+def _part(document: object, *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document if isinstance(document, Mapping) else {}
+
+
+def _items(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = document.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _number(document: Mapping[str, Any] | None, key: str) -> float:
+    """0 where it is no number."""
+    found = document.get(key) if document is not None else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else 0
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    found = document.get(key)
+    return found.strip() if isinstance(found, str) else ""
+
+
+def _seconds(now_ts: int, ts: int) -> float:
+    return max(0.0, tso.physical_s(now_ts) - tso.physical_s(ts))
+
+
+# Lines -----------------------------------------------------------------------------------------------------
+
+
+def _line(seen: Seen, now_ts: int) -> NodeLine:
+    document = seen.document or {}
+    stages: dict[str, float] = {}
+    if seen.kind == PUMPS:
+        pump = _part(document, "pump")
+        position, doing = int(_number(pump, "watermark")), _pump_doing(pump)
+    else:
+        position = int(_number(document, "AppliedTS") or _number(document, "LastTS"))
+        lag = _part(document, "Lag")
+        stages = {name: _number(lag, f"{name}_s") for name in STAGES if f"{name}_s" in lag}
+        doing = _drainer_doing(document)
+    position = position or seen.told_ts
+    behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
+    return NodeLine(
+        seen.kind,
+        seen.node_id,
+        seen.address,
+        seen.state,
+        seen.alive,
+        seen.document is not None,
+        position,
+        behind_s,
+        stages,
+        doing,
+    )
+
+
+def _pump_doing(pump: Mapping[str, Any]) -> str:
+    if not pump:
+        return ""
+    if leaving := _text(_part(pump, "leaving"), "waits_for"):
+        return f"closing: waits for {leaving}"
+    return f"{_number(pump, 'open_prewrites'):.0f} open prewrites"
+
+
+def _drainer_doing(document: Mapping[str, Any]) -> str:
+    if "Lag" not in document:
+        return ""
+    rate = f"{_number(_part(document, 'Lag'), 'rows_per_s'):,.0f} rows/s"
+    doing = _text(document, "Doing")
+    return f"{rate}, {doing}" if doing else rate
+
+
+# Troubles --------------------------------------------------------------------------------------------------
+
+
+def _troubles(seen: Seen, now_ts: int) -> list[Trouble]:
+    label = f"{seen.kind[:-1]} {seen.node_id}"
+    if seen.state == OFFLINE:
+        return []
+    if absent := _absence(seen, label, now_ts):
+        return [absent]
+    found = _of_pump(seen, label) if seen.kind == PUMPS else _of_drainer(seen, label)
+    if seen.state in (PAUSING, CLOSING) and seen.kind == DRAINERS:
+        found.append(Trouble(WARNING, label, f"is {seen.state}"))
+    return found
+
+
+def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
+    """A node that is not there."""
+    pump = seen.kind == PUMPS
+    waits = (
+        "drainers wait for what it holds" if pump else "pumps keep what it has not read as long as they can"
+    )
+    back = "start it again; if it never comes back: `binlogctl forget " + seen.node_id + "`"
+    if seen.state == PAUSED and seen.document is None:
+        return Trouble(ERROR, label, f"is paused: {waits}", back)
+    if seen.alive is False:
+        return Trouble(ERROR, label, f"is dead: {waits}", back)
+    if seen.document is None:
+        told = (
+            "" if seen.alive else f"; it last renewed its entry {_seconds(now_ts, seen.update_ts):.0f} s ago"
+        )
+        where = f"is {seen.state} but does not answer at {seen.address}: {seen.error}{told}"
+        return Trouble(ERROR, label, where, "look at its log; can this host reach it?")
+    return None
+
+
+def _of_pump(seen: Seen, label: str) -> list[Trouble]:
+    document = seen.document or {}
+    pump = _part(document, "pump")
+    found: list[Trouble] = []
+    if trouble := _text(document, "ErrMsg"):
+        found.append(Trouble(WARNING, label, f"is cut off: {trouble}", "see to etcd or PD"))
+    if pump.get("writer") == "failed":
+        text = f"stores nothing any more: {_text(pump, 'writer_error')}"
+        found.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
+    disk = _part(pump, "disk")
+    if "available" in disk and _number(disk, "available") <= _number(disk, "floor"):
+        free = f"{_number(disk, 'available') / (1 << 30):.1f} GiB free"
+        text = f"refuses prewrites: {free}, below the floor of its disk"
+        found.append(Trouble(ERROR, label, text, "free room, or lower storage.stop-write-at-available-space"))
+    if trouble := _text(pump, "index_error"):
+        found.append(Trouble(ERROR, label, f"its index fails: {trouble}", "see its log"))
+    if waits_for := _text(_part(pump, "leaving"), "waits_for"):
+        found.append(Trouble(WARNING, label, f"is closing and waits for {waits_for}"))
+    for oldest in _items(pump, "oldest")[:1]:
+        if (age_s := _number(oldest, "age_s")) >= STUCK_S:
+            which = f"the transaction with start_ts {oldest.get('start_ts')}"
+            text = f"{which} has been open for {age_s:.0f} s and holds replication up"
+            found.append(Trouble(ERROR, label, text, _text(oldest, "next")))
+    retention = _part(pump, "retention")
+    for drainer in _items(retention, "drainers"):
+        name, left_s = _text(drainer, "node_id"), _number(drainer, "left_s")
+        if drainer.get("lost") is True:
+            text = f"has purged binlogs that drainer {name} has not applied"
+            found.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
+        elif left_s < (_number(retention, "alarm_s") or RETENTION_S):
+            text = f"purges what drainer {name} has not applied in {max(left_s, 0) / 3600:.1f} h"
+            found.append(Trouble(WARNING, label, text, "bring that drainer on, or raise gc"))
+    return found
+
+
+def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
+    document = seen.document or {}
+    found: list[Trouble] = []
+    if _part(document, "Control").get("paused") is True:
+        hint = f"`binlogctl resume {seen.node_id}`"
+        found.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
+    waiting = _items(_part(document, "DDL"), "waiting")
+    if waiting:
+        jobs = ", ".join(f"{_number(one, 'job_id'):.0f}" for one in waiting[:5])
+        text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
+        found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
+    lag = _part(document, "Lag")
+    total_s, reason = _number(lag, "total_s"), _text(lag, "reason")
+    if total_s >= STUCK_S and not found:
+        stands = lag.get("eta_s") is None
+        text = f"is {total_s:.0f} s behind" + (f": {reason}" if reason else "")
+        found.append(Trouble(ERROR if stands else WARNING, label, text))
+    return found
+
+
+def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
+    found: list[Trouble] = []
+    there = [seen for seen in nodes if seen.alive is not False]
+    if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
+        found.append(Trouble(ERROR, "cluster", "no pump is online: nobody takes binlogs", "start a pump"))
+    if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in there):
+        found.append(
+            Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
+        )
+    return found

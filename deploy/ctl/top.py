@@ -1,0 +1,100 @@
+"""binlogctl top: the page of `status`, again and again.
+
+Owns   the terminal while it runs: the live view, and its input without echo for the key q
+Stops  by q, Ctrl-C, or after one look with -once; the terminal is as it was then
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import sys
+from collections.abc import Iterator
+
+from common.clock import SystemClock
+from common.errors import FlagError, Unavailable
+from common.etcd import EtcdRegistry
+from deploy.ctl import connection, look, status
+from deploy.ctl.command_line import Call
+from deploy.ctl.commands import DONE, JSON
+from deploy.ctl.overview import Overview
+
+
+async def run(call: Call) -> int:
+    """Until told to end."""
+    settings = call.settings
+    if settings.interval_s <= 0:
+        raise FlagError(f"interval is {settings.interval_s:g}", hint="pass a duration above 0, as 2s")
+    async with connection.registry(settings) as registry:
+        if settings.once:
+            seen = await look.look(registry, settings.tls)
+            status.print_once(seen, call.output)
+            return status.EXIT_CODES[seen.worst]
+        if sys.stdout.isatty() and call.output != JSON:
+            return await _live(call, registry)
+        while True:
+            _print_lines(await _look(call, registry), call.output)
+            await asyncio.sleep(settings.interval_s)
+
+
+async def _look(call: Call, registry: EtcdRegistry) -> Overview | Unavailable:
+    """What is seen, or that etcd does not answer now."""
+    try:
+        return await look.look(registry, call.settings.tls)
+    except Unavailable as error:
+        return error
+
+
+def _print_lines(seen: Overview | Unavailable, output: str) -> None:
+    if isinstance(seen, Unavailable):
+        sys.stderr.write(f"binlogctl: warning: {seen}\n")
+        return
+    if output == JSON:
+        sys.stdout.write(json.dumps(look.document(seen)) + "\n")
+    else:
+        now = datetime.datetime.fromtimestamp(SystemClock().wall_s()).astimezone()
+        sys.stdout.writelines(f"{now:%H:%M:%S} {line}\n" for line in status.lines(seen))
+    sys.stdout.flush()
+
+
+async def _live(call: Call, registry: EtcdRegistry) -> int:
+    from rich.live import Live
+    from rich.text import Text
+
+    ended = asyncio.Event()
+    with _keys(ended), Live(auto_refresh=False, screen=True) as live:
+        while not ended.is_set():
+            seen = await _look(call, registry)
+            page = Text(str(seen), style="red") if isinstance(seen, Unavailable) else status.page(seen)
+            live.update(page, refresh=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), call.settings.interval_s)
+    return DONE
+
+
+@contextlib.contextmanager
+def _keys(ended: asyncio.Event) -> Iterator[None]:
+    """Sets `ended` at q; does nothing where nobody types."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import os
+    import termios
+    import tty
+
+    descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(descriptor)
+
+    def typed() -> None:
+        if b"q" in os.read(descriptor, 64).lower():
+            ended.set()
+
+    tty.setcbreak(descriptor)
+    loop.add_reader(descriptor, typed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
