@@ -1,4 +1,4 @@
-"""Stores of the fake cluster: TiKV's unary calls, with regions checked as TiKV checks them, and faults on order.
+"""Stores of the fake cluster: TiKV's unary calls, regions checked as TiKV checks them, faults on order.
 
 In one process through `dial` (a slow reply then lets the cluster's clock pass instead of waiting), or as real
 gRPC servers after `serve`.

@@ -24,6 +24,7 @@ from common.rowcodec.row_error import RowError
 from common.wire import metapb_pb2
 
 REGIONS_MAX: Final = 50_000
+KEYSPACE_PREFIX_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,10 @@ class Store:
 def refuse_keyspace(key: bytes) -> None:
     """Raises `Rejected` for a key of API version 2, which puts "x" and a keyspace's id before TiDB's own.
 
-    Region boundaries tell nothing: PD from v7.0 on splits at the edges of keyspace 0 in every cluster.
+    Region boundaries, which are no longer than that, tell nothing: PD from v7.0 on splits at the edges of
+    keyspace 0 in every cluster.
     """
-    if key[:1] == b"x":
+    if key[:1] == b"x" and len(key) > KEYSPACE_PREFIX_BYTES:
         raise Rejected(
             "keyspaces (API version 2) are not supported: the key is one of keyspace "
             f"{int.from_bytes(key[1:4], 'big')}",

@@ -1,0 +1,414 @@
+"""Reads at a timestamp: pages over regions, locks in the way, and whatever happens to regions meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from common.errors import Rejected, Unavailable
+from common.upstream.tidb.key_errors import Collected
+from common.upstream.tidb.snapshot import Snapshot
+from common.wire import errorpb_pb2
+from common.wire import kvrpcpb_pb2 as kv
+from tests.fakes.mvcc import DELETE, PESSIMISTIC, PUT, MvccLock
+from tests.fakes.tikv import Fault
+from tests.fakes.world import TikvWorld
+
+
+async def scanned(
+    snapshot: Snapshot, start: bytes = b"", end: bytes = b"", **options: Any
+) -> dict[bytes, bytes]:
+    found: list[tuple[bytes, bytes]] = []
+    async for page in snapshot.scan(start, end, **options):
+        assert page
+        found += page
+    assert found == sorted(set(found))
+    return dict(found)
+
+
+async def test_get_and_batch_get() -> None:
+    world = TikvWorld()
+    first = world.cluster.put_all({b"a": b"1", b"b": b"2", b"c": b"", b"d": b"4"})
+    world.cluster.split(b"b")
+    second = world.cluster.put_all({b"a": None, b"b": b"22"}, first + 10)
+    assert await world.snapshot(first).get(b"a") == b"1"
+    assert await world.snapshot(second - 1).get(b"a") == b"1"
+    assert await world.snapshot(second).get(b"a") is None
+    assert await world.snapshot(second).get(b"c") is None  # an empty value is none, as in TiDB
+    keys = [b"d", b"a", b"b", b"c", b"zz"]
+    assert await world.snapshot(first).batch_get(keys) == {b"a": b"1", b"b": b"2", b"d": b"4"}
+    assert await world.snapshot(second).batch_get(keys) == {b"b": b"22", b"d": b"4"}
+    assert await world.snapshot(second).batch_get([]) == {}
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("splits", [(), (b"k3",), (b"k2", b"k4"), (b"a", b"k2", b"k21", b"k3", b"z")])
+async def test_a_scan_over_regions_with_pages_that_end_exactly(page: int, splits: tuple[bytes, ...]) -> None:
+    world = TikvWorld()
+    values: dict[bytes, bytes | None] = {b"k%d" % n: b"v%d" % n for n in range(6)}
+    ts = world.cluster.put_all(values)
+    world.cluster.split(*splits)
+    for start, end in ((b"", b""), (b"k1", b"k5"), (b"k2", b"k4"), (b"k4", b"k2"), (b"k2", b"k2\0")):
+        expected = {key: value for key, value in values.items() if start <= key and (not end or key < end)}
+        if end and end <= start:
+            expected = {}
+        assert await scanned(world.snapshot(ts), start, end, page=page) == expected
+        keys = await scanned(world.snapshot(ts), start, end, page=page, key_only=True)
+        assert keys == dict.fromkeys(expected, b"")
+
+
+async def test_a_scan_survives_the_end_of_its_region_under_way() -> None:
+    """A key of the last page's region is beyond it after a split, and in another one after a merge."""
+    world = TikvWorld()
+    values: dict[bytes, bytes | None] = {b"k%d" % n: b"v" for n in range(9)}
+    ts = world.cluster.put_all(values)
+    pages = world.snapshot(ts).scan(b"", b"", page=2)
+    found = dict(await anext(pages))
+    world.cluster.split(b"k2", b"k5")
+    found |= dict(await anext(pages))
+    world.cluster.merge(b"k2")
+    world.cluster.move_leader(b"k7", 3)
+    async for page in pages:
+        found |= dict(page)
+    assert found == values
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    "ended", ["committed before", "committed after", "rolled back", "expired", "never prewritten"]
+)
+@pytest.mark.parametrize("size", [1, 20])
+async def test_locks_of_transactions_that_are_over(named: bool, ended: str, size: int) -> None:
+    """They are cleared away, and everybody's later read finds none."""
+    world = TikvWorld()
+    cluster = world.cluster
+    world.tikv.names_locked_keys = named
+    cluster.put_all({b"k%02d" % n: b"old" for n in range(30)})
+    cluster.split(b"k05", b"k15")
+    keys = [b"p", *(b"k%02d" % n for n in range(size))]
+    values: dict[bytes, bytes | None] = dict.fromkeys(keys, b"new")
+    values[b"k00"] = None
+    start_ts = cluster.prewrite(values)
+    read_ts = cluster.ts()
+    if ended == "committed before":
+        cluster.commit(start_ts, b"p")
+        read_ts = cluster.ts()
+    elif ended == "committed after":
+        cluster.commit(start_ts, b"p")
+    elif ended == "rolled back":
+        cluster.roll_back(start_ts, b"p")
+    elif ended == "never prewritten":
+        cluster.mvcc.row(b"p").lock = None
+        cluster.clock.advance(4)
+    else:
+        cluster.clock.advance(4)
+    found = await scanned(world.snapshot(read_ts), b"k", b"l", page=7)
+    assert cluster.locked(start_ts) == []
+    assert found == {key: value for key, value in cluster.snapshot(read_ts).items() if key < b"l"}
+    assert found.get(b"k00", b"") == (b"" if ended == "committed before" else b"old")
+    assert await scanned(world.snapshot(read_ts), b"k", b"l", key_only=True) == dict.fromkeys(found, b"")
+    for key in (b"k00", b"k03"):
+        assert await world.snapshot(read_ts).get(key) == cluster.snapshot(read_ts).get(key)
+
+
+async def test_a_live_lock_is_waited_for() -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    start_ts = cluster.prewrite({b"k": b"new"}, ttl_ms=20_000)
+    read_ts = cluster.ts()
+
+    def commit_at_last() -> None:
+        if len(world.slept) == 6:
+            cluster.commit(start_ts, commit_ts=read_ts + 1)
+
+    world.on_sleep = commit_at_last
+    assert await world.snapshot(read_ts).get(b"k") is None
+    assert len(world.slept) == 6
+
+
+async def test_a_lock_that_stays_alive_is_never_rolled_back() -> None:
+    world = TikvWorld()
+    start_ts = world.cluster.prewrite({b"k": b"new"}, ttl_ms=3_600_000)
+    before = world.cluster.mvcc.dump()
+    for read in (world.snapshot().get(b"k"), world.snapshot().batch_get([b"k"]), scanned(world.snapshot())):
+        with pytest.raises(Unavailable, match=f"transaction {start_ts} has it locked"):
+            await read
+    assert world.cluster.mvcc.dump() == before
+
+
+async def test_a_lock_with_ttl_0_is_not_older_than_its_primary() -> None:
+    """Such a lock is settled at once, but by the primary's own time: that one may be alive."""
+    world = TikvWorld()
+    cluster = world.cluster
+    start_ts = cluster.prewrite({b"p": b"1"}, ttl_ms=3_600_000)
+    cluster.mvcc.prewrite(b"k", MvccLock(PUT, start_ts, b"p", 0, b"1"))
+    before = cluster.mvcc.dump()
+    with pytest.raises(Unavailable, match="locked"):
+        await world.snapshot().get(b"k")
+    assert cluster.mvcc.dump() == before
+    other = cluster.prewrite({b"q": b"1", b"r": b"1"}, ttl_ms=0)
+    cluster.clock.advance(0.002)
+    slept = len(world.slept)
+    assert await world.snapshot().get(b"r") is None
+    assert len(world.slept) == slept
+    assert cluster.locked(other) == []
+
+
+async def test_a_lock_that_is_pushed_is_read_past() -> None:
+    """A large transaction: its commit_ts will be above ours, so it is in nobody's way, and stays."""
+    world = TikvWorld()
+    cluster = world.cluster
+    cluster.put(b"k", b"old")
+    start_ts = cluster.ts()
+    cluster.prewrite({b"p": b"1", b"k": b"new"}, start_ts=start_ts, ttl_ms=60_000, min_commit_ts=start_ts + 1)
+    snapshot = world.snapshot()
+    assert await snapshot.get(b"k") == b"old"
+    assert await scanned(snapshot) == {b"k": b"old"}
+    assert world.slept == []
+    assert len(world.tikv.called("KvCheckTxnStatus")) == 1  # the snapshot keeps it in mind, for p too
+    assert set(cluster.locked(start_ts)) == {b"p", b"k"}
+    with pytest.raises(Exception, match="CommitTsExpired"):
+        cluster.commit(start_ts, commit_ts=snapshot.ts)
+    cluster.commit(start_ts)
+    assert await world.snapshot().get(b"k") == b"new"
+
+
+@pytest.mark.parametrize("kind", ["pessimistic", "lock only", "of later"])
+async def test_locks_that_block_nobody(kind: str) -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    read_ts = cluster.put(b"k", b"old")
+    start_ts = cluster.ts()
+    if kind == "pessimistic":
+        cluster.mvcc.prewrite(b"k", MvccLock(PESSIMISTIC, start_ts, b"k", 3000, for_update_ts=start_ts))
+    elif kind == "lock only":
+        cluster.lock_only(b"k")
+    else:
+        cluster.prewrite({b"k": b"new"}, start_ts=start_ts)
+    assert await world.snapshot(read_ts if kind == "of later" else None).get(b"k") == b"old"
+    assert len(world.tikv.calls) == 1
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_a_pessimistic_lock_that_tikv_reports_all_the_same(alive: bool) -> None:
+    """An expired one is read past (its transaction may not be over), a live one is waited for."""
+    world = TikvWorld()
+    cluster = world.cluster
+    start_ts = cluster.ts()
+    lock = MvccLock(PESSIMISTIC, start_ts, b"p", 3_600_000 if alive else 100, for_update_ts=start_ts)
+    cluster.mvcc.prewrite(b"p", lock)
+    if not alive:
+        cluster.clock.advance(1)
+
+    def locked(reply: Any) -> None:
+        reply.Clear()
+        reply.error.locked.CopyFrom(lock.message(b"k"))
+
+    world.tikv.fault(Fault(method="KvGet", times=3 if alive else 1, change=locked))
+    world.cluster.put(b"k", b"v")
+    assert await world.snapshot().get(b"k") == b"v"
+    assert len(world.slept) == (3 if alive else 0)
+    assert (cluster.mvcc.row(b"p").lock is not None) == alive
+    assert cluster.mvcc.row(b"p").writes == []  # no record: the transaction may go on
+
+
+@pytest.mark.parametrize(
+    "async_state", ["all there", "one committed", "one missing", "one ordinary", "alive"]
+)
+async def test_async_commit_is_decided_by_all_its_locks(async_state: str) -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    cluster.split(b"b", b"c")
+    ttl_ms = 3_600_000 if async_state == "alive" else 3000
+    start_ts = cluster.prewrite({b"a": b"1", b"b": b"2", b"c": b"3"}, async_commit=True, ttl_ms=ttl_ms)
+    commit_ts = max(lock.min_commit_ts for key in (b"a", b"b", b"c") if (lock := cluster.mvcc.row(key).lock))
+    cluster.clock.advance(4)
+    committed = async_state in ("all there", "one committed")
+    if async_state == "one committed":
+        cluster.mvcc.commit(b"c", start_ts, commit_ts)
+    elif async_state == "one missing":
+        cluster.mvcc.row(b"c").lock = None
+    elif async_state == "one ordinary":
+        cluster.mvcc.row(b"c").lock = MvccLock(PUT, start_ts, b"a", 3000, b"3")
+    before = cluster.mvcc.dump()
+    if async_state == "alive":
+        with pytest.raises(Unavailable, match="locked"):
+            await world.snapshot().get(b"b")
+        assert cluster.mvcc.dump() == before
+        return
+    read_ts = cluster.ts()
+    assert await world.snapshot(read_ts).get(b"b") == (b"2" if committed else None)
+    assert await scanned(world.snapshot(read_ts)) == (
+        {b"a": b"1", b"b": b"2", b"c": b"3"} if committed else {}
+    )
+    assert cluster.locked(start_ts) == []
+    if committed:
+        ends = {write.commit_ts for key in (b"a", b"b", b"c") for write in cluster.mvcc.row(key).writes}
+        assert ends == {commit_ts}
+
+
+async def test_errors_of_keys_that_are_no_locks() -> None:
+    world = TikvWorld()
+
+    def fails(**error: Any) -> Any:
+        def change(reply: Any) -> None:
+            reply.Clear()
+            if isinstance(reply, kv.GetResponse):
+                reply.error.CopyFrom(kv.KeyError(**error))
+            else:
+                reply.pairs.add(error=kv.KeyError(**error))
+
+        return change
+
+    cases: list[tuple[dict[str, str], type[Exception], str]] = [
+        ({"abort": "GC life time is shorter than transaction duration"}, Collected, "gc_life_time"),
+        ({"abort": "ApiVersionNotMatched { storage: V2, req: V1 }"}, Rejected, "keyspaces"),
+        ({"abort": "Error(Txn(InvalidReqRange))"}, Rejected, "InvalidReqRange"),
+        ({}, Rejected, "not known"),
+    ]
+    for error, kind, text in cases:
+        for read in (world.snapshot().get(b"k"), scanned(world.snapshot())):
+            world.tikv.fault(Fault(change=fails(**error)))
+            with pytest.raises(kind, match=text):
+                await read
+    world.tikv.fault(Fault(times=2, change=fails(retryable="later")))
+    assert await world.snapshot().get(b"k") is None
+    assert len(world.slept) == 2
+    world.tikv.fault(Fault(times=10**6, change=fails(retryable="later")))
+    with pytest.raises(Unavailable, match="later"):
+        await world.snapshot().get(b"k")
+
+
+# Whatever happens to regions, stores and locks: what is read is the snapshot.
+
+LETTERS = [bytes((letter,)) for letter in b"abcdefghij"]
+KEYS = st.sampled_from(LETTERS)
+ERRORS = st.sampled_from(
+    [field.name for field in errorpb_pb2.Error.DESCRIPTOR.fields if field.message_type is not None]
+)
+HARMLESS = {
+    "raft_entry_too_large",
+    "FlashbackInProgress",
+    "FlashbackNotPrepared",
+}  # end the read, as they should
+
+
+def happening(world: TikvWorld, what: tuple[Any, ...]) -> None:
+    """Something happens in the cluster that no reader may notice."""
+    cluster, kind, key = world.cluster, what[0], what[1]
+    if kind == "split":
+        cluster.split(key)
+    elif kind == "merge":
+        cluster.merge(key)
+    elif kind == "leader":
+        cluster.move_leader(key, what[2])
+    elif kind == "move":
+        world.tikv.move(what[2], f"moved-{cluster.new_id()}:20160")
+    elif kind == "write":
+        if cluster.mvcc.row(key).lock is None:
+            cluster.put(key, b"later")
+    elif kind == "fault":
+        world.tikv.fault(Fault(store_id=what[2], **{what[3]: True}))
+    elif kind == "error" and what[2] not in HARMLESS:
+        error = errorpb_pb2.Error()
+        getattr(error, what[2]).SetInParent()
+        world.tikv.fault(Fault(region_error=error))
+
+
+HAPPENINGS = st.one_of(
+    st.tuples(st.just("split"), KEYS),
+    st.tuples(st.just("merge"), KEYS),
+    st.tuples(st.just("leader"), KEYS, st.integers(1, 3)),
+    st.tuples(st.just("move"), KEYS, st.integers(1, 3)),
+    st.tuples(st.just("write"), KEYS),
+    st.tuples(st.just("fault"), KEYS, st.integers(1, 3), st.sampled_from(["refuse", "lose", "slow"])),
+    st.tuples(st.just("error"), KEYS, ERRORS),
+)
+VERSIONS = st.lists(st.tuples(KEYS, st.one_of(st.none(), st.sampled_from([b"1", b"2"]))), max_size=12)
+TRANSACTIONS = st.lists(
+    st.tuples(
+        st.lists(KEYS, min_size=1, max_size=4, unique=True),
+        st.sampled_from(["live", "committed", "rolled back", "expired", "async", "async committed"]),
+    ),
+    max_size=3,
+)
+
+
+def write_all(world: TikvWorld, versions: list[Any], transactions: list[Any]) -> None:
+    for key, value in versions:
+        world.cluster.put(key, value)
+    for keys, end in transactions:
+        if any(world.cluster.mvcc.row(key).lock is not None for key in keys):
+            continue
+        start_ts = world.cluster.prewrite(
+            dict.fromkeys(keys, b"new"),
+            ttl_ms=8000 if end == "live" else 100,
+            async_commit=end.startswith("async"),
+        )
+        if end in ("committed", "async committed"):
+            world.cluster.commit(start_ts, keys[0])
+        elif end == "rolled back":
+            world.cluster.roll_back(start_ts, keys[0])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    versions=VERSIONS,
+    transactions=TRANSACTIONS,
+    splits=st.lists(KEYS, max_size=3),
+    happenings=st.lists(HAPPENINGS, max_size=12),
+    page=st.integers(1, 5),
+    bounds=st.tuples(st.one_of(st.just(b""), KEYS), st.one_of(st.just(b""), KEYS)),
+    waits_s=st.sampled_from([0.0, 1.0]),
+)
+def test_what_is_read_is_the_snapshot(
+    versions: list[Any],
+    transactions: list[Any],
+    splits: list[bytes],
+    happenings: list[Any],
+    page: int,
+    bounds: tuple[bytes, bytes],
+    waits_s: float,
+) -> None:
+    world = TikvWorld()
+    write_all(world, versions, transactions)
+    world.cluster.split(*splits)
+    world.cluster.clock.advance(waits_s)
+    read_ts = world.cluster.ts()
+    coming = iter(happenings)
+
+    def something() -> None:
+        for what in coming:
+            happening(world, what)
+            break
+
+    answer = world.tikv.answer
+
+    async def answer_amid_happenings(*call: Any) -> bytes:
+        something()
+        return await answer(*call)
+
+    world.tikv.answer = answer_amid_happenings  # type: ignore[method-assign]
+
+    async def read() -> tuple[dict[bytes, bytes], dict[bytes, bytes], dict[bytes, bytes | None]]:
+        snapshot = world.snapshot(read_ts, deadline_s=3600.0)
+        by_scan = await scanned(snapshot, *bounds, page=page)
+        by_batch = await snapshot.batch_get(LETTERS)
+        by_get = {key: await world.snapshot(read_ts, deadline_s=3600.0).get(key) for key in LETTERS}
+        return by_scan, by_batch, by_get
+
+    by_scan, by_batch, by_get = asyncio.run(read())
+    expected = world.cluster.snapshot(read_ts)
+    start, end = bounds
+    inside = {key: value for key, value in expected.items() if start <= key and (not end or key < end)}
+    assert by_scan == inside
+    assert by_batch == expected
+    assert {key: value for key, value in by_get.items() if value is not None} == expected
+    blocking = [
+        row.lock for row in world.cluster.mvcc.rows.values() if row.lock and row.lock.kind in (PUT, DELETE)
+    ]
+    assert blocking == []  # all were in the way, all are over by now
