@@ -123,9 +123,10 @@ class MemoryTransactions:
         horizon_ts = await self._upstream.timestamp()
         found = []
         for start_ts, entry in self._upstream.entries.items():
-            if isinstance(entry, Undecided | MemoryPrepared):
+            if isinstance(entry, Undecided) and isinstance(self._judge(start_ts), Undecided):
                 horizon_ts = min(horizon_ts, start_ts)
             if isinstance(entry, MemoryPrepared) and entry.database == database:
+                horizon_ts = min(horizon_ts, start_ts)
                 found.append(InDoubt(start_ts, entry.commit_ts, database, self._left_s(start_ts)))
         return found, horizon_ts
 

@@ -173,8 +173,7 @@ class StandaloneTransactions:
 
     async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
         """Prepared transactions of this database, and a start_ts: every one below it has ended, but these.
-
-        Raises `Unavailable`.
+        Open ones whose lease has run out are rolled back, as `outcomes` does. Raises `Unavailable`.
         """
         horizon_ts = await self._oracle.timestamp()
         found: list[InDoubt] = []
@@ -183,9 +182,10 @@ class StandaloneTransactions:
             _, page = await self._client.range(TXN, first, PAGE_ENTRIES)
             for pair in page:
                 entry, start_ts = decode_entry(pair.key, pair.value), int(pair.key[len(TXN) :])
-                if isinstance(entry, Open | Prepared):
+                if isinstance(entry, Open) and isinstance(await self._judge(start_ts, pair), Undecided):
                     horizon_ts = min(horizon_ts, start_ts)
                 if isinstance(entry, Prepared) and entry.database == database:
+                    horizon_ts = min(horizon_ts, start_ts)
                     left_s = self._left_s(start_ts, pair, entry)
                     found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
             if len(page) < PAGE_ENTRIES:

@@ -1,0 +1,449 @@
+"""A publisher with a database of its own, stopped at every step and disturbed at every step; on a real etcd.
+
+The application's database is SQLite, the pump is in memory and asks the upstream as a pump does. What counts
+at the end: a transaction's rows are in the stream exactly if the database committed it, whoever died when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import binlog
+from common.clock import ManualClock
+from common.errors import BinlogError, Unavailable
+from common.etcd import EtcdClient
+from common.upstream import Committed, Outcome, Undecided
+from common.upstream.standalone import GRACE_S, StandaloneUpstream
+from pumpclient import OutcomeTable, Publisher, Transaction, TransactionState
+from pumpclient.testing import MemoryCluster
+
+pytestmark = pytest.mark.integration
+
+STEPS = ("begin", "statements", "prewrite", "prepare", "database", "commit")
+
+
+class Database:
+    """SQLite in a file: one writer at a time, which is a lock on everything until COMMIT."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.outcomes = OutcomeTable(self.connect)
+        self.outcomes.create()
+        with closing(self.connect()) as connection:
+            connection.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL)")
+            connection.commit()
+
+    def connect(self, wait_s: float = 0.0) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=wait_s, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    def rows(self) -> list[tuple[int, int]]:
+        with closing(self.connect()) as connection:
+            return connection.execute("SELECT id, balance FROM account ORDER BY id").fetchall()
+
+
+class LosingUpstream:
+    """Loses what a test says: the next request, or the answer to it."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.lose: tuple[str, bool] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._real, name)
+
+        async def losing(*arguments: Any, **named: Any) -> Any:
+            if self.lose is not None and self.lose[0] == name:
+                (_, takes_place), self.lose = self.lose, None
+                if takes_place:
+                    await call(*arguments, **named)
+                raise Unavailable("the connection to etcd broke")
+            return await call(*arguments, **named)
+
+        return losing
+
+
+@dataclass
+class World:
+    """One pump, one etcd; processes come and go."""
+
+    clock: ManualClock
+    etcd: EtcdClient
+    path: Path
+    memory: MemoryCluster = field(default_factory=lambda: MemoryCluster(["pump"]))
+    upstreams: list[StandaloneUpstream] = field(default_factory=list)
+    publishers: list[Publisher] = field(default_factory=list)
+
+    async def upstream(self) -> StandaloneUpstream:
+        self.upstreams.append(StandaloneUpstream(self.etcd, 1, self.clock, GRACE_S))
+        return self.upstreams[-1]
+
+    async def publisher(self, database: Database) -> tuple[Publisher, LosingUpstream]:
+        """A process: nothing runs in its background but what a test starts."""
+        upstream = await self.upstream()
+        losing = LosingUpstream(upstream.transactions)
+        upstream.transactions = losing  # type: ignore[assignment]
+        client = self.memory.client()
+        await client.start()
+        publisher = Publisher(client, upstream, outcomes=database.outcomes, clock=self.clock, sleep=self.nap)
+        await publisher._schema.load()
+        self.publishers.append(publisher)
+        return publisher, losing
+
+    async def nap(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await asyncio.sleep(0)
+
+    async def ask(self, upstream: StandaloneUpstream, start_ts: int) -> Outcome:
+        """As the pump asks about a prewrite without an end."""
+        return (await upstream.transactions.outcomes([(start_ts, b"")]))[0]
+
+    async def stream(self, upstream: StandaloneUpstream) -> dict[int, int]:
+        """start_ts -> commit_ts of what comes out of the pump; raises if anything holds it up."""
+        found: dict[int, int] = {}
+        prewrites: set[int] = set()
+        ended: dict[int, int | None] = {}
+        for payload in self.memory.pumps["pump"].payloads:
+            message = binlog.parse(payload)
+            if message.tp == binlog.PREWRITE:
+                prewrites.add(message.start_ts)
+            else:
+                ended[message.start_ts] = message.commit_ts if message.tp == binlog.COMMIT else None
+        for start_ts in prewrites - set(ended):
+            outcome = await self.ask(upstream, start_ts)
+            assert not isinstance(outcome, Undecided), f"{start_ts} is undecided"
+            ended[start_ts] = outcome.commit_ts if isinstance(outcome, Committed) else None
+        for start_ts in prewrites:
+            if (commit_ts := ended[start_ts]) is not None:
+                found[start_ts] = commit_ts
+        return found
+
+    async def close(self) -> None:
+        for publisher in self.publishers:
+            await publisher.close(drain_s=0.0)
+        for upstream in self.upstreams:
+            await upstream.close()
+        await EtcdClient.close(self.etcd)
+
+
+class SharedClient(EtcdClient):
+    """One connection for all processes of a test."""
+
+    async def close(self) -> None:
+        """It is the world's."""
+
+
+@pytest.fixture
+async def world(etcd_clean: str, tmp_path: Path) -> AsyncIterator[World]:
+    made = World(ManualClock(), await SharedClient.connect(etcd_clean), tmp_path)
+    yield made
+    await made.close()
+
+
+class Application:
+    """A process that moves money; `steps` are its steps, one after the other."""
+
+    def __init__(self, publisher: Publisher, database: Database, row: int) -> None:
+        self.transaction: Transaction = publisher.transaction(ttl_s=3.0)
+        self.database = database
+        self.connection = database.connect()
+        self.row = row
+
+    async def run(self, name: str) -> None:
+        step: Callable[[], Awaitable[None]] = getattr(self, name)
+        await step()
+
+    async def begin(self) -> None:
+        await self.transaction.begin()
+
+    async def statements(self) -> None:
+        self.connection.execute("INSERT INTO account VALUES (?, 100)", (self.row,))
+        self.transaction.add(5, 0, b"row %d" % self.row)  # type: ignore[arg-type]
+        self.database.outcomes.mark(self.connection, self.transaction.start_ts)
+
+    async def prewrite(self) -> None:
+        await self.transaction.prewrite()
+
+    async def prepare(self) -> None:
+        await self.transaction.prepare()
+
+    async def database_commit(self) -> None:
+        self.connection.commit()
+
+    async def commit(self) -> None:
+        await self.transaction.commit()
+
+    def die(self) -> None:
+        """The process is gone: the database ends its connection, nothing of the publisher runs any more."""
+        self.connection.rollback()
+        self.connection.close()
+        self.transaction._steps.release(self.transaction.start_ts)
+        self.transaction.state = TransactionState.ABANDONED
+
+
+def committed_in(database: Database, row: int) -> bool:
+    return row in dict(database.rows())
+
+
+async def step(application: Application, name: str) -> None:
+    await application.run("database_commit" if name == "database" else name)
+
+
+@pytest.mark.parametrize("steps", range(len(STEPS) + 1))
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_a_process_that_dies_after_any_step(world: World, steps: int, delivered: bool) -> None:
+    """Whether the end that it sends at last reaches the pump or not."""
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:steps]:
+        if name == "commit" and not delivered:
+            world.memory.pumps["pump"].hanging = True
+        await step(application, name)
+    await publisher.flush(0.02 if not delivered else 1.0)
+    application.die()
+    await publisher.close(drain_s=0.0)
+    world.memory.pumps["pump"].hanging = False
+
+    pump = await world.upstream()
+    survivor, _ = await world.publisher(database)
+    await survivor.settle()  # too early: it may be alive
+    world.clock.advance(3.1)
+    await world.ask(pump, application.transaction.start_ts or 1)
+    settled = await survivor.settle()
+    assert settled.waiting == ()
+    stream = await world.stream(pump)
+    assert (application.transaction.start_ts in stream) is committed_in(database, 1)
+    assert committed_in(database, 1) is (steps >= 5)
+    await survivor.settle()  # nothing is left to settle
+    assert await world.stream(pump) == stream
+
+
+DISTURBANCES = ("pump asks", "somebody settles", "both")
+
+
+@pytest.mark.parametrize("disturbed", DISTURBANCES)
+@pytest.mark.parametrize("before", range(len(STEPS)))
+async def test_a_process_that_sleeps_past_its_lease_before_any_step(
+    world: World, before: int, disturbed: str
+) -> None:
+    """It wakes up and goes on as if nothing had been: it fails, or what it did stands."""
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    survivor, _ = await world.publisher(database)
+    pump = await world.upstream()
+    application = Application(publisher, database, row=1)
+    failed: BaseException | None = None
+    try:
+        for number, name in enumerate(STEPS):
+            if number == before:
+                world.clock.advance(100.0)
+                if disturbed != "somebody settles":
+                    await world.ask(pump, application.transaction.start_ts or 1)
+                    world.clock.advance(100.0)
+                if disturbed != "pump asks":
+                    settled = await survivor.settle()
+                    # The database was asked, and while the application holds its lock it does not answer.
+                    assert bool(settled.waiting) is (name == "database")
+            await step(application, name)
+    except BinlogError as error:
+        failed = error
+        application.connection.rollback()
+    await publisher.flush(1.0)
+    world.clock.advance(100.0)
+    settled = await survivor.settle()
+    assert settled.waiting == ()
+    assert committed_in(database, 1) is (failed is None)
+    assert (application.transaction.start_ts in await world.stream(pump)) is (failed is None)
+
+
+LOST = tuple(itertools.product(("begin", "prepare", "decide", "roll_back", "forget"), (True, False)))
+
+
+@pytest.mark.parametrize(("request_name", "takes_place"), LOST)
+@pytest.mark.parametrize("fails", [False, True])
+async def test_etcd_answers_no_request_or_its_answer_is_lost(
+    world: World, request_name: str, takes_place: bool, fails: bool
+) -> None:
+    """Each kind of request once; with an application that commits, and with one that fails before COMMIT."""
+    database = Database(world.path / "app")
+    publisher, losing = await world.publisher(database)
+    pump = await world.upstream()
+    losing.lose = (request_name, takes_place)
+    application = Application(publisher, database, row=1)
+    committed = False
+    with suppress(BinlogError, RuntimeError):
+        async with application.transaction:
+            await application.statements()
+            await application.prepare()
+            if fails:
+                application.connection.rollback()
+                raise RuntimeError("the application does not want to")
+            await application.database_commit()
+            committed = True
+    application.connection.rollback()
+    await publisher.flush(1.0)
+    with suppress(Unavailable):
+        await publisher.settle()
+    world.clock.advance(3.1)
+    await publisher.settle()
+    assert committed_in(database, 1) is committed
+    assert (application.transaction.start_ts in await world.stream(pump)) is committed
+    assert committed or fails or request_name == "begin"
+
+
+async def test_etcd_is_away_from_the_commit_on(world: World) -> None:
+    """The pump is told all the same; nobody waits, and nothing is in doubt."""
+    database = Database(world.path / "app")
+    publisher, losing = await world.publisher(database)
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:-1]:
+        await step(application, name)
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise Unavailable("etcd is away")
+
+    losing.decide = away  # type: ignore[attr-defined]
+    commit_ts = await application.transaction.commit()
+    assert await publisher.flush(2.0)
+    assert world.memory.pumps["pump"].transactions()[-1] == (
+        binlog.COMMIT,
+        application.transaction.start_ts,
+        commit_ts,
+    )
+
+
+async def test_etcd_is_away_before_the_commit(world: World) -> None:
+    """The application learns it in time, and rolls back; so does the stream when etcd is there again."""
+    database = Database(world.path / "app")
+    publisher, losing = await world.publisher(database)
+    pump = await world.upstream()
+    application = Application(publisher, database, row=1)
+    real = losing._real
+
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            async def away(*_: Any, **__: Any) -> None:
+                raise Unavailable("etcd is away")
+
+            return away
+
+    for name in STEPS[:3]:
+        await step(application, name)
+    losing._real = Away()
+    with pytest.raises(Unavailable):
+        await application.prepare()
+    application.connection.rollback()
+    losing._real = real
+    world.clock.advance(3.1)
+    assert await world.stream(pump) == {}
+    assert database.rows() == []
+
+
+async def test_the_database_hangs_in_commit_while_the_lease_runs_out(world: World) -> None:
+    """Nobody decides before the database has."""
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    survivor, _ = await world.publisher(database)
+    pump = await world.upstream()
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:4]:
+        await step(application, name)
+    start_ts = application.transaction.start_ts
+    for _ in range(3):
+        world.clock.advance(1000.0)
+        assert isinstance(await world.ask(pump, start_ts), Undecided)
+        assert (await survivor.settle()).waiting == (start_ts,)
+    application.connection.commit()
+    assert (await survivor.settle()).committed == (start_ts,)
+    assert await world.ask(pump, start_ts) == Committed(application.transaction.commit_ts)
+    await application.transaction.commit()  # it wakes up at last
+    await publisher.flush(1.0)
+    assert await world.stream(pump) == {start_ts: application.transaction.commit_ts}
+
+
+async def test_a_lost_connection_in_commit_is_asked_of_the_database(world: World) -> None:
+    """Both ways: the COMMIT had arrived, or not."""
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    pump = await world.upstream()
+    for row, arrived in ((1, True), (2, False)):
+        application = Application(publisher, database, row)
+        with suppress(ConnectionError):
+            async with application.transaction:
+                await application.statements()
+                await application.prepare()
+                if arrived:
+                    application.connection.commit()
+                else:
+                    application.connection.rollback()
+                raise ConnectionError("lost in COMMIT")
+        assert application.transaction.state is TransactionState.UNKNOWN
+        start_ts = application.transaction.start_ts
+        settled = await publisher.settle()
+        assert (settled.committed, settled.rolled_back) == (
+            ((start_ts,), ()) if arrived else ((), (start_ts,))
+        )
+        assert (start_ts in await world.stream(pump)) is arrived
+
+
+async def test_commit_ts_have_the_order_of_the_database(world: World) -> None:
+    """The second transaction gets the lock when the first has committed; the first is then slow to report."""
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    first, second = Application(publisher, database, 1), Application(publisher, database, 2)
+    for name in STEPS[:5]:
+        await step(first, name)
+    for name in STEPS:
+        await step(second, name)
+    await first.commit()
+    assert first.transaction.commit_ts < second.transaction.commit_ts
+
+
+async def test_two_databases_of_one_cluster_are_asked_each_about_its_own(world: World) -> None:
+    one, other = Database(world.path / "one"), Database(world.path / "other")
+    publisher, _ = await world.publisher(one)
+    application = Application(publisher, one, row=1)
+    for name in STEPS[:5]:
+        await step(application, name)
+    application.die()
+    await publisher.close(drain_s=0.0)
+    stranger, _ = await world.publisher(other)
+    world.clock.advance(100.0)
+    settled = await stranger.settle()
+    assert settled.rolled_back == settled.waiting == ()
+    assert (await stranger.settle(one.outcomes)).committed == (application.transaction.start_ts,)
+
+
+async def test_a_fence_keeps_a_late_transaction_out(world: World) -> None:
+    """Asked before it wrote its mark, the database answers no, and keeps its word."""
+    database = Database(world.path / "app")
+    assert database.outcomes.committed(77) is False
+    with closing(database.connect()) as connection, pytest.raises(sqlite3.IntegrityError):
+        database.outcomes.mark(connection, 77)
+    database.outcomes.purge(1000)
+    assert database.outcomes.committed(77) is False
+
+
+async def test_the_database_forgets_what_is_settled(world: World) -> None:
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    for row in (1, 2, 3):
+        application = Application(publisher, database, row)
+        for name in STEPS[: 6 if row < 3 else 5]:
+            await step(application, name)
+        await publisher.flush(1.0)
+    await publisher.settle()
+    with closing(database.connect()) as connection:
+        left = connection.execute("SELECT start_ts FROM binlog_outcome WHERE start_ts > 0").fetchall()
+    assert left == [(application.transaction.start_ts,)]  # prepared still: somebody may ask
