@@ -304,8 +304,8 @@ class PumpClient:
         )
 
     async def _finish(self, start_ts: int, payload: bytes) -> bool:
-        choice = self._roster.take(start_ts)
-        if self._skipping.finished(start_ts):
+        choice = self._roster.affinity.take(start_ts)
+        if not self._skipping.is_quiet and self._skipping.finished(start_ts):
             self._delivery.counters.finishes_skipped += 1
             return False
         if isinstance(choice, Chosen):

@@ -78,19 +78,17 @@ class Delivery:
         roster, started_s = self._roster, self._now_s()
         try:
             usable_count = roster.selector.size
-            choice = roster.choose(start_ts, 0, _NONE, started_s)
+            choice = roster.selector.choose(start_ts, 0, _NONE, started_s)
             if isinstance(choice, NoPump):
-                pump_id = await self._last_chance(start_ts, payload, NO_PUMP)
+                await self._last_chance(start_ts, payload, NO_PUMP)
             else:
-                pump_id = choice.pump_id
-                failure = await self._attempt(pump_id, payload)
+                failure = await self._store_at(choice.pump_id, start_ts, payload)
                 if failure is not None:
                     policy = PrewritePolicy(self._options, usable_count, started_s)
-                    pump_id = await self._store_again(policy, start_ts, payload, pump_id, failure)
+                    await self._store_again(policy, start_ts, payload, choice.pump_id, failure)
         except BaseException:
             self.counters.prewrites_failed += 1
             raise
-        roster.stored(start_ts, pump_id, self._now_s())
         self.counters.prewrites_stored += 1
 
     async def finish(self, pump_id: str, payload: bytes) -> bool:
@@ -114,15 +112,23 @@ class Delivery:
     async def probe(self, pump_id: str) -> None:
         """Ask with an empty payload: a pump checks it like a prewrite and stores nothing."""
         self.counters.probes_sent += 1
-        await self._attempt(pump_id, PROBE_PAYLOAD)
-
-    async def _attempt(self, pump_id: str, payload: bytes) -> TransportFailure | None:
-        """`attempt` of what only one who takes prewrites acknowledges; the pump stays known meanwhile."""
         self._roster.begin(pump_id)
         try:
-            return await self.attempt(pump_id, payload, health.Stored)
+            await self.attempt(pump_id, PROBE_PAYLOAD, health.Stored)
         finally:
             self._roster.end(pump_id, self._now_s())
+
+    async def _store_at(self, pump_id: str, start_ts: int, payload: bytes) -> TransportFailure | None:
+        """One attempt of a prewrite. The pump stays known until it is noted that the end belongs there."""
+        roster = self._roster
+        roster.begin(pump_id)
+        try:
+            failure = await self.attempt(pump_id, payload, health.Stored)
+            if failure is None:
+                roster.affinity.remember(start_ts, pump_id, self._now_s())
+            return failure
+        finally:
+            roster.end(pump_id, self._now_s())
 
     async def attempt(
         self, pump_id: str, payload: bytes, acknowledged: Callable[[str], health.Fact]
@@ -174,8 +180,8 @@ class Delivery:
 
     async def _store_again(
         self, policy: PrewritePolicy, start_ts: int, payload: bytes, pump_id: str, failure: TransportFailure
-    ) -> str:
-        """After a first `failure` on `pump_id`: the pump that has it in the end."""
+    ) -> None:
+        """What follows a first `failure` on `pump_id`."""
         while True:
             usable = self._roster.health.usable()
             decision = policy.after(failure.failure, pump_id, usable, self._now_s())
@@ -186,25 +192,25 @@ class Delivery:
             if decision.pause_s:
                 await self._pauses.pause(decision.pause_s, self._closing)
             self._require_open()
-            choice = self._roster.choose(start_ts, policy.attempts, policy.tried, self._now_s())
+            choice = self._roster.selector.choose(start_ts, policy.attempts, policy.tried, self._now_s())
             if isinstance(choice, NoPump):
                 break
             pump_id = choice.pump_id
-            again = await self._attempt(pump_id, payload)
+            again = await self._store_at(pump_id, start_ts, payload)
             if again is None:
-                return pump_id
+                return
             failure = again
-        return await self._last_chance(start_ts, payload, failure.message)
+        await self._last_chance(start_ts, payload, failure.message)
 
-    async def _last_chance(self, start_ts: int, payload: bytes, cause: str) -> str:
+    async def _last_chance(self, start_ts: int, payload: bytes, cause: str) -> None:
         """Once over every pump that the registry calls online, with a new connection each."""
         for pump_id in self._roster.health.online():
             if self._roster.health.state(pump_id) in (None, health.State.AWAY):
                 continue  # it left while others were tried
             await self._transport.drop(self._roster.address(pump_id))
-            failure = await self._attempt(pump_id, payload)
+            failure = await self._store_at(pump_id, start_ts, payload)
             if failure is None:
-                return pump_id
+                return
             if failure.failure is Failure.TOO_LARGE:
                 raise _too_large(payload, failure)
             self._require_open()

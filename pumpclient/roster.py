@@ -1,6 +1,6 @@
 """Roster: who the pumps are, which of them is offered, and which is kept for ends still to come.
 
-In     apply (a ClusterView), feed (facts about calls), choose, begin and end of calls
+In     apply (a ClusterView), feed (facts about calls), begin and end of calls; `selector` and `affinity`
 Out    effects of `health`, and ReplaceAddress(pump_id, old)
 Holds  the selector always offers exactly the pumps that `health` calls usable; a pump that left the
        registry stays known while a prewrite it acknowledged awaits its end or a call to it is under way
@@ -10,14 +10,13 @@ Never  sends anything; `client` drives it
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from common.node import ONLINE
 from common.registry import ClusterView
 from pumpclient import health
 from pumpclient.options import Options
-from pumpclient.selector import Affinity, Choice, Chosen, Selector
+from pumpclient.selector import Affinity, Chosen, Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,7 @@ class Roster:
         self.affinity = Affinity(options.affinity_entries_max, options.affinity_age_max_s)
         self.health = health.Health(options.errors_max, options.probe_interval_s)
         self._members: dict[str, _Member] = {}
+        """Between `affinity.take` and `begin` nothing may run that prunes."""
 
     def address(self, pump_id: str) -> str:
         return self._members[pump_id].address
@@ -97,17 +97,6 @@ class Roster:
         """Probes that are due; also lets go of old affinities and of pumps kept for them."""
         self._prune(now_s)
         return list(self.health.tick(now_s))
-
-    def choose(self, start_ts: int, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
-        return self.selector.choose(start_ts, attempt, tried, now_s)
-
-    def stored(self, start_ts: int, pump_id: str, now_s: float) -> None:
-        """The pump acknowledged the prewrite of `start_ts`: its end goes there."""
-        self.affinity.remember(start_ts, pump_id, now_s)
-
-    def take(self, start_ts: int) -> Choice:
-        """The pump for the end of `start_ts`. Call `begin` before anything else can prune it."""
-        return self.affinity.take(start_ts)
 
     def begin(self, pump_id: str) -> None:
         """From here to `end` the pump stays known (a call, or a whole series of attempts)."""

@@ -73,6 +73,11 @@ class Skipping:
         self.on = False
         self._gap: Gap | None = None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `finished` would say False of every transaction, as usual."""
+        return not self.on and not len(self._committers)
+
     def lost(self, start_ts: int, cause: str, now_s: float, wall_s: float) -> bool:
         """No pump took this prewrite; True when its transaction goes on without."""
         if not self._ignore_error:
@@ -97,7 +102,7 @@ class Skipping:
 
     def finished(self, start_ts: int) -> bool:
         """The transaction ends; True when its end is not to be sent."""
-        was_skipped = len(self._committers) > 0 and isinstance(self._committers.take(start_ts), Chosen)
+        was_skipped = isinstance(self._committers.take(start_ts), Chosen)
         if not was_skipped and not self.on:
             return False
         assert self._gap is not None

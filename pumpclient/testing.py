@@ -14,12 +14,10 @@ The doubles keep the contracts of what they stand for; the library's own tests r
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from common import binlog, node
+from common import node
 from common.clock import ManualClock
 from common.errors import BinlogError
 from common.registry import ClusterView, NodeEntry
