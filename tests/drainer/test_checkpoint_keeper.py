@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from common.clock import ManualClock
+from common.errors import Unavailable
 from deploy.playground.mariadb import MariaDbServer
-from drainer.checkpoint import CheckpointStore
+from drainer.checkpoint import Checkpoint, CheckpointStore, Intent
 from drainer.checkpoint_keeper import MAP_INTERVAL_S, CheckpointKeeper
 from drainer.sink import mysql
 
@@ -81,3 +82,48 @@ async def test_a_server_without_a_position_is_passed_over(mariadb: MariaDbServer
     connection = mysql.connect(target)
     mysql.run(connection, b"DROP DATABASE tidb_binlog")
     connection.close()
+
+
+def lanes(target: mysql.Target) -> tuple[set[int], bool]:
+    """(positions of the lanes, whether an intent is stored)."""
+    connection = mysql.connect(target)
+    places = mysql.rows(connection, b"SELECT applied_ts FROM tidb_binlog.lanes")
+    intents = mysql.rows(connection, b"SELECT intent FROM tidb_binlog.drainer_state WHERE intent IS NOT NULL")
+    connection.close()
+    return {int(place) for (place,) in places}, bool(intents)
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_lanes_and_checkpoint_stand_right_before_a_ddl_that_is_about_to_run(
+    target: mysql.Target, held: bool
+) -> None:
+    """A crash behind the statement must not bring rows again that were written for the tables before it."""
+    keeper = opened(target, ManualClock(), maps=False)
+    if held:
+        keeper.floor = lambda: (120, 0)
+    await keeper.begin_ddl(Intent(250, 7, "ALTER TABLE t", {}))
+    assert lanes(target) == ({249}, True)
+    assert row(target)["commitTS"] == (120 if held else 249)
+    await keeper.end_ddl(250)
+    assert lanes(target) == ({250}, False)
+    assert row(target)["commitTS"] == (120 if held else 250)
+    await keeper.close()
+
+
+async def test_what_is_stored_second_is_the_later_one(
+    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that has to be tried again lets nothing pass it meanwhile."""
+    keeper = opened(target, ManualClock(), maps=False)
+    real, away = keeper.store.save, [Unavailable("the downstream is away")]
+
+    def save(checkpoint: Checkpoint) -> None:
+        if away:
+            raise away.pop()
+        real(checkpoint)
+
+    monkeypatch.setattr(keeper.store, "save", save)
+    await asyncio.gather(keeper.save(240), keeper.end_ddl(250))
+    assert not away
+    assert row(target)["commitTS"] == 250
+    await keeper.close()
