@@ -48,6 +48,7 @@ _RETRYABLE: Final = frozenset(
         messages.StatusCode.CANCELLED,
         messages.StatusCode.RESOURCE_EXHAUSTED,
         messages.StatusCode.ABORTED,
+        messages.StatusCode.UNKNOWN,  # "context deadline exceeded", of a member that waits for others
     }
 )
 
