@@ -38,6 +38,7 @@ from common.wire import kvrpcpb_pb2 as kv
 
 POINT_TIMEOUT_S: Final = 5.0
 SMALL_TXN_LOCKS: Final = 16
+NOW_AGE_S: Final = 0.05
 ALIVE: Final = Pause(0.002, 3.0)
 NOT_FOUND: Final = Pause(0.002, 0.5)
 
@@ -75,8 +76,8 @@ class LockResolver:
         pause_s = max(pauses, default=0.0)
         if pause_s >= reader.deadline.left_s:
             raise Unavailable(
-                f"{name_of(locks[0].key)} cannot be read at {reader.ts}: transaction {locks[0].lock_version} "
-                f"has it locked, also after {reader.deadline.seconds:g} s",
+                f"{name_of(locks[0].key)} cannot be read at {reader.ts} within {reader.deadline.seconds:g} s"
+                f", locked by transaction {locks[0].lock_version}",
                 hint="look for a transaction in TiDB that does not end",
             )
         if pause_s > 0:
@@ -85,7 +86,8 @@ class LockResolver:
     async def _settle(self, locks: list[kv.LockInfo], reader: Reader) -> float:
         """Locks of one transaction; seconds to wait before the read is repeated."""
         lock, pauses, deadline = locks[0], reader.pauses, reader.deadline
-        start_ts, now_ts = lock.lock_version, await self._oracle.recent()
+        # Not an old one: a lock that has just expired is not waited for once more.
+        start_ts, now_ts = lock.lock_version, await self._oracle.recent(NOW_AGE_S)
         status: Status | None = self._final.get(start_ts)
         if status is None:
             status = await self._status(lock, reader, now_ts)

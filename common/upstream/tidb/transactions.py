@@ -28,7 +28,6 @@ from common.upstream.tidb.txn_status import (
     Locked,
     OtherPrimary,
     expired,
-    left_s,
     recorded,
 )
 from common.wire import kvrpcpb_pb2 as kv
@@ -179,8 +178,7 @@ class TikvTransactions:
             raise Rejected(
                 f"{name_of(key)} is not the primary key of transaction {start_ts}, as its binlog says"
             )
-        rest_s = left_s(start_ts, status.ttl_ms, now_ts) if isinstance(status, Locked) else 0.0
-        return Undecided(max(rest_s, RETRY_MAX_S))
+        return Undecided(RETRY_MAX_S)  # however long its lock lasts: it may end at any moment
 
     def _watch(self, start_ts: int) -> float:
         """For how many seconds it has been asked about."""

@@ -135,7 +135,7 @@ async def test_a_lock_that_stays_alive_is_never_rolled_back() -> None:
     start_ts = world.cluster.prewrite({b"k": b"new"}, ttl_ms=3_600_000)
     before = world.cluster.mvcc.dump()
     for read in (world.snapshot().get(b"k"), world.snapshot().batch_get([b"k"]), scanned(world.snapshot())):
-        with pytest.raises(Unavailable, match=f"transaction {start_ts} has it locked"):
+        with pytest.raises(Unavailable, match=f"locked by transaction {start_ts}"):
             await read
     assert world.cluster.mvcc.dump() == before
 
@@ -312,7 +312,7 @@ def happening(world: TikvWorld, what: tuple[Any, ...]) -> None:
         if cluster.mvcc.row(key).lock is None:
             cluster.put(key, b"later")
     elif kind == "fault":
-        world.tikv.fault(Fault(store_id=what[2], **{what[3]: True}))
+        setattr(world.tikv.fault(Fault(store_id=what[2])), what[3], True)
     elif kind == "error" and what[2] not in HARMLESS:
         error = errorpb_pb2.Error()
         getattr(error, what[2]).SetInParent()
@@ -388,9 +388,9 @@ def test_what_is_read_is_the_snapshot(
 
     answer = world.tikv.answer
 
-    async def answer_amid_happenings(*call: Any) -> bytes:
+    async def answer_amid_happenings(store_id: int, method: str, data: bytes, timeout_s: float) -> bytes:
         something()
-        return await answer(*call)
+        return await answer(store_id, method, data, timeout_s)
 
     world.tikv.answer = answer_amid_happenings  # type: ignore[method-assign]
 
