@@ -2,6 +2,7 @@
 
     examine(options) -> Report      for programs
     main(options) -> exit code      prints progress to standard error, the report to standard output
+    await run(options)              the same in a loop that runs already
 
 Cores judge facts (`judge_*`, `grants`); gatherers (`look_*`) bring them, each with a deadline. What cannot be
 reached is a finding, and the examination goes on.
@@ -11,15 +12,17 @@ from __future__ import annotations
 
 from deploy.ctl.doctor.examination import DoctorOptions, examine
 from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
-from deploy.ctl.doctor.show import main
+from deploy.ctl.doctor.show import USAGE_NOTES, main, run
 
 __all__ = [
     "EXIT_ERROR",
     "EXIT_WARNING",
+    "USAGE_NOTES",
     "DoctorOptions",
     "Finding",
     "Report",
     "Severity",
     "examine",
     "main",
+    "run",
 ]

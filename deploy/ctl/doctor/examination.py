@@ -293,7 +293,7 @@ class Examination:
                 upstream.cluster_id if upstream is not None else None,
                 upstream.now_ts if upstream is not None else None,
                 registry.nodes if registry is not None else (),
-                plan.replicated.node_id,
+                plan.replicated,
             )
 
     def _look_at_row(self, target: Target, schema: str, table: str) -> Awaitable[Any]:

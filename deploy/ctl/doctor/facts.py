@@ -154,12 +154,16 @@ class DownstreamSeen:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """Which databases a drainer writes: patterns included; None: whatever there is upstream."""
+    """What a drainer writes, by its configuration. `databases`: None for whatever there is upstream.
+
+    `node_id`: "" if the file does not name it; then `address`, where it tells others to reach it, does.
+    """
 
     databases: tuple[str, ...] | None
     checkpoint_schema: str
     lanes: int
-    node_id: str
+    node_id: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

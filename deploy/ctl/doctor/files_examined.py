@@ -134,7 +134,8 @@ class ConfigFiles:
                 _databases(settings),
                 settings.checkpoint_schema,
                 1 if settings.dispatches_whole else settings.worker_count,
-                settings.name,
+                settings.node_id,
+                settings.advertised,
             ),
         )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from common.errors import Corruption
 from common.registry import DRAINERS, PUMPS
-from deploy.ctl.doctor.facts import CheckpointSeen, NodeSeen
+from deploy.ctl.doctor.facts import CheckpointSeen, NodeSeen, Replicated
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 from drainer.checkpoint_row import Checkpoint
 
@@ -23,9 +23,9 @@ def judge(
     cluster_id: int | None,
     now_ts: int | None,
     nodes: Sequence[NodeSeen],
-    node_id: str,
+    replicated: Replicated,
 ) -> list[Finding]:
-    """`now_ts`: of the upstream; `node_id`: of the drainer whose configuration this is."""
+    """`now_ts`: of the upstream; `replicated`: of the drainer whose configuration this is."""
     name = f"{seen.schema}.{seen.table}"
     if seen.error is not None:
         return [
@@ -49,7 +49,7 @@ def judge(
                 "make PD or etcd reachable and run doctor again",
             )
         ]
-    found = _owner(seen, name, nodes, node_id)
+    found = _owner(seen, name, nodes, replicated)
     others = sorted(other for other in seen.rows if other != cluster_id)
     if cluster_id not in seen.rows:
         if others:
@@ -71,18 +71,21 @@ def judge(
     return found + _row(seen.rows[cluster_id], name, cluster_id, now_ts, nodes)
 
 
-def _owner(seen: CheckpointSeen, name: str, nodes: Sequence[NodeSeen], node_id: str) -> list[Finding]:
-    owner = seen.owner
-    if not owner or owner == node_id:
+def _owner(
+    seen: CheckpointSeen, name: str, nodes: Sequence[NodeSeen], replicated: Replicated
+) -> list[Finding]:
+    owner = next((node for node in nodes if node.kind == DRAINERS and node.node_id == seen.owner), None)
+    if owner is None or not owner.alive or replicated.node_id == owner.node_id:
         return []
-    living = any(node.kind == DRAINERS and node.node_id == owner and node.alive for node in nodes)
-    if not living:
+    # A node id may be given as a flag; the address tells whose file it is then.
+    if replicated.address == owner.host:
         return []
+    whose = replicated.node_id or f"the drainer at {replicated.address}"
     return [
         error(
             "checkpoint.owner",
             name,
-            f"drainer {owner} works on it, the configuration is that of {node_id}",
+            f"drainer {owner.node_id} works on it, the configuration is that of {whose}",
             "two drainers of one cluster need two checkpoint schemas: the second one does not start, or both"
             " write the same rows",
             "set another schema in [syncer.to.checkpoint] for one of them",

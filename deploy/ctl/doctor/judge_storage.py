@@ -14,7 +14,7 @@ from common import node as states
 from common import tso
 from common.registry import DRAINERS, PUMPS
 from deploy.ctl.doctor.facts import DiskSeen, NodeSeen
-from deploy.ctl.doctor.findings import Finding, error, ok, unchecked, warning
+from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
 GO_FLOOR: Final = 10 << 30
 """What a Go pump's stop-write-at-available-space is unless its file says otherwise."""
@@ -96,6 +96,7 @@ def judge_retention(nodes: Sequence[NodeSeen], now_s: float) -> list[Finding]:
     findings: list[Finding] = []
     for drainer in drainers:
         if drainer.max_commit_ts <= 0:
+            findings.append(info("retention", drainer.label, "has no checkpoint yet"))
             continue
         found = [finding for pump in pumps for finding in _pair(pump, drainer, now_s)]
         findings += found or (

@@ -15,7 +15,6 @@ from typing import IO, Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from deploy.ctl.doctor.examination import DoctorOptions, Progress, examine
 from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
@@ -38,8 +37,13 @@ _STYLES: Final = {
 
 def main(options: DoctorOptions) -> int:
     """Examine, print, and return the exit code. Raises `ConfigError` for options that cannot be meant."""
+    return asyncio.run(run(options))
+
+
+async def run(options: DoctorOptions) -> int:
+    """As `main`, in a loop that runs already."""
     with progress_on(sys.stderr) as progress:
-        report = asyncio.run(examine(options, progress=progress))
+        report = await examine(options, progress=progress)
     show(report, options.output, sys.stdout)
     return report.exit_code
 
@@ -51,16 +55,7 @@ def show(report: Report, output: str, file: IO[str]) -> None:
         return
     console = Console(file=file, highlight=False, soft_wrap=not file.isatty())
     for finding in report.findings:
-        if finding.severity is not Severity.OK:
-            _print(console, finding)
-    good = [finding for finding in report.findings if finding.severity is Severity.OK]
-    if good:
-        table = Table(title=f"{len(good)} checks are fine", title_justify="left", show_header=False, box=None)
-        for finding in good:
-            table.add_row(
-                "[green]ok[/]", escape(finding.check), escape(finding.subject), escape(finding.seen)
-            )
-        console.print(table)
+        _print(console, finding)
     counts = ", ".join(f"{report.count(severity)} {severity}" for severity in reversed(Severity))
     console.print(f"{counts}", style=_STYLES[report.worst])
 
