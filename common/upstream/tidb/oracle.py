@@ -22,10 +22,11 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.upstream.tidb import tso_batch
 from common.upstream.tidb.leadership import header_error
-from common.upstream.tidb.pd import PdClient, refusal
+from common.upstream.tidb.pd import PdClient
+from common.upstream.tidb.pd_servers import read, refusal
 from common.wire import pdpb_pb2
 
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 18.0  # as Go clients; PD takes up to 15 s to replace a leader that died
 BATCH_MAX: Final = 10_000
 SLOW_S: Final = 0.030
 TELL_AGAIN_S: Final = 60.0
@@ -58,7 +59,7 @@ class _Stream:
         except rpc.RpcStatus as status:
             raise refusal(self.client.address, _TSO, status) from None
         self.answered = True
-        return pdpb_pb2.TsoResponse.FromString(reply)
+        return read(pdpb_pb2.TsoResponse, reply, self.client.address)
 
     async def close(self) -> None:
         await self._replies.aclose()

@@ -1,79 +1,39 @@
 """PD: members, regions, stores and the safe points of a real cluster, asked over gRPC.
 
-Drives  one channel per address; a task that asks for the members every minute
-Owns    the knowledge who leads (`leadership` decides), the cluster id
-Order   a call goes to the leader; after any failure the members are asked at once, then the call goes to a
-        leader or an address not tried yet without a pause, otherwise after one
+Drives  the calls that pump, drainer and operators need; `pd_servers` brings each to the leader
+Order   keys go to PD memcomparable and come back raw; a region that PD does not know yet is waited for
 Stops   `close` ends all calls
-
-Every PD may be away and come back, in any order, at the same or at other addresses: what is configured is
-kept in mind for ever. Nothing here waits without an end, and no call waits for another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, Self, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self, TypeVar
 
-from common import log, rpc
+from common import rpc
 from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
-from common.etcd.client import parse_endpoints
+from common.errors import Unavailable
 from common.tls import TlsConfig
-from common.upstream.tidb.leadership import (
-    Answer,
-    Leadership,
-    PdMember,
-    answer_of_message,
-    common_cluster_id,
-    header_error,
-)
+from common.upstream.tidb.leadership import PdMember, header_error
+from common.upstream.tidb.pd_servers import DEADLINE_S, HINT, NotPd, PdServers, read
 from common.upstream.tidb.regions import Region, Store, StoreState, key_for_pd, region_of_message
 from common.wire import metapb_pb2, pdpb_pb2
 
-TRY_S: Final = 3.0  # one request, as Go clients wait
-DEADLINE_S: Final = 10.0
-REFRESH_S: Final = 60.0
-GRACE_S: Final = 0.3  # for the others, once one has named a leader
-PAUSE_FIRST_S: Final = 0.5
-PAUSE_MAX_S: Final = 3.0
+__all__ = ["NotPd", "PdClient", "PdMember"]
+
 MISSING_FIRST_S: Final = 0.02
 MISSING_MAX_S: Final = 0.5
-PING_S: Final = 10.0
-HINT: Final = "check that PD runs and that --pd-urls names it"
-_GET_MEMBERS: Final = "/pdpb.PD/GetMembers"
-
-_logger = log.get("pd")
 _T = TypeVar("_T")
-
-
-class NotPd(Rejected):
-    """Who answers there does not know PD's calls: an etcd alone, or another service."""
-
-
-class _Message(Protocol):
-    def SerializeToString(self) -> bytes: ...
 
 
 class PdClient:
     """See the module. Construct through `connect`; one event loop."""
 
-    def __init__(
-        self, endpoints: str, *, tls: TlsConfig | None, clock: Clock | None, timeout_s: float
-    ) -> None:
-        self._addresses = _addresses(endpoints, tls)
-        self._tls = tls
-        self._clock = clock
-        self._try_s = min(TRY_S, timeout_s)
-        self._clients: dict[str, rpc.Client] = {}
-        self._leadership = Leadership(self._addresses, 0)
-        self._refreshing: asyncio.Task[BinlogError | None] | None = None
-        self._minutely: asyncio.Task[None] | None = None
-        self._closed = False
-        self.cluster_id = 0
+    def __init__(self, servers: PdServers) -> None:
+        self._servers = servers
 
     @classmethod
     async def connect(
@@ -90,51 +50,24 @@ class PdClient:
         nobody answers, `NotPd` if those who do know no PD, `Conflict` if they belong to different clusters,
         `ConfigError` for addresses and TLS files that cannot be used.
         """
-        pd = cls(endpoints, tls=tls, clock=clock, timeout_s=timeout_s)
+        servers = PdServers(endpoints, tls=tls, clock=clock, timeout_s=timeout_s)
         try:
-            await pd._introduce()
+            await servers.introduce()
         except BaseException:
-            await pd.close()
+            await servers.close()
             raise
-        pd._minutely = asyncio.get_running_loop().create_task(pd._refresh_minutely(), name="pd.members")
-        return pd
-
-    async def _introduce(self) -> None:
-        answers, errors = await self._ask_all(self._addresses)
-        said = "; ".join(error.message for error in errors)
-        strangers = [error for error in errors if isinstance(error, NotPd)]
-        if not answers:
-            if strangers:
-                raise NotPd(f"there is no PD: {said}", hint="check --pd-urls, or choose the other upstream")
-            raise Unavailable(f"PD does not answer: {said}", hint=HINT)
-        if strangers:
-            raise Conflict(
-                f"some of the PD addresses are none: {said}", hint="name PD servers only in --pd-urls"
-            )
-        self.cluster_id = common_cluster_id(answers)
-        self._leadership = Leadership(self._addresses, self.cluster_id)
-        self._leadership.take(answers)
+        return cls(servers)
 
     async def close(self) -> None:
         """End all calls and connections. Idempotent."""
-        self._closed = True
-        tasks = {task for task in (self._minutely, self._refreshing) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for client in self._clients.values():
-            await client.close()
+        await self._servers.close()
 
-    # Whom to ask.
+    @property
+    def cluster_id(self) -> int:
+        return self._servers.cluster_id
 
-    def client(self, address: str) -> rpc.Client:
-        """The one connection to an address."""
-        client = self._clients.get(address)
-        if client is None:
-            client = rpc.Client(address, tls=self._tls, clock=self._clock, ping_s=PING_S)
-            self._clients[address] = client
-        return client
+    def header(self) -> pdpb_pb2.RequestHeader:
+        return pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
 
     async def at_leader(
         self,
@@ -142,154 +75,20 @@ class PdClient:
         attempt: Callable[[rpc.Client, float], Awaitable[_T]],
         deadline_s: float = DEADLINE_S,
     ) -> _T:
-        """What `attempt` (given a connection and seconds) returns at the leader, repeated until it works.
+        """See `PdServers.at_leader`."""
+        return await self._servers.at_leader(what, attempt, deadline_s)
 
-        `attempt` raises `Unavailable` to be repeated elsewhere or later; other errors end the call, but for a
-        `Conflict` with a server that turns out to belong to another cluster. Raises `Unavailable` after
-        `deadline_s`, with what each address said.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + deadline_s
-        pauses = Backoff(PAUSE_FIRST_S, PAUSE_MAX_S)
-        said: dict[str, str] = {}
-        tried: set[str] = set()
-        fresh = False  # the members were asked since the last pause
-        while True:
-            if self._leadership.leader is None and not fresh:
-                await self._refresh(deadline)
-            address = self._untried(tried)
-            if address is None:
-                pause_s = pauses.next_s()
-                if self._closed or loop.time() + pause_s >= deadline:
-                    raise self._unavailable(what, deadline_s, said)
-                await asyncio.sleep(pause_s)
-                tried.clear()
-                fresh = False
-                continue
-            tried.add(address)
-            left_s = max(0.001, deadline - loop.time())
-            conflict: Conflict | None = None
-            try:
-                result = await attempt(self.client(address), min(self._try_s, left_s))
-            except Unavailable as error:
-                said[address] = error.message
-            except Conflict as error:
-                conflict, said[address] = error, error.message
-            else:
-                self._leadership.worked(address)
-                return result
-            self._leadership.failed(address)
-            await self._refresh(deadline)
-            fresh = True
-            if conflict is not None and not self._leadership.is_foreign(address):
-                raise conflict
-
-    def _untried(self, tried: set[str]) -> str | None:
-        if self._closed:
-            return None
-        return next((address for address in self._leadership.order() if address not in tried), None)
-
-    def _unavailable(self, what: str, deadline_s: float, said: dict[str, str]) -> Unavailable:
-        if self._closed:
-            return Unavailable(f"{what}: the connection to PD is closed")
-        texts = list(said.values())
-        if self._leadership.leader is None:
-            texts.append(f"{', '.join(self._leadership.everyone())}: no leader is elected")
-        return Unavailable(
-            f"PD does not answer {what} within {deadline_s:g} s: {'; '.join(texts)}", hint=HINT
-        )
-
-    async def _refresh(self, deadline: float) -> None:
-        """Ask for the members, together with everybody else who wants to; not beyond `deadline`."""
-        loop = asyncio.get_running_loop()
-        if self._closed:
-            return
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = loop.create_task(self._ask_members(), name="pd.refresh")
-        task = self._refreshing
-        await asyncio.wait({task}, timeout=max(0.0, deadline - loop.time()))
-        if task.done() and not task.cancelled() and (error := task.result()) is not None:
-            raise type(error)(error.message, hint=error.hint)
-
-    async def _ask_members(self) -> BinlogError | None:
-        """One round; `Conflict` if the cluster is another one. Nobody answering is no error."""
-        answers, _ = await self._ask_all(self._leadership.everyone())
-        before = self._leadership.leader
-        try:
-            changed = self._leadership.take(answers)
-        except Conflict as error:
-            return error
-        leader = self._leadership.leader
-        if changed and leader is not None:
-            was = before.name if before else ""
-            _logger.info("PD has another leader", leader=leader.name, was=was, at=leader.client_urls)
-        return None
-
-    async def _refresh_minutely(self) -> None:
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            try:
-                await self._refresh(asyncio.get_running_loop().time() + self._try_s)
-            except Conflict as error:
-                _logger.error("PD belongs to another cluster", error=error)
-
-    async def _ask_all(self, addresses: Sequence[str]) -> tuple[list[Answer], list[BinlogError]]:
-        """Everybody at once; when one has named a leader, the others get a moment more."""
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._ask(address), name=f"pd.ask {address}") for address in addresses]
-        pending = set(tasks)
-        ends = loop.time() + self._try_s
-        graced = False
-        try:
-            while pending and (left_s := ends - loop.time()) > 0:
-                done, pending = await asyncio.wait(
-                    pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                results = [task.result() for task in done]
-                if not graced and any(isinstance(one, Answer) and one.leader for one in results):
-                    ends, graced = min(ends, loop.time() + GRACE_S), True
-        finally:
-            for task in pending:
-                task.cancel()
-            if pending:
-                await asyncio.wait(pending)
-        answers: list[Answer] = []
-        errors: list[BinlogError] = []
-        for address, task in zip(addresses, tasks, strict=True):
-            told = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
-            if isinstance(told, Answer):
-                answers.append(told)
-            else:
-                errors.append(told)
-        return answers, errors
-
-    async def _ask(self, address: str) -> Answer | BinlogError:
-        try:
-            reply = await self._unary(
-                self.client(address), _GET_MEMBERS, pdpb_pb2.GetMembersRequest(), self._try_s
-            )
-            return answer_of_message(address, pdpb_pb2.GetMembersResponse.FromString(reply))
-        except BinlogError as error:
-            return error
-
-    # Calls.
-
-    def header(self) -> pdpb_pb2.RequestHeader:
-        return pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
-
-    @staticmethod
-    async def _unary(client: rpc.Client, path: str, request: _Message, timeout_s: float) -> bytes:
-        try:
-            return await client.unary(path, request.SerializeToString(), timeout_s)
-        except rpc.RpcStatus as status:
-            raise refusal(client.address, path, status) from None
+    async def members(self) -> tuple[PdMember, ...]:
+        """All PD servers, as they say now. Raises `Unavailable`, `Conflict`."""
+        return await self._servers.members()
 
     async def _ask_leader(self, method: str, request: Any, reply_type: Any, deadline_s: float) -> Any:
         """A reply of the leader, whose header may still tell an error."""
         request.header.CopyFrom(self.header())
 
         async def attempt(client: rpc.Client, timeout_s: float) -> Any:
-            reply = reply_type.FromString(await self._unary(client, f"/pdpb.PD/{method}", request, timeout_s))
+            data = await self._servers.unary(client, f"/pdpb.PD/{method}", request, timeout_s)
+            reply: Any = read(reply_type, data, client.address)
             if reply.header.error.type == pdpb_pb2.NOT_BOOTSTRAPPED:
                 raise Unavailable(f"{client.address} has no TiKV yet: {header_error(reply.header)}")
             return reply
@@ -302,15 +101,6 @@ class PdClient:
         if reply.header.error.type != pdpb_pb2.OK:
             raise Unavailable(f"PD refuses {method}: {header_error(reply.header)}")
         return reply
-
-    async def members(self) -> tuple[PdMember, ...]:
-        """All PD servers, as they say now. Raises `Unavailable`, `Conflict`."""
-        answers, errors = await self._ask_all(self._leadership.everyone())
-        self._leadership.take(answers)
-        if not any(answer.cluster_id == self.cluster_id for answer in answers):
-            said = "; ".join(error.message for error in errors)
-            raise Unavailable(f"PD does not answer: {said}", hint=HINT)
-        return self._leadership.members
 
     async def region_of(self, key: bytes, *, deadline_s: float = DEADLINE_S) -> Region:
         """The region of a raw key, without peers that are down. Waits while PD knows none.
@@ -391,23 +181,6 @@ class PdClient:
             "UpdateServiceGCSafePoint", request, pdpb_pb2.UpdateServiceGCSafePointResponse, deadline_s
         )
         return int(reply.min_safe_point)
-
-
-def refusal(address: str, path: str, status: rpc.RpcStatus) -> BinlogError:
-    """What a status that is not OK means when PD sends it."""
-    method = path.rpartition("/")[2]
-    if status.code == rpc.UNIMPLEMENTED:
-        return NotPd(f"{address} does not know {method}: {status.message}")
-    if status.code == rpc.FAILED_PRECONDITION:
-        return Conflict(f"{address} refuses {method}: {status.message}", hint="check --pd-urls")
-    return Unavailable(f"{address} refuses {method}: {status.message}")
-
-
-def _addresses(endpoints: str, tls: TlsConfig | None) -> list[str]:
-    addresses = parse_endpoints(endpoints)
-    if tls is None and "https://" in endpoints:
-        raise ConfigError("pd-urls: https without TLS files", hint="pass --ssl-ca, --ssl-cert and --ssl-key")
-    return addresses
 
 
 def _store(message: metapb_pb2.Store) -> Store:

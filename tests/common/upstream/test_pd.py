@@ -13,7 +13,7 @@ from common import rpc
 from common.errors import BinlogError, ConfigError, Conflict, Corruption, Rejected, Unavailable
 from common.port import free_ports
 from common.tls import TlsConfig
-from common.upstream.tidb import pd as pd_module
+from common.upstream.tidb import pd_servers
 from common.upstream.tidb.pd import NotPd, PdClient
 from common.upstream.tidb.regions import StoreState
 from common.upstream.tidb.safe_point import ServiceSafePoint
@@ -23,15 +23,16 @@ from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
 
 TLS = Path(__file__).parents[2] / "golden" / "tls"
 NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key"))
-TRY_S = 0.3
 ROW = bytes.fromhex("7480000000000000015f728000000000000001")
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pd_module, "PAUSE_FIRST_S", 0.01)
-    monkeypatch.setattr(pd_module, "PAUSE_MAX_S", 0.05)
-    monkeypatch.setattr(pd_module, "GRACE_S", 0.05)
+    monkeypatch.setattr(pd_servers, "PAUSE_FIRST_S", 0.01)
+    monkeypatch.setattr(pd_servers, "PAUSE_MAX_S", 0.05)
+    # Members that are alive answer, however busy the machine is.
+    monkeypatch.setattr(pd_servers, "GRACE_S", 5.0)
+    monkeypatch.setattr(pd_servers, "LEADERLESS_GRACE_S", 5.0)
 
 
 @pytest.fixture
@@ -51,8 +52,9 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def connected(endpoints: str, **options: Any) -> AsyncIterator[PdClient]:
-    client = await PdClient.connect(endpoints, **{"timeout_s": TRY_S, **options})
+async def connected(endpoints: str, *, try_s: float = 5.0, **options: Any) -> AsyncIterator[PdClient]:
+    client = await PdClient.connect(endpoints, **options)
+    client._servers._try_s = try_s
     try:
         yield client
     finally:
@@ -83,7 +85,7 @@ async def test_the_members_and_the_id(cluster: FakeCluster) -> None:
 async def test_forms_of_endpoints(cluster: FakeCluster, form: str) -> None:
     async with serving(cluster) as pd, connected(form.format(pd.members[0].address)) as client:
         assert (await client.region_of(b"a")).id == cluster.regions[0].id
-        assert list(client._clients) == [pd.members[0].address]
+        assert list(client._servers._clients) == [pd.members[0].address]
 
 
 @pytest.mark.parametrize("endpoints", ["", "ftp://pd:1", "http://pd:2379/path", "pd"])
@@ -98,7 +100,7 @@ async def test_tls(cluster: FakeCluster) -> None:
             assert (await client.store(1)) == cluster.stores[1]
         assert "https without TLS files" in await says(ConfigError, PdClient.connect(pd.endpoints))
         plain = pd.endpoints.replace("https", "http")
-        await says(Unavailable, PdClient.connect(plain, timeout_s=TRY_S))
+        await says(Unavailable, PdClient.connect(plain))
 
 
 async def test_nobody_there_names_every_address_and_what_it_said(cluster: FakeCluster) -> None:
@@ -107,18 +109,21 @@ async def test_nobody_there_names_every_address_and_what_it_said(cluster: FakeCl
         unstarted, hanging = pd.members
         unstarted.is_started = False
         hanging.hangs = True
-        said = await says(Unavailable, PdClient.connect(f"{pd.endpoints},{nobody}", timeout_s=TRY_S))
+        said = await says(Unavailable, PdClient.connect(f"{pd.endpoints},{nobody}", timeout_s=0.5))
     assert f"{unstarted.address} does not answer /pdpb.PD/GetMembers: server not started" in said
     assert f"{hanging.address} " in said
     assert f"{nobody} does not answer" in said
 
 
-async def test_one_that_answers_is_enough_and_none_is_waited_for(cluster: FakeCluster) -> None:
+async def test_one_that_answers_is_enough_and_none_is_waited_for(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pd_servers, "GRACE_S", 0.05)
     async with serving(cluster, 3) as pd:
         await pd.members[0].stop()
         pd.elect(pd.members[1])
         pd.members[2].hangs = True
-        async with asyncio.timeout(TRY_S), connected(pd.endpoints, timeout_s=60) as client:
+        async with asyncio.timeout(2.9), connected(pd.endpoints, timeout_s=60.0) as client:
             assert (await client.region_of(b"")).id == cluster.regions[0].id
 
 
@@ -133,7 +138,7 @@ async def test_a_header_error_or_no_id_is_no_answer(cluster: FakeCluster) -> Non
     async with serving(cluster, 2) as pd:
         pd.members[0].faults["GetMembers"] += [Changed(fails), Changed(fails)]
         pd.members[1].faults["GetMembers"].append(Changed(forgets))
-        said = await says(Unavailable, PdClient.connect(pd.endpoints, timeout_s=TRY_S))
+        said = await says(Unavailable, PdClient.connect(pd.endpoints))
         assert "UNKNOWN: etcd is slow" in said
         assert "does not know its cluster id yet" in said
         async with connected(pd.endpoints) as client:
@@ -156,7 +161,7 @@ async def test_addresses_of_two_kinds(cluster: FakeCluster, etcd: str) -> None:
 async def test_addresses_of_two_clusters(cluster: FakeCluster) -> None:
     async with serving(cluster, 2) as pd:
         pd.members[1].cluster_id = 5
-        said = await says(Conflict, PdClient.connect(pd.endpoints, timeout_s=TRY_S))
+        said = await says(Conflict, PdClient.connect(pd.endpoints))
         assert f"{pd.members[0].address} {cluster.cluster_id}, {pd.members[1].address} 5" in said
 
 
@@ -189,8 +194,8 @@ async def test_no_leader_within_the_deadline(cluster: FakeCluster) -> None:
     async with serving(cluster, 2) as pd:
         pd.elect(None)
         async with connected(pd.endpoints) as client:
-            said = await says(Unavailable, client.store(1, deadline_s=0.1))
-            assert "does not answer GetStore within 0.1 s" in said
+            said = await says(Unavailable, client.store(1, deadline_s=0.2))
+            assert "does not answer GetStore within 0.2 s" in said
             assert "no leader is elected" in said
 
 
@@ -228,7 +233,7 @@ async def test_all_of_them_away_and_back_elsewhere(cluster: FakeCluster) -> None
     async with serving(cluster, 2) as pd, connected(pd.members[0].address) as client:
         for member in pd.members:
             await member.stop()
-        said = await says(Unavailable, client.store(1, deadline_s=0.1))
+        said = await says(Unavailable, client.store(1, deadline_s=0.2))
         assert pd.members[0].address in said
         joined = Member("pd-3", 13)
         cluster.members = [pd.members[0].member, joined]
@@ -254,7 +259,7 @@ async def test_all_of_them_away_and_back_elsewhere(cluster: FakeCluster) -> None
     ids=lambda fault: getattr(fault, "text", type(fault).__name__),
 )
 async def test_failures_that_pass(cluster: FakeCluster, fault: Any) -> None:
-    async with serving(cluster) as pd, connected(pd.endpoints, timeout_s=0.1) as client:
+    async with serving(cluster) as pd, connected(pd.endpoints, try_s=0.15) as client:
         pd.members[0].faults["GetStore"] += [fault, fault]
         asked = pd.members[0].calls["GetMembers"]
         assert await client.store(1) == cluster.stores[1]
@@ -264,7 +269,7 @@ async def test_failures_that_pass(cluster: FakeCluster, fault: Any) -> None:
 async def test_failures_that_stay_are_told_at_the_deadline(cluster: FakeCluster) -> None:
     async with serving(cluster) as pd, connected(pd.endpoints) as client:
         pd.members[0].faults["GetStore"] += [Fail(rpc.RESOURCE_EXHAUSTED, "rate limit exceeded")] * 1000
-        said = await says(Unavailable, client.store(1, deadline_s=0.1))
+        said = await says(Unavailable, client.store(1, deadline_s=0.2))
         assert f"{pd.members[0].address} refuses GetStore: rate limit exceeded" in said
 
 
@@ -289,8 +294,24 @@ async def test_a_strangers_server_under_the_leaders_name_is_passed_by(cluster: F
             assert stranger.members[0].calls["GetStore"] == 0
 
 
+async def test_a_leader_that_hangs_is_left_when_there_is_another(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pd_servers, "DOUBT_S", 0.02)
+    monkeypatch.setattr(pd_servers, "GRACE_S", 0.02)
+    async with serving(cluster, 3) as pd, connected(pd.endpoints, try_s=60.0) as client:
+        pd.members[0].hangs = True
+        call = asyncio.ensure_future(client.store(1, deadline_s=60.0))
+        while pd.members[1].calls["GetMembers"] < 4:
+            await asyncio.sleep(0.005)
+        assert not call.done()
+        pd.elect(pd.members[1])
+        async with asyncio.timeout(5.0):
+            assert await call == cluster.stores[1]
+
+
 async def test_a_call_that_hangs_holds_nobody_up(cluster: FakeCluster) -> None:
-    async with serving(cluster) as pd, connected(pd.endpoints, timeout_s=5.0) as client:
+    async with serving(cluster) as pd, connected(pd.endpoints) as client:
         late = Late()
         pd.members[0].faults["GetStore"].append(late)
         slow = asyncio.ensure_future(client.store(1))
@@ -316,7 +337,7 @@ async def test_a_cancelled_call_leaves_the_shared_refresh_to_the_others(cluster:
 
 
 async def test_members_are_asked_every_minute(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pd_module, "REFRESH_S", 0.01)
+    monkeypatch.setattr(pd_servers, "REFRESH_S", 0.01)
     async with serving(cluster) as pd, connected(pd.endpoints) as client:
         joined = Member("pd-2", 12)
         cluster.members.append(joined)
@@ -366,7 +387,7 @@ async def test_a_region_by_raw_key(cluster: FakeCluster) -> None:
 async def test_a_region_that_is_not_known_yet_is_waited_for(cluster: FakeCluster) -> None:
     regions, cluster.regions = cluster.regions, []
     async with serving(cluster) as pd, connected(pd.endpoints) as client:
-        said = await says(Unavailable, client.region_of(b"k", deadline_s=0.1))
+        said = await says(Unavailable, client.region_of(b"k", deadline_s=0.2))
         assert "region of key 6b: it knows none" in said
         call = asyncio.ensure_future(client.region_of(b"k"))
         asked = pd.members[0].calls["GetRegion"]
@@ -423,6 +444,16 @@ async def test_scans_of_regions(cluster: FakeCluster, is_old: bool) -> None:
         assert cluster.regions[1].leader is None
 
 
+async def test_a_reply_that_cannot_be_read(cluster: FakeCluster) -> None:
+    async def garbage(request: bytes) -> bytes:
+        return b"\xff\xff"
+
+    server = await rpc.serve([rpc.Service("pdpb.PD", {"GetMembers": garbage})], "127.0.0.1", 0)
+    said = await says(Unavailable, PdClient.connect(f"127.0.0.1:{server.port}"))
+    assert "what is no GetMembersResponse" in said
+    await server.stop(None)
+
+
 async def test_stores(cluster: FakeCluster) -> None:
     async with serving(cluster) as pd, connected(pd.endpoints) as client:
         assert await client.stores() == list(cluster.stores.values())
@@ -473,5 +504,5 @@ async def test_a_pd_that_has_no_such_call_any_more(cluster: FakeCluster) -> None
         pd.members[0].faults["UpdateServiceGCSafePoint"] += [
             Fail(rpc.UNKNOWN, "block service safe point")
         ] * 99
-        said = await says(Unavailable, client.update_safe_point("drainer_1", 300, 1, deadline_s=0.1))
+        said = await says(Unavailable, client.update_safe_point("drainer_1", 300, 1, deadline_s=0.2))
         assert "block service safe point" in said
