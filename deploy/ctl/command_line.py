@@ -66,7 +66,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
         if flag.startswith("-") and name in _OPTIONS and name not in command.all_flags:
             raise FlagError(
                 f"{command.words} takes no -{name}",
-                hint=f"see {PROGRAM} {command.words} -h for what it takes",
+                hint=f"see {PROGRAM} {command.words} -h",
             )
     return Call(command, tuple(arguments), settings, _output(command, settings), is_go=False)
 

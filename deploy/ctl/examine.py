@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 from deploy.ctl.command_line import Call
 
 
 async def run(call: Call) -> int:
     """Raises `ConfigError` for options that cannot be meant; all else is a finding."""
-    from deploy.ctl.doctor import DoctorOptions, examine
-    from deploy.ctl.doctor.show import progress_on, show
+    from deploy.ctl import doctor
 
     settings = call.settings
-    options = DoctorOptions(
+    options = doctor.DoctorOptions(
         pd_urls=settings.pd_urls,
         upstream=settings.upstream,
         drainer_config=settings.drainer_config,
@@ -25,7 +22,4 @@ async def run(call: Call) -> int:
         ssl_cert=settings.ssl_cert,
         ssl_key=settings.ssl_key,
     )
-    with progress_on(sys.stderr) as progress:
-        report = await examine(options, progress=progress)
-    show(report, options.output, sys.stdout)
-    return report.exit_code
+    return await doctor.run(options)

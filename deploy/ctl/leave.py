@@ -84,15 +84,18 @@ def _say(line: str) -> None:
 
 
 def _stopped(entry: NodeEntry) -> str:
-    return entry.status.state if entry.alive is not False else f"dead (its entry says {entry.status.state})"
+    state = entry.status.state
+    return (
+        state if entry.alive is not False or state in (PAUSED, OFFLINE) else f"dead, its entry says {state}"
+    )
 
 
 def _how_to_start(found: Found) -> str:
     program = found.kind[:-1]
     start = f"start it on its host: `systemctl start {program}`, or `{program} --config FILE`"
     if found.entry.status.state == OFFLINE:
-        return f"it has left for good; to have it back {start}"
-    return f"only its host can: {start}"
+        return f"it has left for good; to have it back, {start}"
+    return start
 
 
 def _require_drainer(found: Found) -> None:

@@ -8,11 +8,20 @@ from typing import Any, Final
 
 from common import tso
 from common.clock import SystemClock
+from common.node import OFFLINE, PAUSED
 from common.registry import NodeEntry
 from deploy.ctl import moment, show
 
-ALIVE: Final = {True: "yes", False: "dead", None: "?"}
+_GONE: Final = (PAUSED, OFFLINE)
+"""Who says so is not dead: his process ended in order."""
 _HEADINGS: Final = ("kind", "node id", "address", "state", "alive", "position", "of", "updated")
+
+
+def alive(state: str, held: bool | None) -> str:
+    """What the lease says: yes, no (left in order), dead, or ? where there never was one."""
+    if held is None:
+        return "?"
+    return "yes" if held else "no" if state in _GONE else "dead"
 
 
 def document(kind: str, entry: NodeEntry, now_s: float) -> dict[str, Any]:
@@ -48,7 +57,7 @@ def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
         status.node_id,
         status.host,
         status.state,
-        ALIVE[entry.alive],
+        alive(status.state, entry.alive),
         str(status.max_commit_ts),
         moment.local(status.max_commit_ts) if status.max_commit_ts else "",
         updated,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from common.registry import DRAINERS, PUMPS
-from deploy.ctl import connection, look, moment, show
+from deploy.ctl import connection, look, moment, node_table, show
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON, NOT_WELL, SOON
-from deploy.ctl.node_table import ALIVE
 from deploy.ctl.overview import ERROR, STAGES, WARNING, NodeLine, Overview, Trouble
 
 if TYPE_CHECKING:
@@ -69,7 +68,8 @@ def _told(trouble: Trouble) -> str:
 
 
 def _row(line: NodeLine) -> list[str]:
-    alive = ALIVE[line.alive] if line.answers or line.alive is False else f"{ALIVE[line.alive]}, no answer"
+    alive = node_table.alive(line.state, line.alive)
+    alive = alive if line.answers or alive in ("no", "dead") else f"{alive}, no answer"
     behind = "" if line.behind_s is None else show.span(line.behind_s)
     position = moment.local(line.position_ts) if line.position_ts else ""
     stages = [show.span(line.stages_s[name]) if name in line.stages_s else "" for name in STAGES]
