@@ -47,9 +47,8 @@ class BidiClient(Protocol):
 
 
 class BatchStream:
-    """`ended` is called once, with the gRPC status code of the end (None: the connection broke or was late).
-
-    Open from the first `submit` on.
+    """`ended` is called once, with the failure of what was unanswered and the gRPC status code of the end, if
+    there is one. Open from the start; of no use once it has ended.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class BatchStream:
         *,
         clock: Clock,
         sleep: Sleep,
-        ended: Callable[[int | None], None],
+        ended: Callable[[Failure | None, int | None], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.cluster_id = cluster_id
@@ -71,6 +70,7 @@ class BatchStream:
         self._outbox: Outbox[asyncio.Future[Outcome]] = Outbox()
         self._wake = asyncio.Event()
         self._busy = asyncio.Event()
+        self._drained: Callable[[], None] | None = None
         self._is_awake = False
         self._is_over = False
         self._tasks = (
@@ -79,7 +79,7 @@ class BatchStream:
         )
 
     def submit(self, payload: bytes, deadline_s: float) -> asyncio.Future[Outcome]:
-        """Queue one binlog; what became of it. Cancel the future, and it is not sent if it was not yet."""
+        """Queue one binlog; what became of it. Whoever cancels the future learns nothing."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._outbox.add(future, payload, deadline_s)
         if not self._is_awake:
@@ -88,9 +88,15 @@ class BatchStream:
             self._busy.set()
         return future
 
-    def withdraw(self, future: asyncio.Future[Outcome]) -> None:
-        """Its writer was cancelled."""
-        self._outbox.withdraw(future)
+    def drain(self, drained: Callable[[], None]) -> None:
+        """No more is submitted: call this when everything is answered, now if it is."""
+        self._drained = drained
+        if not len(self._outbox):
+            drained()
+
+    def __len__(self) -> int:
+        """How many binlogs are unanswered."""
+        return len(self._outbox)
 
     async def close(self) -> None:
         """End it; what is unanswered fails. Idempotent."""
@@ -107,6 +113,8 @@ class BatchStream:
                 self._settle(answer)
                 if self._outbox.is_ready:
                     self._wake.set()
+                elif self._drained is not None and not len(self._outbox):
+                    self._drained()
         except rpc.RpcStatus as error:
             failure = None if error.code in _ALONE else Failure.FAILED
             self._end(error.code, failure, str(error))
@@ -165,4 +173,4 @@ class BatchStream:
             if not future.done():
                 future.set_result((failure, text))
         self._tasks[1].cancel()
-        self._ended(code)
+        self._ended(failure, code)

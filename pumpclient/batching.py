@@ -1,6 +1,6 @@
 """Batching: which binlogs form the next message of a `WriteBinlogs` stream, and what an answer says of each.
 
-In     add, withdraw (writes of one stream), message (may one leave now?), answered (what the pump says)
+In     add (writes of one stream), message (may one leave now?), answered (what the pump says)
 Out    payloads of the next message; the tickets that an answer settles
 Holds  binlogs are numbered from 1 in the order in which they leave, as the pump numbers them; each is settled
        once. What waits while a message is under way forms the next one. A second message leaves before the
@@ -56,14 +56,6 @@ class Outbox(Generic[T]):
         """One more binlog, to be answered by `deadline_s`."""
         self._waiting.append((ticket, payload, deadline_s))
         self._waiting_bytes += len(payload)
-
-    def withdraw(self, ticket: T) -> None:
-        """Nobody waits for it any more: it does not leave if it has not left yet."""
-        for at, (waiting, payload, _) in enumerate(self._waiting):
-            if waiting is ticket:
-                del self._waiting[at]
-                self._waiting_bytes -= len(payload)
-                return
 
     @property
     def is_ready(self) -> bool:

@@ -16,12 +16,13 @@ from typing import Final
 
 from common.clock import Clock
 from pumpclient import health
+from pumpclient.batch_stream import Outcome
 from pumpclient.errors import BinlogTooLarge, ClientClosed, WriteFailed
 from pumpclient.options import Options
 from pumpclient.pause import Pauses
 from pumpclient.roster import Effect, ReplaceAddress, Roster
 from pumpclient.selector import NoPump
-from pumpclient.transport import PumpTransport, TransportFailure
+from pumpclient.transport import PumpTransport, QueueingTransport, TransportFailure
 from pumpclient.write_policy import Failure, FinishPolicy, GiveUp, LastChance, PrewritePolicy
 
 logger: Final = logging.getLogger("pumpclient")
@@ -29,6 +30,7 @@ logger: Final = logging.getLogger("pumpclient")
 NO_PUMP: Final = "no available pump to write binlog"
 PROBE_PAYLOAD: Final = b""
 _NONE: Final[frozenset[str]] = frozenset()
+_TO_WRITE: Final[Outcome] = (None, "")
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Delivery:
         self.probe_schedule_changed = asyncio.Event()
         self._roster = roster
         self._transport = transport
+        self._submit = transport.submit if isinstance(transport, QueueingTransport) else _takes_writes
         self._cluster_id = cluster_id
         self._options = options
         self._write_timeout_s = options.write_timeout_s
@@ -139,7 +142,14 @@ class Delivery:
         load = self._load(pump_id) if roster.selector.counts_loads else None
         failure: TransportFailure | None = None
         try:
-            await self._transport.write(address, self._cluster_id, payload, self._write_timeout_s)
+            answer = self._submit(address, self._cluster_id, payload, self._write_timeout_s)
+            outcome = _TO_WRITE if answer is None else await answer
+            if outcome is not None:
+                failure = (
+                    TransportFailure(outcome[0], f"pump at {address}: {outcome[1]}") if outcome[0] else None
+                )
+                if failure is None:
+                    await self._transport.write(address, self._cluster_id, payload, self._write_timeout_s)
         except TransportFailure as error:
             failure = error
         except BaseException as error:
@@ -246,6 +256,10 @@ class Delivery:
     def _require_open(self) -> None:
         if self._closing.is_set():
             raise ClientClosed("the pump client was closed during a write")
+
+
+def _takes_writes(address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
+    """`submit` of a transport that has none."""
 
 
 def _too_large(payload: bytes, failure: TransportFailure) -> BinlogTooLarge:

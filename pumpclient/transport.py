@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, runtime_checkable
 
 from google.protobuf.message import DecodeError
 
@@ -22,7 +22,7 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.tls import TlsConfig
 from common.wire import pump_pb2
-from pumpclient.batch_stream import BatchStream
+from pumpclient.batch_stream import BatchStream, Outcome
 from pumpclient.batching import LARGE_BYTES
 from pumpclient.pause import Sleep
 from pumpclient.write_policy import Failure
@@ -78,6 +78,17 @@ class PumpTransport(Protocol):
         ...
 
 
+@runtime_checkable
+class QueueingTransport(Protocol):
+    """A transport on which a write need not be a coroutine of its own."""
+
+    def submit(
+        self, address: str, cluster_id: int, payload: bytes, timeout_s: float
+    ) -> asyncio.Future[Outcome] | None:
+        """As `write`, where that only means to queue it: what became of it. None: it takes a `write`."""
+        ...
+
+
 class RpcClient(Protocol):
     """What the adapter needs of `common.rpc.Client`."""
 
@@ -94,11 +105,6 @@ class _Connection:
     batches: bool
     calls: int = 0
     stream: BatchStream | None = None
-
-    def stream_ended(self, code: int | None) -> None:
-        self.stream = None
-        if code == rpc.UNIMPLEMENTED:
-            self.batches = False
 
     async def close(self) -> None:
         if self.stream is not None:
@@ -126,42 +132,39 @@ class RpcTransport:
         self._sleep = sleep
         self._connections: dict[str, _Connection] = {}
         self._retired: set[_Connection] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def submit(
+        self, address: str, cluster_id: int, payload: bytes, timeout_s: float
+    ) -> asyncio.Future[Outcome] | None:
+        connection = self._connections.get(address)
+        if connection is None or len(payload) >= LARGE_BYTES:
+            return None
+        stream = connection.stream
+        if stream is None or stream.cluster_id != cluster_id:
+            return None
+        return stream.submit(payload, self._now_s() + timeout_s)
 
     async def write(self, address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connect(address)
-        connection.calls += 1
-        try:
-            if not connection.batches or len(payload) >= LARGE_BYTES:
-                await self._alone(address, connection, cluster_id, payload, timeout_s)
-                return
-            stream = connection.stream
-            if stream is None:
-                stream = self._open_stream(connection, cluster_id)
-            answer = stream.submit(payload, self._now_s() + timeout_s)
-            try:
-                outcome = await answer
-            except BaseException:
-                stream.withdraw(answer)
-                raise
+        if connection.batches and connection.stream is None and len(payload) < LARGE_BYTES:
+            self._open_stream(address, connection, cluster_id)
+        answer = self.submit(address, cluster_id, payload, timeout_s)
+        if answer is not None:
+            outcome = await answer
             if outcome is None:
                 return
             failure, text = outcome
-            if failure is None:
-                await self._alone(address, connection, cluster_id, payload, timeout_s)
-                return
-            self._fail(address, connection, failure, text)
-        finally:
-            connection.calls -= 1
-            if self._retired:
-                await self._close_if_idle(connection)
+            if failure is not None:
+                raise TransportFailure(failure, f"pump at {address}: {text}")
+        await self._alone(address, connection, cluster_id, payload, timeout_s)
 
     async def drop(self, address: str) -> None:
         connection = self._connections.get(address)
         if connection is not None:
             self._retire(address, connection)
-            await self._close_if_idle(connection)
 
     async def close(self) -> None:
         connections = [*self._connections.values(), *self._retired]
@@ -169,6 +172,8 @@ class RpcTransport:
         self._retired.clear()
         for connection in connections:
             await connection.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     def _connect(self, address: str) -> _Connection:
         try:
@@ -178,21 +183,25 @@ class RpcTransport:
         connection = self._connections[address] = _Connection(client, self._batches)
         return connection
 
-    def _open_stream(self, connection: _Connection, cluster_id: int) -> BatchStream:
+    def _open_stream(self, address: str, connection: _Connection, cluster_id: int) -> None:
+        def ended(failure: Failure | None, code: int | None) -> None:
+            connection.stream = None
+            if code == rpc.UNIMPLEMENTED:
+                connection.batches = False
+            elif failure is Failure.UNREACHABLE:
+                self._retire(address, connection)
+            self._close_if_idle(connection)
+
         connection.stream = BatchStream(
-            connection.client,
-            cluster_id,
-            clock=self._clock,
-            sleep=self._sleep,
-            ended=connection.stream_ended,
+            connection.client, cluster_id, clock=self._clock, sleep=self._sleep, ended=ended
         )
-        return connection.stream
 
     async def _alone(
         self, address: str, connection: _Connection, cluster_id: int, payload: bytes, timeout_s: float
     ) -> None:
         """One call for one binlog."""
         request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
+        connection.calls += 1
         try:
             reply = await connection.client.unary(WRITE_BINLOG, request, timeout_s)
             errmsg = pump_pb2.WriteBinlogResp.FromString(reply).errmsg
@@ -202,6 +211,9 @@ class RpcTransport:
             self._fail(address, connection, Failure.UNREACHABLE, str(error))
         except (BinlogError, DecodeError) as error:
             self._fail(address, connection, Failure.FAILED, str(error))
+        finally:
+            connection.calls -= 1
+            self._close_if_idle(connection)
         if errmsg:
             raise TransportFailure(Failure.REFUSED, errmsg)
 
@@ -215,8 +227,17 @@ class RpcTransport:
         if self._connections.get(address) is connection:
             del self._connections[address]
             self._retired.add(connection)
+            if connection.stream is not None:
+                connection.stream.drain(lambda: self._close_if_idle(connection))
+            self._close_if_idle(connection)
 
-    async def _close_if_idle(self, connection: _Connection) -> None:
-        if connection in self._retired and not connection.calls:
-            self._retired.discard(connection)
-            await connection.close()
+    def _close_if_idle(self, connection: _Connection) -> None:
+        """In the background: nobody who writes waits for it."""
+        if connection not in self._retired or connection.calls:
+            return
+        if connection.stream is not None and len(connection.stream):
+            return
+        self._retired.discard(connection)
+        task = asyncio.get_running_loop().create_task(connection.close(), name="pumpclient close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -28,6 +28,7 @@ from tests.benchmarks import (
     pump_start,
     pump_write,
     pump_write_batch,
+    pumpclient_write,
     rowcodec_decode,
     upstream_tso,
 )
@@ -42,6 +43,9 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.write.unary.64": pump_write.run,
     "pump.write.batch": pump_write_batch.small,
     "pump.write.64k": pump_write_batch.large,
+    "pumpclient.write.64": pumpclient_write.write_64,
+    "pumpclient.write.256": pumpclient_write.write_256,
+    "pumpclient.failover": pumpclient_write.failover,
     "pump.start.clean": pump_start.clean,
     "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,

@@ -67,14 +67,21 @@ class Pumps:
         self._tls = tls
         self.supervisor = Supervisor(directory)
 
-    async def start(self, kind: str) -> Pump:
+    @property
+    def endpoint(self) -> str:
+        """Of their etcd."""
+        return self._etcd.endpoint
+
+    async def start(self, kind: str, name: str = "") -> Pump:
+        """`name` tells it from another one of its kind."""
+        name = name or kind
         address, status_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
         arguments = [
             f"--addr={address}",
             f"--advertise-addr={address}",
             f"--pd-urls={self._etcd.endpoint}",
-            f"--data-dir={self.directory / kind}",
-            f"--node-id={kind}",
+            f"--data-dir={self.directory / name}",
+            f"--node-id={name}",
             f"{RPC_SERVER_OPTION}={kind}",
         ]
         if kind == DOOR:
@@ -86,7 +93,7 @@ class Pumps:
                 f"--ssl-{name}={path}" for name, path in zip(("ca", "cert", "key"), TLS_FILES, strict=True)
             ]
         environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
-        process = self.supervisor.add(f"pump-{kind}", [sys.executable, "-m", "pump", *arguments], environ)
+        process = self.supervisor.add(f"pump-{name}", [sys.executable, "-m", "pump", *arguments], environ)
         process.start()
         await self._until_ready(process, status_address)
         return Pump(process, address, self._tls)

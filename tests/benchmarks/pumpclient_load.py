@@ -7,6 +7,7 @@ IN_FLIGHT tasks (threads, for `sync`) send a prewrite of 300 bytes, wait, send i
     batched   the client as it is
     unary     the client, one call a binlog
     sync      the blocking client, from threads
+    failover  as batched, but commits are sent in the background, as TiDB does; tells of the longest prewrite
     bare      the least that a program without the client does: a grpc.aio stub of one pump at ADDRESS
 
 A line of JSON says when the measured time begins and another one what was seen; `cpu_us` is this process's
@@ -36,6 +37,8 @@ from tests.benchmarks.measure import percentile
 WARM_UP_S: Final = 0.5
 PAYLOAD_BYTES: Final = 300
 TIMEOUT_S: Final = 15.0
+# A commit whose pump is gone is tried for so long: the load ends soon.
+FAILOVER: Final = pumpclient.Options(finish_deadline_s=0.5)
 Transact = Callable[[int, int], Awaitable[None]]
 
 
@@ -107,6 +110,44 @@ async def run_client(
         await run_tasks(load, transact, in_flight, seconds)
 
 
+async def run_failover(endpoints: str, cluster_id: int, load: Load, in_flight: int, seconds: float) -> None:
+    """Says the longest prewrite and the longest time without one acknowledged, by any writer."""
+    commits: set[asyncio.Task[bool]] = set()
+    longest_s = silence_s = 0.0
+    last_s = time.perf_counter()
+
+    async with await pumpclient.connect(endpoints, cluster_id=cluster_id, options=FAILOVER) as client:
+
+        async def transact(start_ts: int, commit_ts: int) -> None:
+            nonlocal longest_s, silence_s, last_s
+            key, began_s = b"t%020d" % start_ts, time.perf_counter()
+            await client.write_prewrite(start_ts, key, load.value)
+            now_s = time.perf_counter()
+            longest_s, silence_s = max(longest_s, now_s - began_s), max(silence_s, now_s - last_s)
+            last_s = now_s
+            commit = asyncio.create_task(client.write_commit(start_ts, commit_ts, key))
+            commits.add(commit)
+            commit.add_done_callback(commits.discard)
+
+        tasks = [asyncio.create_task(load.task(transact)) for _ in range(in_flight)]
+        await asyncio.sleep(WARM_UP_S)
+        load.begin()
+        longest_s = silence_s = 0.0
+        await asyncio.sleep(seconds)
+        say(
+            event="end",
+            longest_ms=longest_s * 1000,
+            silence_ms=silence_s * 1000,
+            prewrites=len(load.latencies_s),
+            p50_ms=percentile(load.latencies_s, 0.5) * 1000,
+            p99_ms=percentile(load.latencies_s, 0.99) * 1000,
+            retried=client.counters.attempts_failed,
+        )
+        load.ended = True
+        await asyncio.gather(*tasks)
+        await asyncio.gather(*commits)
+
+
 async def run_bare(address: str, cluster_id: int, load: Load, in_flight: int, seconds: float) -> None:
     request, reply = pump_pb2.WriteBinlogReq, pump_pb2.WriteBinlogResp
     async with grpc.aio.insecure_channel(address) as channel:
@@ -147,6 +188,8 @@ def run(arguments: list[str]) -> None:
     ask = (int(cluster_id), load, int(in_flight), float(seconds))
     if kind == "sync":
         run_sync(endpoints, *ask)
+    elif kind == "failover":
+        asyncio.run(run_failover(endpoints, *ask))
     elif kind == "bare":
         asyncio.run(run_bare(address[0], *ask))
     else:

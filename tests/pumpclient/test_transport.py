@@ -105,6 +105,7 @@ async def test_unreachable_dials_anew_and_other_failures_do_not() -> None:
     assert (await failure_of(transport)).failure is Failure.FAILED
     assert dialer.clients[0].closed == 0
     assert (await failure_of(transport)).failure is Failure.UNREACHABLE
+    await asyncio.sleep(0.0)  # closed in the background
     assert dialer.clients[0].closed == 1
     await transport.write("pump:8250", 7, b"payload", 15.0)
     assert dialer.dialled == 2
@@ -125,6 +126,7 @@ async def test_dropping_a_connection_does_not_abort_the_calls_on_it() -> None:
     assert (dialer.dialled, old.closed, young.closed) == (2, 0, 0)
     old.gate.set()
     await slow
+    await asyncio.sleep(0.0)
     assert (old.closed, young.closed) == (1, 0)
 
 
