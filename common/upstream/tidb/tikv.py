@@ -147,6 +147,7 @@ class TikvClient:
         self._channels: dict[str, Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._closed = False
 
     async def region(self, key: bytes, deadline: Deadline) -> Region:
         """The region that holds a raw key, as far as is known. Raises `Unavailable`, `Rejected`."""
@@ -177,7 +178,7 @@ class TikvClient:
         for an answer that no repetition changes, `Corruption` for a reply that cannot be read.
         """
         tries = _Tries(self._rng)
-        while True:
+        while not self._closed:
             target: _Target | None = None
             pause: Pause | None = PLACE
             least_s = 0.0
@@ -207,6 +208,7 @@ class TikvClient:
                 )
             if wait_s > 0:
                 await self.sleep(wait_s)
+        raise Unavailable(f"{method} of {name_of(key)}: the connections to TiKV are closed")
 
     async def send_by_region(
         self,
@@ -337,7 +339,8 @@ class TikvClient:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End all calls and connections. Idempotent."""
+        """End all calls and connections; who still asks gets `Unavailable`. Idempotent."""
+        self._closed = True
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()), *self._closing)
 

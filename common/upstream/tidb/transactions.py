@@ -35,7 +35,7 @@ from common.wire import kvrpcpb_pb2 as kv
 YOUNG_S: Final = 600.0
 DEADLINE_S: Final = 8.0
 TIMEOUT_S: Final = 4.0
-QUESTIONS_MAX: Final = 64
+QUESTIONS_MAX: Final = 256
 REGION_QUESTIONS_MAX: Final = 8
 ASKED_MAX: Final = 100_000
 RETRY_FIRST_S: Final = 0.1

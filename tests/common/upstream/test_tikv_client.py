@@ -242,6 +242,21 @@ async def test_keys_of_many_regions_are_asked_region_by_region() -> None:
     assert asked == [[b"1"], [b"3", b"4"], [b"9"]]
 
 
+async def test_closed_while_somebody_asks() -> None:
+    world = TikvWorld()
+    await world.snapshot().get(b"k")
+    world.tikv.down = {1, 2, 3}
+    closing: list[asyncio.Task[None]] = []
+    world.on_sleep = lambda: closing.append(asyncio.ensure_future(world.client.close()))
+    with pytest.raises(Unavailable, match="are closed"):
+        await world.snapshot().get(b"k")
+    await asyncio.gather(*closing)
+    asked = len(world.tikv.calls)
+    with pytest.raises(Unavailable, match="are closed"):
+        await world.snapshot().get(b"k")
+    assert len(world.tikv.calls) == asked
+
+
 async def test_over_a_real_network() -> None:
     """Servers that die, come back elsewhere, and lose replies, on real connections."""
     cluster = FakeCluster(clock=ManualClock())
