@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from deploy.ctl.doctor.examination import DoctorOptions, examine
 from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
-from deploy.ctl.doctor.show import USAGE_NOTES, main, run
+from deploy.ctl.doctor.show import main, run
 
 __all__ = [
     "EXIT_ERROR",
     "EXIT_WARNING",
-    "USAGE_NOTES",
     "DoctorOptions",
     "Finding",
     "Report",

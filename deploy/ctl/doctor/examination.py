@@ -273,6 +273,20 @@ class Examination:
                 )
             )
             return
+        host = addresses.host_of(plan.replicated.address)
+        if (plan.target.socket or addresses.is_local(plan.target.host)) and not await self._http.is_here(
+            host
+        ):
+            self._findings.append(
+                unchecked(
+                    "downstream",
+                    f"downstream {plan.target!r}",
+                    f"it is on the drainer's own host, {host}, and this is another one",
+                    "rights, modes and limits of the downstream, and the checkpoint, are not known",
+                    f"run the same command on {host}",
+                )
+            )
+            return
         seen = await look_downstream(
             plan.target,
             self._clock,

@@ -57,7 +57,7 @@ class ConfigFiles:
         assert settings is not None
         found = judge_files.judge_pump(settings, file.path, endpoints)
         found += self.judge_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
-        if (disk := look_files.disk_of(settings.data_dir)) is not None and settings.data_dir.startswith("/"):
+        if (disk := look_files.disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
             found += judge_storage.judge_disk(
                 subject, DiskSeen(disk.available, disk.capacity, settings.stop_write_at_bytes)

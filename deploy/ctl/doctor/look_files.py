@@ -48,10 +48,12 @@ def read_config(cls: type[C], path: str, program: str) -> FileSeen[C]:
         return FileSeen(path, error=failure)
 
 
-def disk_of(directory: str) -> DiskSeen | None:
-    """The file system of a directory that is on this host."""
+def disk_of(data_dir: str) -> DiskSeen | None:
+    """The file system of a pump's data directory, if that pump has worked on this host."""
+    if not os.path.isabs(data_dir) or not os.path.isdir(os.path.join(data_dir, "value")):
+        return None
     try:
-        found = os.statvfs(directory)
+        found = os.statvfs(data_dir)
     except OSError:
         return None
     return DiskSeen(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)

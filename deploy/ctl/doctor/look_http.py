@@ -74,6 +74,13 @@ class HttpLook:
             raise Unavailable(f"the name {host} cannot be resolved here: {why}") from None
         return tuple(dict.fromkeys(str(one[4][0]) for one in found))
 
+    async def is_here(self, host: str) -> bool:
+        """Whether an address of the host is one of this machine; False if that cannot be told."""
+        try:
+            return any(map(_is_own, await self.resolve(host)))
+        except Unavailable:
+            return False
+
     async def connects(self, address: str) -> None:
         """Whether somebody listens. Raises `Unavailable`."""
         host, port = _split(address)
@@ -115,6 +122,16 @@ class HttpLook:
             return bytes(data)
         finally:
             writer.transport.abort()
+
+
+def _is_own(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+        return True
 
 
 def _split(address: str) -> tuple[str, int]:

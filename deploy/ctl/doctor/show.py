@@ -17,15 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from deploy.ctl.doctor.examination import DoctorOptions, Progress, examine
-from deploy.ctl.doctor.findings import EXIT_ERROR, EXIT_WARNING, Finding, Report, Severity
+from deploy.ctl.doctor.findings import Finding, Report, Severity
 
-USAGE_NOTES: Final = f"""
-Exit codes of doctor:
-  0   nothing worse than a remark, or a check that could not be made
-  {EXIT_WARNING}  at least one warning
-  {EXIT_ERROR}  at least one error
-  1, 2  options or flags that cannot be meant; nothing was examined
-"""
 _STYLES: Final = {
     Severity.OK: "green",
     Severity.INFO: "blue",

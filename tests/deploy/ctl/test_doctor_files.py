@@ -119,3 +119,25 @@ async def test_unusable_tls_files_are_a_finding_and_not_the_end(tmp_path: Path, 
     checks = {one.check: one.severity for one in report.findings}
     assert checks["tls.files"] is Severity.ERROR
     assert checks["registry"] is Severity.UNCHECKED
+
+
+async def test_downstream_on_the_drainers_own_host_is_not_looked_for_here(tmp_path: Path, etcd: str) -> None:
+    path = tmp_path / "drainer.toml"
+    path.touch(mode=0o600)
+    for address, severity in (("192.0.2.9:8249", Severity.UNCHECKED), ("127.0.0.1:8249", Severity.ERROR)):
+        path.write_text(
+            f'pd-urls = "{etcd}"\naddr = "{address}"\n[syncer.to]\nhost = "localhost"\nport = 1\n'
+        )
+        report = await examine(DoctorOptions(pd_urls=etcd, drainer_config=str(path), timeout_s=1.0))
+        (found,) = [one for one in report.findings if one.check.startswith("downstream")]
+        assert found.severity is severity
+
+
+def test_volume_of_a_pump_that_worked_here_is_judged(tmp_path: Path) -> None:
+    text = f'data-dir = "{tmp_path}/data"\n[storage]\nstop-write-at-available-space = "4 EiB"'
+    assert [one.check for one in judged(tmp_path, "pump", text)] == ["pump.config"]
+    (tmp_path / "data" / "value").mkdir(parents=True)
+    found = judged(tmp_path, "pump", text)
+    assert [(one.check, one.severity) for one in found if one.severity is not Severity.OK] == [
+        ("pump.disk", Severity.ERROR)
+    ]
