@@ -95,7 +95,7 @@ class Snapshot:
         is none. Only the keys with `key_only`; the values are then empty.
         """
         cursor: bytes | None = start_key
-        while cursor is not None:
+        while cursor is not None and (not end_key or cursor < end_key):
             found, cursor = await self._page(cursor, end_key, page, key_only)
             if found:
                 yield found
@@ -137,8 +137,7 @@ class Snapshot:
         if len(pairs) >= limit:
             last = pairs[-1]
             return found, (last.key or last.error.locked.key) + b"\0"
-        after = region.end_key
-        return found, after if after and (not end_key or after < end_key) else None
+        return found, region.end_key or None
 
     async def _with_locked(
         self,

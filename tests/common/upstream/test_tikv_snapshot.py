@@ -14,7 +14,7 @@ from common.upstream.tidb.key_errors import Collected
 from common.upstream.tidb.snapshot import Snapshot
 from common.wire import errorpb_pb2
 from common.wire import kvrpcpb_pb2 as kv
-from tests.fakes.mvcc import DELETE, PESSIMISTIC, PUT, MvccLock
+from tests.fakes.mvcc import DELETE, PESSIMISTIC, PUT, KeyFailure, MvccLock
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
 
@@ -59,6 +59,8 @@ async def test_a_scan_over_regions_with_pages_that_end_exactly(page: int, splits
         assert await scanned(world.snapshot(ts), start, end, page=page) == expected
         keys = await scanned(world.snapshot(ts), start, end, page=page, key_only=True)
         assert keys == dict.fromkeys(expected, b"")
+    for call in world.tikv.called("KvScan"):  # nothing is asked about what is outside
+        assert not call.request.end_key or call.request.start_key < call.request.end_key
 
 
 async def test_a_scan_survives_the_end_of_its_region_under_way() -> None:
@@ -113,6 +115,34 @@ async def test_locks_of_transactions_that_are_over(named: bool, ended: str, size
     assert await scanned(world.snapshot(read_ts), b"k", b"l", key_only=True) == dict.fromkeys(found, b"")
     for key in (b"k00", b"k03"):
         assert await world.snapshot(read_ts).get(key) == cluster.snapshot(read_ts).get(key)
+    for call in world.tikv.called("KvResolveLock"):  # of a large one all that the region has
+        assert bool(call.request.keys) == (size == 1)
+
+
+async def test_a_transaction_that_is_over_is_asked_about_once() -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    start_ts = cluster.prewrite({b"p": b"1", b"a": b"1", b"b": b"1"})
+    cluster.commit(start_ts, b"p")
+    for key in (b"a", b"b"):
+        assert await world.snapshot().get(key) == b"1"
+    assert len(world.tikv.called("KvCheckTxnStatus")) == 1
+    assert cluster.locked(start_ts) == []
+
+
+async def test_a_live_lock_whose_primary_is_on_its_way() -> None:
+    """Nothing at the primary key proves nothing as long as this lock is alive."""
+    world = TikvWorld()
+    cluster = world.cluster
+    start_ts = cluster.prewrite({b"k": b"new"}, primary=b"p", ttl_ms=60_000)
+    before = cluster.mvcc.dump()
+    with pytest.raises(Unavailable, match=f"locked by transaction {start_ts}"):
+        await world.snapshot().get(b"k")
+    assert cluster.mvcc.dump() == before
+    cluster.clock.advance(60)
+    assert await world.snapshot().get(b"k") is None
+    with pytest.raises(KeyFailure, match="rolled back"):
+        cluster.prewrite({b"p": b"new"}, start_ts=start_ts)
 
 
 async def test_a_live_lock_is_waited_for() -> None:

@@ -360,10 +360,14 @@ async def test_so_many_questions_at_once() -> None:
         running[region_id] -= 1
         return await answer(store_id, method, data, timeout_s)
 
+    questions = [(n + 1, b"t%03d" % n) for n in range(300)]
+    await world.transactions().outcomes(questions)  # the regions are known now
     world.tikv.answer = counted  # type: ignore[method-assign]
-    await world.transactions().outcomes([(n + 1, b"t%03d" % n) for n in range(300)])
-    assert REGION_QUESTIONS_MAX / 2 < most_in_region <= REGION_QUESTIONS_MAX
+    await world.transactions().outcomes(questions)
     assert QUESTIONS_MAX / 2 < most <= QUESTIONS_MAX
+    await world.transactions().outcomes([(n + 1, b"t000") for n in range(50)])
+    assert most_in_region == REGION_QUESTIONS_MAX
+    assert most <= QUESTIONS_MAX
 
 
 @pytest.mark.parametrize("away", ["stores", "pd", "oracle", "slow"])
