@@ -1,0 +1,81 @@
+"""binlogctl top as a process: on a terminal until q, elsewhere as lines until a signal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from common.etcd import EtcdRegistry
+from common.node import ONLINE, NodeStatus
+from common.registry import PUMPS
+from tests.deploy.ctl.conftest import Ctl
+from tests.deploy.ctl.scripted_node import ScriptedNode, listening
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.integration
+
+
+def command(etcd: str) -> list[str]:
+    return [sys.executable, "-m", "deploy.ctl", "top", "-interval", "100ms", "-pd-urls", etcd]
+
+
+def read_until(descriptor: int, wanted: bytes) -> bytes:
+    read = b""
+    while wanted not in read:
+        piece = os.read(descriptor, 65536)
+        assert piece, read
+        read += piece
+    return read
+
+
+def test_on_a_terminal_until_q(etcd_clean: str) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
+    process = subprocess.Popen(
+        command(etcd_clean), cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    try:
+        read_until(ours, b"no pump is online")
+        assert not termios.tcgetattr(theirs)[3] & termios.ECHO
+        os.write(ours, b"xq")
+        read_until(ours, b"\x1b[?1049l")  # the page is gone, what was there before is back
+        assert process.wait(30) == 0
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_lines_elsewhere_until_a_signal(etcd_clean: str) -> None:
+    process = subprocess.Popen(command(etcd_clean), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        assert sum(b"error: cluster no pump is online" in line for line in lines) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert b"Traceback" not in process.communicate()[1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_once(registry: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
+    status = {"CommitTS": 0, "ErrMsg": "", "pump": {"watermark": 5 << 18, "open_prewrites": 2}}
+    async with listening(ScriptedNode(status=status)) as address:
+        await registry.put(PUMPS, NodeStatus("p", address, ONLINE), 0)
+        done = await ctl("top", "-once", "-pd-urls", etcd)
+    assert done.code == 12, "there is no drainer"
+    assert "2 open prewrites" in done.out
+    assert (await ctl("top", "-interval", "0s", "-pd-urls", etcd)).code == 2
