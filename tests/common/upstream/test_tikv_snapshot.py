@@ -119,6 +119,15 @@ async def test_locks_of_transactions_that_are_over(named: bool, ended: str, size
         assert bool(call.request.keys) == (size == 1)
 
 
+async def test_a_scan_of_keys_that_meets_locks_has_no_values_either() -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    cluster.put_all({b"a": b"1", b"b": b"1"})
+    start_ts = cluster.prewrite({b"p": b"2", b"a": b"2", b"b": None, b"c": b"2"})
+    cluster.commit(start_ts, b"p")
+    assert await scanned(world.snapshot(), key_only=True) == dict.fromkeys([b"a", b"c", b"p"], b"")
+
+
 async def test_a_transaction_that_is_over_is_asked_about_once() -> None:
     world = TikvWorld()
     cluster = world.cluster
