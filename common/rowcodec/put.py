@@ -80,6 +80,13 @@ def string_bytes(kind: FieldType, value: str | bytes) -> bytes:
     return raw
 
 
+def _number(kind: type[int] | type[float], value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:  # whose text has the value in it
+        raise ValueError("not a number") from None
+
+
 def put_value(kind: FieldType, value: Any) -> bytes:
     """Datum of a value as a row body holds it; None is NULL."""
     tp = kind.tp
@@ -88,7 +95,7 @@ def put_value(kind: FieldType, value: Any) -> bytes:
     if kind.array or tp == JSON:
         return put_json(value)
     if tp in INTEGER_TYPES:
-        return put_int(int(value), unsigned=kind.unsigned and tp != YEAR)
+        return put_int(_number(int, value), unsigned=kind.unsigned and tp != YEAR)
     if tp in STRING_TYPES:
         return put_bytes(string_bytes(kind, value))
     if tp in TIME_TYPES:
@@ -107,9 +114,9 @@ def put_value(kind: FieldType, value: Any) -> bytes:
         number = value if isinstance(value, str | int | Decimal) else repr(float(value))
         return put_decimal(number, kind.flen if kind.flen > 0 else 10, kind.fsp)
     if tp == DOUBLE:
-        return put_double(float(value))
+        return put_double(_number(float, value))
     if tp == FLOAT:
-        return put_double(_binary32.unpack(_binary32.pack(float(value)))[0])
+        return put_double(_binary32.unpack(_binary32.pack(_number(float, value)))[0])
     if tp == BIT:
         return put_int(value if isinstance(value, int) else int.from_bytes(value, "big"), unsigned=True)
     if tp == ENUM:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from common.etcd_server import EtcdServer
@@ -55,8 +56,9 @@ def test_every_command_is_known_here() -> None:
         'curl -X PUT "http://127.0.0.1:8249/apply/rate?rows=5000"',
         "curl -X PUT http://127.0.0.1:8249/reload",
         ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
+        '.venv/bin/python examples/transfer.py --etcd 127.0.0.1:2379 --user root --password "" 1 2 30',
     ]
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
     assert len(blocks("sql")) == 1
 
 
@@ -180,13 +182,20 @@ def test_operator_changes_a_drainer_that_runs(nodes: Nodes) -> None:
             assert reply.status == 200
 
 
-def test_embedders_script_reaches_the_downstream(nodes: Nodes, mariadb: MariaDbServer) -> None:
-    (script,) = [block for block in blocks("python") if "open_publisher" in block]
+def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServer) -> None:
+    """The stream alone, then with a database of the program, here one of the downstream's server."""
     endpoint = nodes.etcd.removeprefix("http://")
-    printed = run(sys.executable, "-c", script.replace("127.0.0.1:2379", endpoint), PYTHONPATH=str(ROOT))
-    commit_ts = int(printed.split()[-1])
+    account = f'"port": {mariadb.port}, "user": "{mariadb.user}", "password": "{mariadb.password}"'
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    mysql.run(connection, b"CREATE DATABASE app")
     try:
+        alone, beside = [block for block in blocks("python") if "open_publisher_sync" in block]
+        printed = ""
+        for script in (alone, beside):
+            script = script.replace("127.0.0.1:2379", endpoint)
+            script = script.replace('"port": 3306, "user": "root", "password": ""', account)
+            printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
+        commit_ts = int(printed.split()[-1])
         (statements,) = blocks("sql")
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
@@ -197,10 +206,45 @@ def test_embedders_script_reaches_the_downstream(nodes: Nodes, mariadb: MariaDbS
             if f'"commitTS":{commit_ts}' in str(answers[0]) or passed(str(answers[0]), commit_ts):
                 break
             time.sleep(0.1)
-        assert mysql.rows(connection, b"SELECT * FROM shop.orders ORDER BY id") == [(1, "pen"), (2, "ink")]
-        mysql.run(connection, b"DROP DATABASE shop")
+        rows = [(1, "pen"), (2, "ink"), (3, "paper")]
+        assert mysql.rows(connection, b"SELECT * FROM shop.orders ORDER BY id") == rows
+        assert mysql.rows(connection, b"SELECT * FROM app.orders") == rows[2:]
     finally:
+        mysql.run(connection, b"DROP DATABASE IF EXISTS shop")
+        mysql.run(connection, b"DROP DATABASE IF EXISTS app")
         connection.close()
+
+
+def test_the_example_that_moves_money(nodes: Nodes, mariadb: MariaDbServer) -> None:
+    (command,) = [line for line in commands() if "examples/transfer.py" in line]
+    arguments = command.replace("127.0.0.1:2379", nodes.etcd.removeprefix("http://"))
+    arguments = arguments.replace(
+        '--user root --password ""',
+        f"--port {mariadb.port} --user {mariadb.user} --password {mariadb.password}",
+    )
+    assert "committed at" in run(sys.executable, *arguments.split()[1:], PYTHONPATH=str(ROOT))
+    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    try:
+        accounts = [(1, 70), (2, 130)]
+        query = b"SELECT id, CAST(balance AS INT) FROM %s.account ORDER BY id"
+        assert mysql.rows(connection, query % b"app_bank") == accounts
+        end = time.monotonic() + DEADLINE_S
+        while arrived(connection, query % b"bank") != accounts and time.monotonic() < end:
+            time.sleep(0.1)
+        assert arrived(connection, query % b"bank") == accounts
+    finally:
+        mysql.run(connection, b"DROP DATABASE IF EXISTS app_bank")
+        mysql.run(connection, b"DROP DATABASE IF EXISTS bank")
+        connection.close()
+
+
+def arrived(connection: mysql.Connection, query: bytes) -> list[tuple[object, ...]]:
+    """The rows as they are now; none while their table is on its way."""
+    connection.rollback()
+    try:
+        return list(mysql.rows(connection, query))
+    except pymysql.err.ProgrammingError:
+        return []
 
 
 def passed(row: str, commit_ts: int) -> bool:
