@@ -28,7 +28,7 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, ConfigError, Rejected, Unavailable
 from common.registry import ClusterView
 from common.tls import TlsConfig
-from common.upstream.standalone import StandaloneUpstream
+from common.upstream import choice
 from pumpclient import health
 from pumpclient.delivery import Counters, Delivery
 from pumpclient.errors import (
@@ -373,8 +373,8 @@ async def connect(
     score. `tls` is for etcd and the pumps alike. `socket` (unix:///path) is that of one pump on this host:
     it gets everything, without TLS, and no other pump is looked for.
 
-    Raises `ConfigError` (strategy, endpoints, socket), `Unavailable` (etcd does not answer),
-    `NoPumpRegistered`.
+    Raises `ConfigError` (strategy, endpoints, socket), `Unavailable` (etcd or PD does not answer), `Rejected`
+    (no cluster there), `NoPumpRegistered`.
     """
     options = options or Options()
     local = LocalPump(socket) if socket else None
@@ -385,7 +385,7 @@ async def connect(
     else:
         tls_of_pumps = tls
     if cluster_id is None:
-        cluster_id = await _cluster_id(endpoints, tls)
+        cluster_id = await choice.cluster_id(endpoints, tls=tls, timeout_s=options.registry_timeout_s)
     client = PumpClient(
         local or await etcd.connect(endpoints, tls=tls, timeout_s=options.registry_timeout_s),
         RpcTransport(tls=tls_of_pumps, batches=options.batches),
@@ -400,9 +400,3 @@ async def connect(
         await client.close()
         raise
     return client
-
-
-async def _cluster_id(endpoints: str, tls: TlsConfig | None) -> int:
-    upstream = await StandaloneUpstream.connect(endpoints, tls=tls, create=False)
-    await upstream.close()
-    return upstream.cluster_id

@@ -25,6 +25,7 @@ from common import binlog, tso
 from common.errors import Unavailable
 from common.etcd_server import EtcdServer
 from common.port import free_ports
+from common.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from pump.log_file import OsLogDirectory
 from pump.logged import Logged
@@ -133,12 +134,12 @@ def check(written: Written, logs: list[Log]) -> None:
         assert not astray, f"{len(astray)} commits have no prewrite beside them: {sorted(astray)[:5]}"
 
 
-async def connected(endpoint: str) -> pumpclient.PumpClient:
+async def connected(endpoint: str, tls: TlsConfig | None = None) -> pumpclient.PumpClient:
     """As soon as pumps are registered."""
     async with asyncio.timeout(30):
         while True:
             with suppress(Unavailable):
-                return await pumpclient.connect(endpoint, options=OPTIONS)
+                return await pumpclient.connect(endpoint, options=OPTIONS, tls=tls)
             await asyncio.sleep(0.02)
 
 
