@@ -43,7 +43,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """What is shown of a node. `behind_s`: of the upstream; `stages_s`: of a drainer's lag, in order."""
+    """What is shown of a node. `behind_s`: of the upstream; `stages_s`: of a drainer's lag, all of
+    STAGES or none."""
 
     kind: str
     node_id: str
@@ -131,7 +132,8 @@ def _line(seen: Seen, now_ts: int) -> NodeLine:
     else:
         position = int(_number(document, "AppliedTS") or _number(document, "LastTS"))
         lag = _part(document, "Lag")
-        stages = {name: _number(lag, f"{name}_s") for name in STAGES if f"{name}_s" in lag}
+        if all(f"{name}_s" in lag for name in STAGES):
+            stages = {name: _number(lag, f"{name}_s") for name in STAGES}
         doing = _drainer_doing(document)
     position = position or seen.told_ts
     behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None

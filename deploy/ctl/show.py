@@ -34,10 +34,11 @@ def console() -> Console:
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Texts as they are: nothing in them is markup."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(title), title_justify="left")
+    made = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         made.add_column(heading, overflow="fold")
     for row in rows:

@@ -14,17 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
 EXIT_CODES: Final = {"": DONE, WARNING: SOON, ERROR: NOT_WELL}
-_PUMP: Final = ("pump", "address", "state", "alive", "sorted up to", "behind", "doing")
-_DRAINER: Final = (
-    "drainer",
-    "address",
-    "state",
-    "alive",
-    "applied up to",
-    "behind",
-    *(name.replace("_", " ") for name in STAGES),
-    "doing",
-)
+_PUMP: Final = ("pump", "address", "state", "sorted up to", "behind", "doing")
+_DRAINER: Final = ("drainer", "address", "state", "applied up to", "behind", "doing")
+_LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
 
 
 async def run(call: Call) -> int:
@@ -47,12 +39,15 @@ def page(seen: Overview) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    pumps = [_row(line) for line in seen.nodes if line.kind == PUMPS]
-    drainers = [_row(line) for line in seen.nodes if line.kind == DRAINERS]
+    pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
+    drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
+    lags = [(one.node_id, *map(show.span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
     parts: list[RenderableType] = [
         show.table(f"{len(pumps)} pumps at {moment.local(seen.now_ts)}", _PUMP, pumps),
         show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
     ]
+    if lags:
+        parts.append(show.table("where the time between upstream and downstream goes", _LAG, lags))
     if not seen.troubles:
         parts.append(Text("all is well", style="green"))
     parts += [
@@ -67,14 +62,24 @@ def _told(trouble: Trouble) -> str:
     return f"{trouble.severity}: {trouble.node} {trouble.text}{hint}"
 
 
-def _row(line: NodeLine) -> list[str]:
+def _state(line: NodeLine) -> str:
+    """The registry's word, and what speaks against it."""
     alive = node_table.alive(line.state, line.alive)
-    alive = alive if line.answers or alive in ("no", "dead") else f"{alive}, no answer"
+    if alive == "dead":
+        return f"{line.state}, dead"
+    return line.state if line.answers or alive == "no" else f"{line.state}, no answer"
+
+
+def _row(line: NodeLine, now_ts: int) -> list[str]:
     behind = "" if line.behind_s is None else show.span(line.behind_s)
-    position = moment.local(line.position_ts) if line.position_ts else ""
-    stages = [show.span(line.stages_s[name]) if name in line.stages_s else "" for name in STAGES]
-    more = stages if line.kind == DRAINERS else []
-    return [line.node_id, line.address, line.state, alive, position, behind, *more, line.doing]
+    position = _position(line.position_ts, now_ts) if line.position_ts else ""
+    return [line.node_id, line.address, _state(line), position, behind, line.doing]
+
+
+def _position(ts: int, now_ts: int) -> str:
+    """Its time, with the date if that is not today's."""
+    day, time, _ = moment.local(ts).split()
+    return time if day == moment.local(now_ts).split()[0] else f"{day} {time}"
 
 
 def lines(seen: Overview) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from common import door
 from common.door import Response, json_response
-from common.tls import TlsConfig
+from common.tls import ServerTls
 
 
 @dataclass
@@ -27,7 +27,7 @@ def said(message: str, code: int = 200, status: int = 200) -> Response:
 
 
 @contextlib.asynccontextmanager
-async def listening(node: ScriptedNode, tls: TlsConfig | None = None) -> AsyncIterator[str]:
+async def listening(node: ScriptedNode, tls: ServerTls | None = None) -> AsyncIterator[str]:
     """Its address."""
     routes = door.Routes()
 

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.etcd import EtcdRegistry
+from common.errors import ConfigError, Unavailable
+from common.etcd import EtcdRegistry, connect
+from common.etcd_server import EtcdServer
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.registry import DRAINERS, PUMPS
-from deploy.ctl import commands
+from deploy.ctl import commands, node_http
 from drainer import password
 from tests.certificates import authority, leaf, write
 from tests.deploy.ctl.conftest import Ctl
@@ -178,19 +179,29 @@ async def test_a_node_that_says_nothing_fails_in_time(
     assert (done.code, "does not answer: [Errno 111]" in done.err) == (3, True)
 
 
-async def test_https_exactly_with_tls(registry: EtcdRegistry, etcd: str, ctl: Ctl, tmp_path: Path) -> None:
-    """The registry is asked without TLS here, so the requests are made below the command."""
-    from deploy.ctl import node_http
-
+async def test_tls_to_etcd_and_nodes(ctl: Ctl, tmp_path: Path) -> None:
     ca = authority()
-    server, client = (
-        write(tmp_path / "s", ca=[ca], node=leaf("pump", ca=ca)),
-        write(tmp_path / "c", ca=[ca], node=leaf("ctl", ca=ca)),
-    )
-    async with listening(ScriptedNode(status={"ErrMsg": ""}), server.server_tls()) as address:
-        answer = await node_http.ask("pump n", address, "GET", "/status", client)
-        assert answer.document == {"ErrMsg": ""}
-        with pytest.raises(Exception, match="does not answer"):
+    server = write(tmp_path / "s", ca=[ca], node=leaf("node", ca=ca))
+    client = write(tmp_path / "c", ca=[ca], node=leaf("ctl", ca=ca))
+    flags = ("-ssl-ca", client.ca, "-ssl-cert", client.cert, "-ssl-key", client.key)
+    node = ScriptedNode(status={"CommitTS": 0, "ErrMsg": "", "pump": {"open_prewrites": 7}})
+    etcd = EtcdServer.start(tmp_path / "etcd", tls=server)
+    try:
+        registry = await connect(etcd.endpoint, tls=client)
+        async with listening(node, server.server_tls()) as address:
+            await registry.put(PUMPS, NodeStatus("n", address, ONLINE), 0)
+            done = await ctl("-cmd", "pause-pump", "-node-id", "n", "-pd-urls", etcd.endpoint, *flags)
+            assert (done.code, node.asked) == (0, ["/state/n/pause"]), done.err
+            assert "7 open prewrites" in (await ctl("status", "-pd-urls", etcd.endpoint, *flags)).out
+        async with listening(node) as plain:
+            await registry.put(DRAINERS, NodeStatus("n", plain, ONLINE), 0)
+            done = await ctl("-cmd", "pause-drainer", "-node-id", "n", "-pd-urls", etcd.endpoint, *flags)
+            assert (done.code, "does not answer over TLS" in done.err) == (3, True), "https or nothing"
+        await registry.close()
+    finally:
+        etcd.stop()
+    async with listening(node, server.server_tls()) as address:
+        with pytest.raises(Unavailable, match="does not answer: "):
             await node_http.ask("pump n", address, "GET", "/status", None)
 
 
