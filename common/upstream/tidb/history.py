@@ -26,6 +26,7 @@ from common import log
 from common.errors import Corruption, Rejected, Unavailable
 from common.upstream import GarbageHold, SchemaAt, SchemaPage, TimestampOracle
 from common.upstream.tidb import meta_keys, stored_row
+from common.upstream.tidb.key_errors import Collected
 
 logger = log.get(__name__)
 
@@ -95,6 +96,9 @@ class TidbHistory:
         hold = _Hold(self._garbage)
         try:
             found = await self._schema_at(ts, hold)
+        except Collected as error:
+            logger.info("the schema at this moment is collected already", ts=ts, reason=str(error))
+            found = None
         except BaseException:
             await hold.end()
             raise
@@ -145,6 +149,8 @@ class TidbHistory:
                 behind = [(key, left.pop(key)) for key in list(left) if span[0] <= key < span[1]]
                 yield _schema_page(behind, span)  # what is not there any more at this moment
             await hold.check()
+        except Collected as error:
+            raise Unavailable(f"the schema was collected while it was read: {error}") from None
         finally:
             await hold.end()
 

@@ -47,6 +47,8 @@ def _of_format_2(row: bytes, column_id: int) -> bytes | None:
     values, nulls = int.from_bytes(row[2:4], "little"), int.from_bytes(row[4:6], "little")
     ends = _HEAD + (values + nulls) * id_size
     data = ends + values * end_size
+    if len(row) < max(data, _HEAD):
+        raise IndexError
     start = 0
     for number in range(values):
         at = ends + number * end_size
