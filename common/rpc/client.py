@@ -48,6 +48,9 @@ class _Channel:
         options = [*_CHANNEL_OPTIONS, *([("grpc.default_authority", authority)] if authority else [])]
         options.append(("grpc.keepalive_time_ms", round((ping_s or _PING_S) * 1000)))
         options.append(("grpc.keepalive_timeout_ms", round((_QUICK_PONG_S if ping_s else _PONG_S) * 1000)))
+        if ping_s:
+            # Without it an unanswered ping of grpcio's own bandwidth probing holds ours back for a minute.
+            options.append(("grpc.http2.ping_timeout_ms", round(_QUICK_PONG_S * 1000)))
         # The published stubs demand serializers; without any, bytes pass as they are.
         self.grpcio: Any
         if credentials is None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 import socket
@@ -629,6 +630,36 @@ async def test_clients_check_the_server(server_kind: str) -> None:
     with pytest.raises(Unavailable):
         await client.unary("/test.Example/Echo", b"x", 5)
     await client.close()
+    await server.stop(0)
+
+
+async def test_a_peer_that_vanished_without_a_word_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that loses everything: nothing arrives, no connection is reset."""
+    monkeypatch.setattr("common.rpc.client._QUICK_PONG_S", 0.2)
+    server = await start("grpcio", [Example().service()])
+    lost = asyncio.Event()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if not lost.is_set():
+                writer.write(data)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server.port)
+        with contextlib.suppress(OSError):
+            await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+        far_writer.transport.abort()
+        writer.transport.abort()
+
+    network = await asyncio.start_server(relay, "127.0.0.1", 0)
+    client = rpc.Client(f"127.0.0.1:{network.sockets[0].getsockname()[1]}", ping_s=0.2)
+    assert await client.unary("/test.Example/Echo", b"x", PATIENCE_S) == b"x"
+    lost.set()
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(Unavailable):
+            await client.unary("/test.Example/Wait", b"", 600.0)
+    await client.close()
+    network.close()
     await server.stop(0)
 
 

@@ -115,13 +115,13 @@ class FakeMember:
     def _handler(self, method: str, request_type: Any, work: Callable[[Any], Any]) -> rpc.Unary:
         async def handle(data: bytes) -> bytes:
             self.calls[method] += 1
-            await self._alive()
+            await self._alive(method)
             request = request_type.FromString(bytes(data))
             fault = self._next_fault(method)
             if method != "GetMembers":
                 self._check_leader(request.header)
-            reply = work(request)
-            reply.header.cluster_id = self._id()
+            reply = work(request) if self.is_started else _not_started()
+            reply.header.cluster_id = self._id() if self.is_started else 0
             await _spoil(fault, reply)
             return bytes(reply.SerializeToString())
 
@@ -134,10 +134,10 @@ class FakeMember:
             raise rpc.RpcStatus(fault.code, fault.text)
         return fault
 
-    async def _alive(self) -> None:
+    async def _alive(self, method: str) -> None:
         if self.hangs:
             await asyncio.Event().wait()
-        if not self.is_started:
+        if not self.is_started and method != "GetMembers":
             raise rpc.RpcStatus(rpc.UNAVAILABLE, "server not started")
 
     def _id(self) -> int:
@@ -254,7 +254,7 @@ class FakeMember:
         self.streams += 1
         self.calls["Tso"] += 1
         async for data in requests:
-            await self._alive()
+            await self._alive("Tso")
             request = pdpb_pb2.TsoRequest.FromString(bytes(data))
             fault = self._next_fault("Tso")
             if isinstance(fault, End):
@@ -327,6 +327,13 @@ class FakePd:
 
     async def close(self) -> None:
         await asyncio.gather(*(member.stop() for member in self.members))
+
+
+def _not_started() -> pdpb_pb2.GetMembersResponse:
+    reply = pdpb_pb2.GetMembersResponse()
+    reply.header.error.type = pdpb_pb2.UNKNOWN
+    reply.header.error.message = "[PD:server:ErrServerNotStarted]server not started"
+    return reply
 
 
 async def _spoil(fault: Fault | None, reply: Any) -> None:

@@ -179,7 +179,7 @@ class PdServers:
         if self._leadership.leader is None:
             texts.append(f"{', '.join(self._leadership.everyone())}: no leader is elected")
         return Unavailable(
-            f"PD does not answer {what} within {deadline_s:g} s: {'; '.join(texts)}", hint=HINT
+            f"PD does not answer {what} within {deadline_s:.3g} s: {'; '.join(texts)}", hint=HINT
         )
 
     async def _refresh(self, deadline: float) -> None:
