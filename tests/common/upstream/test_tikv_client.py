@@ -14,6 +14,7 @@ from common.upstream.tidb.locks import LockResolver
 from common.upstream.tidb.regions import StoreState
 from common.upstream.tidb.snapshot import Snapshot
 from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
+from common.wire import errorpb_pb2
 from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.tikv import FakeTikv, Fault, LocalPd
@@ -115,6 +116,41 @@ async def test_a_store_that_moved_is_found_again() -> None:
     world.tikv.move(1, "tikv-1-new:20160")
     assert await world.snapshot(ts).get(b"k") == b"v"
     assert stores_asked(world) == [1, 2, 1]  # the second says that the first still leads
+
+
+async def test_a_region_that_has_left_its_stores_is_found_again() -> None:
+    """They are dead; PD knows where its peers are by now."""
+    world = TikvWorld(stores=6)
+    cluster = world.cluster
+    whole = cluster.region_of(b"k")
+    cluster.regions = [replace(whole, peers=whole.peers[:3])]
+    ts = cluster.put(b"k", b"v")
+    await world.snapshot(ts).get(b"k")
+    world.tikv.down = {1, 2, 3}
+    for store_id in (1, 2, 3):
+        cluster.move_peer(b"k", store_id, store_id + 3)
+    assert await world.snapshot(ts).get(b"k") == b"v"
+    assert stores_asked(world) == [1, 4]
+
+
+async def test_what_somebody_else_has_learned_meanwhile_is_kept() -> None:
+    world = TikvWorld()
+    cluster = world.cluster
+    ts = cluster.put_all({b"a": b"1", b"k": b"2"})
+    await world.snapshot(ts).get(b"k")
+    late = errorpb_pb2.Error()
+    late.region_not_found.region_id = cluster.region_of(b"k").id
+    hold = asyncio.Event()
+    world.tikv.fault(Fault(region_error=late, hold=hold))
+    slow = asyncio.create_task(world.snapshot(ts).get(b"k"))
+    while len(world.tikv.calls) < 2:
+        await asyncio.sleep(0)
+    cluster.split(b"f")
+    assert await world.snapshot(ts).get(b"k") == b"2"
+    asked = world.pd.asked
+    hold.set()
+    assert await slow == b"2"
+    assert world.pd.asked == asked
 
 
 async def test_another_store_at_the_address() -> None:

@@ -169,6 +169,7 @@ async def test_two_peers_that_name_each_other_are_not_asked_without_pauses() -> 
 async def test_epoch_not_match_brings_the_regions() -> None:
     world = TikvWorld()
     ts = world.cluster.put_all({b"a": b"1", b"k": b"2"})
+    world.cluster.move_leader(b"k", 2)
     await world.snapshot(ts).get(b"k")
     asked = world.pd.asked
     world.cluster.split(b"f")
@@ -176,6 +177,7 @@ async def test_epoch_not_match_brings_the_regions() -> None:
     assert await world.snapshot(ts).get(b"a") == b"1"  # its region came with the other's
     assert world.pd.asked == asked
     assert world.slept == []
+    assert {call.store_id for call in world.tikv.calls} == {2}  # who answers so leads
 
 
 async def test_epoch_not_match_without_regions_asks_pd() -> None:
