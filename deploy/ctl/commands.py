@@ -93,9 +93,9 @@ it. Exit code 0: nothing needs anybody; 11: something soon will; 12: something i
 On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Elsewhere a line a
 node and look. -once prints one look and ends with the exit code of status.""",
     "nodes": """\
-`alive` is yes or no for nodes that keep a lease; for a Go node nobody can tell, and `?` is
-shown with the age of its entry, which a running node renews within seconds. Position: up to
-there a pump has everything sorted, a drainer everything applied.""",
+`alive` is yes, no (it left in order) or dead for a node that keeps a lease; nobody can tell it of
+a Go node: `?` then, with the age of its entry, which a running node renews within seconds.
+Position: up to there a pump has everything sorted, a drainer everything applied.""",
     "pause": """\
 NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
 have it. Waits until the registry says paused, and tells what the node waits for meanwhile. A

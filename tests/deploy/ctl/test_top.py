@@ -1,7 +1,8 @@
-"""binlogctl top as a process: on a terminal until q, elsewhere as lines until a signal."""
+"""Processes that somebody looks at: top until q or a signal, close until Ctrl-C."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import signal
@@ -79,3 +80,31 @@ async def test_once(registry: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
     assert done.code == 12, "there is no drainer"
     assert "2 open prewrites" in done.out
     assert (await ctl("top", "-interval", "0s", "-pd-urls", etcd)).code == 2
+
+
+async def test_a_close_goes_on_when_nobody_looks_any_more(registry: EtcdRegistry, etcd: str) -> None:
+    leaving = {"waits_for": "drainers: d is 9.0 s behind", "left_s": 9.0}
+    node = ScriptedNode(status={"pump": {"node_id": "p", "leaving": leaving}})
+    async with listening(node) as address:
+        await registry.put(PUMPS, NodeStatus("p", address, ONLINE), 0)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "deploy.ctl", "close", "p", "-pd-urls", etcd),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(30):
+                assert await process.stdout.readline() == b"pump p was told to close\n"
+                waits = b"pump p waits for drainers: d is 9.0 s behind, about 9.0 s left\n"
+                assert await process.stdout.readline() == waits
+                process.send_signal(signal.SIGINT)
+                _, told = await process.communicate()
+            assert process.returncode == 130
+            assert told == b"binlogctl: pump p goes on to close; `binlogctl status` shows how far it is\n"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert node.asked == ["/state/p/close"]
