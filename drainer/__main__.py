@@ -31,6 +31,7 @@ from drainer.applier import Applier
 from drainer.assembly import build, rehearse
 from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
+from drainer.garbage_hold import CheckpointHold
 from drainer.operating import Operating
 from drainer.rules import read_rules
 from drainer.server import notify_service
@@ -104,6 +105,11 @@ class Process:
         if not settings.dispatches_whole:
             process.task("tuning", self._applier.lane_count.run())
         process.task("release", self._applier.desk.run())
+        if settings.load_schema_snapshot:
+            applier = self._applier
+            hold = CheckpointHold(upstream.garbage, lambda: applier.stored_ts, self._clock)
+            process.task("garbage-hold", hold.run())
+            ends.push_async_callback(self._let_go, hold)
         process.task(
             "metrics-push",
             metrics_push.run(settings.metrics_addr, settings.name, settings.metrics_interval_s),
@@ -150,6 +156,11 @@ class Process:
             with contextlib.suppress(Unavailable):
                 await self._heartbeat.change_state(self._state.state)
         await self._applier.stop(STOP_DEADLINE_S)
+
+    async def _let_go(self, hold: CheckpointHold) -> None:
+        """Whoever only stops comes back, and finds the schema at the checkpoint still held."""
+        if self._state.state == node.CLOSING:
+            await hold.release()
 
     async def _leave(self) -> None:
         """The last state is shown after the lanes are drained, not before."""

@@ -265,6 +265,7 @@ async def build(
         start.floor_ts if waiting.entries else min(place.complete_ts for place in start.positions),
         upstream.history,
         functools.partial(patiently, lambda: store.load_schema(start), store.close),
+        at_a_moment=settings.load_schema_snapshot,
     )
     translator = Translator(schema.tracker, rules)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)

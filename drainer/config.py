@@ -123,6 +123,13 @@ class DrainerConfig(FormerOptions):
         kind="tables",
         help="what becomes of DDL: kind, db-name, tbl-name, sql; action apply, skip, rewrite (text) or stop",
     )
+    load_schema_snapshot: bool = option(
+        True,
+        key="syncer.load-schema-snapshot",
+        flag="load-schema-snapshot",
+        kind="bool",
+        help="read the schema at the checkpoint from TiKV, and hold it there; false: read the DDL history",
+    )
     quarantine_bytes: int = option(
         "4 GiB",
         key="syncer.quarantine-size",

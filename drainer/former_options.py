@@ -75,14 +75,6 @@ class FormerOptions(ListenConfig):
         deprecated=True,
         help="rows with a common key always go through one lane",
     )
-    load_schema_snapshot: bool = option(
-        False,
-        key="syncer.load-schema-snapshot",
-        flag="load-schema-snapshot",
-        kind="bool",
-        deprecated=True,
-        help="the schema at the checkpoint is stored with it",
-    )
     to_merge: bool = option(
         False,
         key="syncer.to.merge",
