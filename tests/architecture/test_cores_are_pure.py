@@ -56,6 +56,7 @@ CORES = (
     "deploy.ctl.doctor.judge_nodes",
     "deploy.ctl.doctor.judge_storage",
     "deploy.ctl.doctor.judge_upstream",
+    "deploy.ctl.doctor.judge_variables",
     "deploy.playground.arrival",
     "deploy.playground.encoding",
     "deploy.playground.evolution",
@@ -147,11 +148,14 @@ CORES = (
     "pump.write_request",
     "pump.write_session",
     "pumpclient.batching",
+    "pumpclient.catalog",
+    "pumpclient.ddl_job",
     "pumpclient.health",
     "pumpclient.options",
     "pumpclient.roster",
     "pumpclient.skipping",
     "pumpclient.selector",
+    "pumpclient.table_definition",
     "pumpclient.write_policy",
 )
 FORBIDDEN = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zoneinfo
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -19,6 +19,7 @@ from common import tso
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, FlagError
 from common.etcd.client import parse_endpoints
+from common.node import OFFLINE
 from common.port import split_address
 from common.tls import TlsConfig
 from deploy.ctl.doctor import (
@@ -26,11 +27,12 @@ from deploy.ctl.doctor import (
     judge_checkpoint,
     judge_clocks,
     judge_downstream,
+    judge_files,
     judge_nodes,
     judge_storage,
     judge_upstream,
 )
-from deploy.ctl.doctor.facts import ClockSeen
+from deploy.ctl.doctor.facts import ClockSeen, MemberSeen
 from deploy.ctl.doctor.files_examined import ConfigFiles
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.look_downstream import look as look_downstream
@@ -124,7 +126,7 @@ class Examination:
     async def run(self) -> Report:
         options = self._options
         endpoints = parse_endpoints(options.pd_urls)
-        await self._step("files", self._examine_files(endpoints))
+        await self._step("files", self._examine_files())
         upstream: UpstreamSeen | None
         registry: RegistrySeen | None
         upstream, registry = await asyncio.gather(
@@ -134,6 +136,7 @@ class Examination:
         await asyncio.gather(
             self._step("cluster", self._judge_cluster(upstream, registry, endpoints)),
             self._step("downstream", self._examine_downstream(upstream, registry)),
+            self._step("pd-urls of the files", self._compare_urls(upstream)),
         )
         self._findings += judge_clocks.judge(self._clocks)
         return Report.of(self._findings)
@@ -159,9 +162,9 @@ class Examination:
             "correct what it says and run doctor again",
         )
 
-    async def _examine_files(self, endpoints: list[str]) -> None:
+    async def _examine_files(self) -> None:
         files, now_s = self._files, self._clock.wall_s()
-        self._findings += files.judge(endpoints, now_s)
+        self._findings += files.judge(now_s)
         self._findings += files.judge_tls("flags", self._options.tls, (), now_s)
 
     async def _examine_upstream(self) -> UpstreamSeen:
@@ -228,6 +231,20 @@ class Examination:
         ]
         return seen
 
+    async def _compare_urls(self, upstream: UpstreamSeen | None) -> None:
+        """Files may name the same cluster by other URLs."""
+        members = upstream.members if upstream is not None else ()
+        known = {
+            *parse_endpoints(self._options.pd_urls),
+            *(member.url.partition("://")[2] for member in members),
+        }
+        for kind, path, urls in self._files.pd_urls():
+            if known & set(parse_endpoints(urls)):
+                continue
+            look = UpstreamLook(self._http, self._clock, self._options.tls, self._options.timeout_s)
+            named = await look.members(urls, self._options.upstream)
+            self._findings += judge_files.judge_urls(kind, path, urls, _ids(named), _ids(members))
+
     async def _judge_cluster(
         self, upstream: UpstreamSeen | None, registry: RegistrySeen | None, endpoints: list[str]
     ) -> None:
@@ -238,11 +255,17 @@ class Examination:
             registry.servers, expected=is_tidb, asked=bool(self._options.tidb_addresses)
         )
         now_s = self._now_s(upstream)
-        one_host = all(addresses.is_local(addresses.host_of(endpoint)) for endpoint in endpoints)
+        hosts = [*endpoints, *(node.host for node in registry.nodes if node.state != OFFLINE)]
+        elsewhere = await asyncio.gather(*(self._is_elsewhere(addresses.host_of(host)) for host in hosts))
+        one_host = not any(elsewhere)
         cluster_id = upstream.cluster_id if upstream is not None else None
         self._findings += judge_nodes.judge(registry.nodes, cluster_id, now_s, one_host=one_host)
         self._findings += judge_storage.judge_disks(registry.nodes)
         self._findings += judge_storage.judge_retention(registry.nodes, now_s)
+
+    async def _is_elsewhere(self, host: str) -> bool:
+        """Whether it certainly is another machine."""
+        return bool(host) and not addresses.is_local(host) and await self._http.is_here(host) is False
 
     def _now_s(self, upstream: UpstreamSeen | None) -> float:
         if upstream is not None and upstream.now_ts is not None:
@@ -314,3 +337,7 @@ class Examination:
         return look_downstream(
             target, self._clock, self._options.timeout_s, schema=schema, row_table=table, state_table=False
         )
+
+
+def _ids(members: Iterable[MemberSeen]) -> set[int]:
+    return {member.cluster_id for member in members if member.cluster_id is not None}

@@ -6,7 +6,7 @@ Drives  `look_files`, `judge_files`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.errors import BinlogError
@@ -40,22 +40,20 @@ class ConfigFiles:
         self._pump = look_files.read_config(PumpConfig, pump, "pump") if pump else None
         self._drainer = look_files.read_config(DrainerConfig, drainer, "drainer") if drainer else None
 
-    def judge(self, endpoints: Collection[str], now_s: float) -> list[Finding]:
+    def judge(self, now_s: float) -> list[Finding]:
         findings: list[Finding] = []
         if self._pump is not None:
-            findings += self._judge_pump(self._pump, endpoints, now_s)
+            findings += self._judge_pump(self._pump, now_s)
         if self._drainer is not None:
-            findings += self._judge_drainer(self._drainer, endpoints, now_s)
+            findings += self._judge_drainer(self._drainer, now_s)
         return findings
 
-    def _judge_pump(
-        self, file: look_files.FileSeen[PumpConfig], endpoints: Collection[str], now_s: float
-    ) -> list[Finding]:
+    def _judge_pump(self, file: look_files.FileSeen[PumpConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
             return [judge_files.judge_unreadable("pump", file.path, file.error)]
         settings = file.settings
         assert settings is not None
-        found = judge_files.judge_pump(settings, file.path, endpoints)
+        found = judge_files.judge_pump(settings, file.path)
         found += self.judge_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         if (disk := look_files.disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
@@ -64,14 +62,12 @@ class ConfigFiles:
             )
         return found
 
-    def _judge_drainer(
-        self, file: look_files.FileSeen[DrainerConfig], endpoints: Collection[str], now_s: float
-    ) -> list[Finding]:
+    def _judge_drainer(self, file: look_files.FileSeen[DrainerConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
             return [judge_files.judge_unreadable("drainer", file.path, file.error)]
         settings = file.settings
         assert settings is not None
-        found = judge_files.judge_drainer(settings, file.path, endpoints)
+        found = judge_files.judge_drainer(settings, file.path)
         secret = bool(
             settings.to_password
             or settings.to_encrypted_password
@@ -111,6 +107,15 @@ class ConfigFiles:
                         failure.hint or f"correct {option}",
                     )
                 )
+        return found
+
+    def pd_urls(self) -> list[tuple[str, str, str]]:
+        """Kind of node, path and pd-urls of each file that can be used."""
+        found = []
+        if self._pump is not None and self._pump.settings is not None:
+            found.append(("pump", self._pump.path, self._pump.settings.pd_urls))
+        if self._drainer is not None and self._drainer.settings is not None:
+            found.append(("drainer", self._drainer.path, self._drainer.settings.pd_urls))
         return found
 
     @staticmethod

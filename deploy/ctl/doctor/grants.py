@@ -20,6 +20,7 @@ NICE: Final = ("CREATE TEMPORARY TABLES", "REFERENCES", "CREATE VIEW", "SHOW VIE
 """Without these some DDL is refused, or told later than it could be; rows still go through."""
 GLOBAL: Final = ("PROCESS",)
 GLOBAL_MARIADB: Final = ("SET USER",)
+_SET_USER_SINCE: Final = (10, 5)
 EVERYWHERE: Final = "*"
 
 _GRANT: Final = re.compile(
@@ -66,10 +67,10 @@ def parse(lines: Iterable[str]) -> Rights:
 
 
 def missing(
-    rights: Rights, databases: Sequence[str] | None, schema: str, *, mariadb: bool
+    rights: Rights, databases: Sequence[str] | None, schema: str, *, apart: Sequence[str]
 ) -> dict[str, list[str]]:
     """Rights that lack, by database (or `*`). `databases`: None for all that the upstream has or will have;
-    `schema` is that of the checkpoint."""
+    `schema` is that of the checkpoint; `apart` are needed on everything in any case (`apart_of`)."""
     places = [EVERYWHERE] if databases is None else list(dict.fromkeys([*databases, schema]))
     found: dict[str, list[str]] = {}
     for place in places:
@@ -77,10 +78,16 @@ def missing(
         lacking = [right for right in wanted if not rights.has(right, place)]
         if lacking:
             found[place] = lacking
-    apart = [right for right in (*GLOBAL, *(GLOBAL_MARIADB if mariadb else ())) if not rights.has(right)]
-    if apart:
-        found[EVERYWHERE] = found.get(EVERYWHERE, []) + apart
+    if lacking := [right for right in apart if not rights.has(right)]:
+        found[EVERYWHERE] = found.get(EVERYWHERE, []) + lacking
     return found
+
+
+def apart_of(mariadb: tuple[int, int] | None) -> tuple[str, ...]:
+    """Rights that are given on everything only; `mariadb` is its version, None for other servers."""
+    if mariadb is None:
+        return GLOBAL
+    return (*GLOBAL, *(GLOBAL_MARIADB if mariadb >= _SET_USER_SINCE else ("SUPER",)))
 
 
 def is_serious(lacking: Iterable[str]) -> bool:

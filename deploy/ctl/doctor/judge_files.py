@@ -14,7 +14,7 @@ from typing import Final
 from common.config import defaults
 from common.errors import ConfigError
 from deploy.ctl.doctor.facts import CertificateSeen
-from deploy.ctl.doctor.findings import Finding, error, info, ok, warning
+from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 from drainer.config import DrainerConfig
 from drainer.session_mode import session_mode
 from pump.config import PumpConfig
@@ -124,10 +124,36 @@ def judge_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
     ]
 
 
-def judge_pump(settings: PumpConfig, path: str, endpoints: Collection[str]) -> list[Finding]:
-    """A pump's file. `endpoints`: host:port of the cluster that is examined."""
+def judge_urls(
+    kind: str, path: str, pd_urls: str, named: Collection[int], examined: Collection[int]
+) -> list[Finding]:
+    """A file whose pd-urls are not those of the examination: ids of the clusters behind these and those."""
+    if not named or not examined:
+        return [
+            unchecked(
+                f"{kind}.config",
+                path,
+                f"pd-urls is {pd_urls}, and does not answer here",
+                "whether this node belongs to the cluster that is examined is not known",
+                f"binlogctl doctor -pd-urls {pd_urls}   # on the node's own host",
+            )
+        ]
+    if set(named) <= set(examined):
+        return []
+    return [
+        error(
+            f"{kind}.config",
+            path,
+            f"pd-urls is {pd_urls}, and that is another cluster than the one that is examined",
+            "this node registers where the others of this cluster do not look for it",
+            "correct pd-urls in the file, or run doctor with its -pd-urls",
+        )
+    ]
+
+
+def judge_pump(settings: PumpConfig, path: str) -> list[Finding]:
+    """A pump's file."""
     found = list(_listening("pump", settings, path))
-    found += _urls("pump", settings.pd_urls, path, endpoints)
     if not settings.sync_log:
         found.append(
             warning(
@@ -141,10 +167,9 @@ def judge_pump(settings: PumpConfig, path: str, endpoints: Collection[str]) -> l
     return found or [ok("pump.config", path, "can be used")]
 
 
-def judge_drainer(settings: DrainerConfig, path: str, endpoints: Collection[str]) -> list[Finding]:
+def judge_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
     found = list(_listening("drainer", settings, path))
-    found += _urls("drainer", settings.pd_urls, path, endpoints)
     found += _contradictions(settings, path)
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:
         found.append(
@@ -219,22 +244,6 @@ def _no_authority(kind: str, section: str, path: str) -> Finding:
         "without an authority there is no TLS at all: everything goes over the network in clear",
         f'ssl-ca = "..."   # in [{section}]',
     )
-
-
-def _urls(kind: str, pd_urls: str, path: str, endpoints: Collection[str]) -> list[Finding]:
-    named = {url.strip().partition("://")[2] or url.strip() for url in pd_urls.split(",")}
-    if not endpoints or named & set(endpoints):
-        return []
-    return [
-        warning(
-            f"{kind}.config",
-            path,
-            f"pd-urls is {pd_urls}, none of the URLs that are examined",
-            "this node would belong to another cluster",
-            f'pd-urls = "{",".join(f"http://{one}" for one in sorted(endpoints))}"'
-            "   # or run doctor with its -pd-urls",
-        )
-    ]
 
 
 def _names(host: str, names: Sequence[str]) -> bool:

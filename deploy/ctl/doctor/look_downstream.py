@@ -16,7 +16,7 @@ from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
 from deploy.ctl.doctor.aside import aside
 from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen
-from deploy.ctl.doctor.judge_downstream import VARIABLES
+from deploy.ctl.doctor.judge_variables import VARIABLES
 from drainer.sink import mysql
 from drainer.sink.mysql import Target
 

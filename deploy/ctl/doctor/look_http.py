@@ -74,12 +74,12 @@ class HttpLook:
             raise Unavailable(f"the name {host} cannot be resolved here: {why}") from None
         return tuple(dict.fromkeys(str(one[4][0]) for one in found))
 
-    async def is_here(self, host: str) -> bool:
-        """Whether an address of the host is one of this machine; False if that cannot be told."""
+    async def is_here(self, host: str) -> bool | None:
+        """Whether an address of the host is one of this machine; None if its name is not known."""
         try:
             return any(map(_is_own, await self.resolve(host)))
         except Unavailable:
-            return False
+            return None
 
     async def connects(self, address: str) -> None:
         """Whether somebody listens. Raises `Unavailable`."""

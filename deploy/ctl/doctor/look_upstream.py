@@ -70,6 +70,13 @@ class UpstreamLook:
         seen = await self._whole(seen, endpoints)
         return replace(seen, clocks=tuple(self._clocks))
 
+    async def members(self, endpoints: str, kind: str) -> tuple[MemberSeen, ...]:
+        """The configured URLs alone. Raises `ConfigError` for URLs that cannot be read."""
+        asked = await asyncio.gather(
+            *(self._member(address, kind, configured=True) for address in parse_endpoints(endpoints))
+        )
+        return tuple(member for member, _, _ in asked)
+
     async def _member(
         self, address: str, kind: str, *, configured: bool
     ) -> tuple[MemberSeen, list[str], str | None]:

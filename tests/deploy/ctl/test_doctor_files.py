@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from common.clock import SystemClock
+from common.etcd_server import EtcdServer
 from deploy.ctl.doctor import DoctorOptions, Finding, Severity, examine
 from deploy.ctl.doctor.files_examined import ConfigFiles
 from tests import certificates
 
 NOW_S = SystemClock().wall_s()
-ENDPOINTS = ("pd:2379",)
 
 
 def judged(tmp_path: Path, kind: str, text: str, mode: int = 0o600) -> list[Finding]:
@@ -21,7 +21,7 @@ def judged(tmp_path: Path, kind: str, text: str, mode: int = 0o600) -> list[Find
     path.write_text('pd-urls = "http://pd:2379"\n' + text)
     path.chmod(mode)
     files = ConfigFiles(str(path), "") if kind == "pump" else ConfigFiles("", str(path))
-    return files.judge(ENDPOINTS, NOW_S)
+    return files.judge(NOW_S)
 
 
 @pytest.mark.parametrize("kind", ["pump", "drainer"])
@@ -55,12 +55,24 @@ def test_wrong_file_is_found(tmp_path: Path, kind: str, text: str, severity: Sev
     assert says in f"{found.seen} {found.why} {found.mend}"
 
 
-def test_urls_of_another_cluster_are_found(tmp_path: Path) -> None:
+async def test_urls_of_another_cluster_are_found_and_others_of_the_same_are_fine(
+    tmp_path: Path, etcd: str
+) -> None:
     path = tmp_path / "pump.toml"
-    path.write_text('pd-urls = "http://elsewhere:2379"')
-    found = ConfigFiles(str(path), "").judge(ENDPOINTS, NOW_S)
-    assert [one.severity for one in found] == [Severity.WARNING]
-    assert 'pd-urls = "http://pd:2379"' in found[0].mend
+    second = EtcdServer.start(tmp_path / "second")
+    try:
+        for urls, severity in (
+            (etcd, Severity.OK),
+            (etcd.replace("127.0.0.1", "localhost"), Severity.OK),
+            (second.endpoint, Severity.ERROR),
+            ("http://127.0.0.1:1", Severity.UNCHECKED),
+        ):
+            path.write_text(f'pd-urls = "{urls}"\naddr = "127.0.0.1:8250"')
+            report = await examine(DoctorOptions(pd_urls=etcd, pump_config=str(path), timeout_s=1.0))
+            found = [one.severity for one in report.findings if one.check == "pump.config"]
+            assert max(found, key=lambda one: one.rank) is severity
+    finally:
+        second.stop()
 
 
 def test_password_that_everybody_may_read_is_found_and_not_shown(tmp_path: Path) -> None:
@@ -75,7 +87,7 @@ def test_password_that_everybody_may_read_is_found_and_not_shown(tmp_path: Path)
 
 
 def test_missing_file_is_found() -> None:
-    (found,) = ConfigFiles("/no/such/pump.toml", "").judge(ENDPOINTS, NOW_S)
+    (found,) = ConfigFiles("/no/such/pump.toml", "").judge(NOW_S)
     assert found.severity is Severity.ERROR
 
 
