@@ -24,7 +24,16 @@ from common.etcd.client import delete
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.port import free_ports
 from common.registry import DRAINERS, PUMPS, announced_key, status_key
-from deploy.ctl.doctor import EXIT_ERROR, EXIT_WARNING, DoctorOptions, Finding, Report, Severity, examine
+from deploy.ctl.doctor import (
+    EXIT_ERROR,
+    EXIT_WARNING,
+    DoctorOptions,
+    Finding,
+    Report,
+    Severity,
+    answers,
+    examine,
+)
 from deploy.ctl.doctor.show import show
 from deploy.playground.cluster import Cluster
 
@@ -181,6 +190,23 @@ async def test_healthy_report_for_people_and_for_programs(look: Look) -> None:
     document = json.loads(file.getvalue())
     assert document["exit_code"] == 0
     assert sum(document["counts"].values()) == len(document["findings"])
+
+
+async def test_nodes_say_their_cluster_and_their_time(look: Look) -> None:
+    report = await look.report()
+    told = next(one.seen for one in report.findings if one.check == "upstream.timestamp")
+    assert look.cluster.drainer is not None
+    for node in look.cluster.pumps:
+        answer = answers.read_pump(json.dumps(await node.status()).encode())
+        assert answer is not None
+        assert (answer.node_id, told.endswith(f"cluster {answer.cluster_id}")) == (node.name, True)
+        assert abs((answer.time_s or 0) - NOW()) < 30
+        assert (answer.age_s, answer.alarm_s) == (7 * 86400, 20 * 3600)
+    own = answers.read_drainer(json.dumps(await look.cluster.drainer.status()).encode())
+    assert own is not None
+    assert (own.node_id, told.endswith(f"cluster {own.cluster_id}")) == ("drainer", True)
+    assert abs((own.time_s or 0) - NOW()) < 30
+    assert own.version is not None
 
 
 # -- downstream ------------------------------------------------------------------------------------
