@@ -100,8 +100,14 @@ class Delivery:
         self._roster.begin(pump_id)
         try:
             if not self._closing.is_set():
-                failure = await self.attempt(pump_id, payload, health.Alive)
-                delivered = failure is None or await self._finish_again(started_s, pump_id, payload, failure)
+                answer = self._queue(pump_id, payload)
+                if answer is not None and await answer is None and self._roster.health.is_settled(pump_id):
+                    delivered = True
+                else:
+                    failure = await self.attempt(pump_id, payload, health.Alive, answer)
+                    delivered = failure is None or await self._finish_again(
+                        started_s, pump_id, payload, failure
+                    )
         except ClientClosed:
             pass
         finally:
@@ -124,32 +130,46 @@ class Delivery:
     async def _store_at(self, pump_id: str, start_ts: int, payload: bytes) -> TransportFailure | None:
         """One attempt of a prewrite. The pump stays known until it is noted that the end belongs there."""
         roster = self._roster
+        failure: TransportFailure | None = None
         roster.begin(pump_id)
         try:
-            failure = await self.attempt(pump_id, payload, health.Stored)
+            answer = self._queue(pump_id, payload)
+            if answer is None or await answer is not None or not roster.health.is_settled(pump_id):
+                failure = await self.attempt(pump_id, payload, health.Stored, answer)
             if failure is None:
                 roster.affinity.remember(start_ts, pump_id, self._now_s())
             return failure
         finally:
             roster.end(pump_id, self._now_s())
 
+    def _queue(self, pump_id: str, payload: bytes) -> asyncio.Future[Outcome] | None:
+        """The short way, of which nothing is to be told to the selector; None: `attempt` has to do it all."""
+        if self._roster.selector.counts_loads:
+            return None
+        address = self._roster.address(pump_id)
+        return self._submit(address, self._cluster_id, payload, self._write_timeout_s)
+
     async def attempt(
-        self, pump_id: str, payload: bytes, acknowledged: Callable[[str], health.Fact]
+        self,
+        pump_id: str,
+        payload: bytes,
+        acknowledged: Callable[[str], health.Fact],
+        answer: asyncio.Future[Outcome] | None = None,
     ) -> TransportFailure | None:
-        """One call to one pump; None when it acknowledged, which says `acknowledged` of the pump."""
+        """One call to one pump; None when it acknowledged, which says `acknowledged` of the pump. `answer` if
+        it is queued already."""
         roster = self._roster
         address = roster.address(pump_id)
-        load = self._load(pump_id) if roster.selector.counts_loads else None
+        load = self._load(pump_id) if answer is None and roster.selector.counts_loads else None
         failure: TransportFailure | None = None
         try:
-            answer = self._submit(address, self._cluster_id, payload, self._write_timeout_s)
             outcome = _TO_WRITE if answer is None else await answer
-            if outcome is not None:
-                failure = (
-                    TransportFailure(outcome[0], f"pump at {address}: {outcome[1]}") if outcome[0] else None
-                )
-                if failure is None:
-                    await self._transport.write(address, self._cluster_id, payload, self._write_timeout_s)
+            if outcome is None:
+                pass
+            elif outcome[0] is None:
+                await self._transport.write(address, self._cluster_id, payload, self._write_timeout_s)
+            else:
+                failure = TransportFailure(outcome[0], f"pump at {address}: {outcome[1]}")
         except TransportFailure as error:
             failure = error
         except BaseException as error:
@@ -164,8 +184,6 @@ class Delivery:
         if failure is not None:
             self.counters.attempts_failed += 1
             logger.debug("pump %s at %s: %s", pump_id, address, failure.message)
-        elif roster.health.is_settled(pump_id):
-            return None
         await self.carry_out(roster.feed(_fact(pump_id, failure, acknowledged), self._now_s()))
         return failure
 
