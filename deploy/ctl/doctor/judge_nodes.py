@@ -241,7 +241,9 @@ def _versions(nodes: Sequence[NodeSeen]) -> list[Finding]:
         if node.answer is not None and node.answer.version is not None:
             versions.setdefault(node.answer.version, []).append(node.label)
     if len(versions) < 2:
-        return [ok("cluster.versions", "cluster", f"every node that tells runs {version}") for version in versions]
+        return [
+            ok("cluster.versions", "cluster", f"every node that tells runs {version}") for version in versions
+        ]
     shown = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in sorted(versions.items()))
     return [
         warning(
