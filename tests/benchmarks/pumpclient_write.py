@@ -109,8 +109,8 @@ async def measure_failover() -> Result:
         ratio=max(longest) / 300,
         note=(
             f"longest prewrite while one of two pumps is kill -9ed, worst of {FAILOVER_KILLS} kills, median"
-            f" {percentile(longest, 0.5):.0f} ms; {FAILOVER_IN_FLIGHT} in flight; no prewrite by any writer for"
-            f" {max(one['silence_ms'] for one in seen):.0f} ms at most"
+            f" {percentile(longest, 0.5):.0f} ms; {FAILOVER_IN_FLIGHT} in flight; no prewrite by any writer"
+            f" for {max(one['silence_ms'] for one in seen):.0f} ms at most"
         ),
     )
 
