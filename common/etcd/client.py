@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
+from common.rpc.service import NOT_SENT
 from common.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
@@ -210,7 +211,7 @@ class EtcdClient:
 
     def _error(self, endpoint: _Endpoint, error: messages.AioRpcError) -> BinlogError:
         code, details = error.code(), error.details() or error.code().name
-        if code in _RETRYABLE:
+        if code in _RETRYABLE or details == NOT_SENT:
             self._renew(endpoint)
             if self._endpoints[self._current].address == endpoint.address:
                 self._current = (self._current + 1) % len(self._endpoints)

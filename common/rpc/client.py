@@ -12,7 +12,7 @@ import grpc.aio
 
 from common.clock import Clock
 from common.errors import BinlogError, Unavailable
-from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, RpcStatus
+from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, NOT_SENT, UNAVAILABLE, RpcStatus
 from common.rpc.tunnel import Tunnel, client_contexts, selects_alpn
 from common.tls import Reread, TlsConfig
 
@@ -237,7 +237,7 @@ class Client:
         details = error.details() or error.code().name
         if code == UNAVAILABLE:
             self._looked = False
-        if code in _RETRYABLE:
+        if code in _RETRYABLE or details == NOT_SENT:
             return Unavailable(
                 f"{self.address} does not answer {path}: {details}", hint=f"check that {self.address} is up"
             )
