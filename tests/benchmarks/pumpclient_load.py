@@ -67,7 +67,7 @@ class Load:
             self.latencies_s.append(time.perf_counter() - began_s)
 
     def report(self, began: tuple[float, float]) -> None:
-        """What was seen since `began` (monotonic, CPU). Latencies are those of a binlog, of two on average."""
+        """What was seen since `began` (monotonic, CPU). Latencies: a binlog, on average of two."""
         took_s, spent_s = time.monotonic() - began[0], time.process_time() - began[1]
         seen = [latency / 2 for latency in self.latencies_s]
         binlogs = 2 * len(seen)
