@@ -30,8 +30,8 @@ UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 DATA_LOSS: Final = 15
-# grpcio's own words, with INTERNAL, when a stream ended before its first message was sent: the peer's status is
-# lost then, so it says nothing but that there was no answer. Go's servers refuse that quickly.
+# grpcio's own words, with INTERNAL, when a stream ended before its first message was sent: the peer's status
+# is lost then, so it says nothing but that there was no answer. Go's servers refuse that quickly.
 NOT_SENT: Final = "Internal error from Core"
 
 RECEIVE_BYTES_MAX: Final = 2**31 - 1
