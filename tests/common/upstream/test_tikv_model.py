@@ -19,12 +19,6 @@ KEYS = st.sampled_from(LETTERS)
 ERRORS = st.sampled_from(
     [field.name for field in errorpb_pb2.Error.DESCRIPTOR.fields if field.message_type is not None]
 )
-HARMLESS = {
-    "raft_entry_too_large",
-    "FlashbackInProgress",
-    "FlashbackNotPrepared",
-}  # end the read, as they should
-
 ENDING = {"raft_entry_too_large", "FlashbackInProgress", "FlashbackNotPrepared"}  # end a read, as they should
 
 
@@ -86,7 +80,7 @@ def write_all(world: TikvWorld, versions: list[Any], transactions: list[Any]) ->
             world.cluster.roll_back(start_ts, keys[0])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     versions=VERSIONS,
     transactions=TRANSACTIONS,
