@@ -39,6 +39,7 @@ from drainer.sink import mysql
 from drainer.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer import recorded
+from tests.drainer.apply_life import clean
 
 CLUSTER_ID = 7
 SCHEMA = "tidb_binlog"
@@ -80,15 +81,6 @@ async def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int 
 
 def target_of(server: MariaDbServer) -> mysql.Target:
     return mysql.Target(server.host, server.port, server.user, server.password, server.socket)
-
-
-def clean(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
-    system = {"information_schema", "performance_schema", "mysql", "sys"}
-    for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
-        if name not in system:
-            mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
-    connection.close()
 
 
 def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool = False) -> None:

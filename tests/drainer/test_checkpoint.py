@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pymysql
 import pytest
 
 from common.errors import Conflict, Corruption
-from deploy.playground.mariadb import MariaDbServer
 from drainer.change import COMPLETE, Position
 from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
 from drainer.sink import mysql
@@ -91,15 +89,6 @@ def test_what_is_no_checkpoint_is_refused_and_named(text: str | None, why: str) 
 def test_the_pair_for_comparing_tools_leaves_older_keys() -> None:
     checkpoint = Checkpoint(9, False, 1, ts_map={"master-ts": 1, "primary-ts": 3, "secondary-ts": 4})
     assert checkpoint.mapped(77) == {"master-ts": 1, "primary-ts": 9, "secondary-ts": 77}
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    yield target
-    connection = mysql.connect(target)
-    mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")
-    connection.close()
 
 
 def opened(target: mysql.Target) -> CheckpointStore:

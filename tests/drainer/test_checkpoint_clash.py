@@ -15,6 +15,7 @@ from deploy.playground.mariadb import MariaDbServer
 from drainer.change import Position
 from drainer.checkpoint import SIDE_LANES, Checkpoint, CheckpointStore, Intent
 from drainer.sink import mysql
+from tests.drainer.apply_life import clean
 from tests.drainer.test_checkpoint import GO_ROWS
 
 CLUSTER = 7710435644538274662
@@ -24,14 +25,6 @@ ROW = mysql.qualified(SCHEMA, TABLE)
 NOW = 480_000_000_000_000_000
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = target_of(mariadb)
-    yield target
-    for schema in (SCHEMA, "elsewhere"):
-        run(target, b"DROP DATABASE IF EXISTS " + mysql.quote(schema))
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +293,7 @@ class TestElsewhere:
     def rows(self, other_server: MariaDbServer) -> Iterator[mysql.Target]:
         target = target_of(other_server)
         yield target
-        run(target, b"DROP DATABASE IF EXISTS " + mysql.quote(SCHEMA))
+        clean(target)
 
     def test_the_row_is_there_and_the_lanes_are_here(self, target: mysql.Target, rows: mysql.Target) -> None:
         store = opened(target, row_target=rows)

@@ -58,13 +58,6 @@ def table(*columns: Column, indexes: tuple[Index, ...] = (), name: str = "t", ta
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    yield target
-    run(target, "DROP DATABASE IF EXISTS d")
-
-
-@pytest.fixture
 def runner(target: mysql.Target) -> Iterator[DdlRunner]:
     runner = DdlRunner(target, Schema())
     yield runner

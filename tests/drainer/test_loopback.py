@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pymysql
 import pytest
 
 from common.errors import DownstreamError
-from deploy.playground.mariadb import MariaDbServer
 from drainer import loopback
 from drainer.loopback import LoopbackMarks
 from drainer.sink import mysql
 
 pytestmark = pytest.mark.integration
 CHANNEL = 7
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    drop(target)
-    yield target
-    drop(target)
-
-
-def drop(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
-    mysql.run(connection, b"DROP DATABASE IF EXISTS retl")
-    connection.close()
 
 
 def marks(target: mysql.Target) -> list[tuple[Any, ...]]:

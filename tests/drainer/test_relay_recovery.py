@@ -29,6 +29,7 @@ from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transactio
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer import recorded
 from tests.drainer import relay_world as world
+from tests.drainer.apply_life import clean
 
 pytestmark = pytest.mark.integration
 
@@ -42,9 +43,9 @@ OURS = tuple(name for name in recorded.SCENARIOS if name not in (*world.BEYOND_M
 @pytest.fixture
 def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
     target = world.target_of(mariadb)
-    world.clean(target)
+    clean(target)
     yield target
-    world.clean(target)
+    clean(target)
 
 
 @pytest.mark.parametrize("scenario", GO)
@@ -97,7 +98,7 @@ async def test_a_go_checkpoint_that_says_consistent_is_believed_up_to_the_relay_
     summary = await world.recover(target, path)
     assert not summary.nothing
     assert world.report(mariadb, "basic").equal
-    world.clean(target)
+    clean(target)
     world.put_go_checkpoint(target, summary.to_ts, consistent=True)
     assert (await world.recover(target, path)).nothing
 

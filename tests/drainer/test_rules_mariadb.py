@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
-from deploy.playground.mariadb import MariaDbServer
 from drainer.column_rule import ColumnRule, ColumnRules
 from drainer.ddl_job import RENAME_TABLE
 from drainer.event_filter import EventFilter, EventRule
@@ -27,14 +25,6 @@ from tests.drainer.apply_life import Life, Recording, clean, column, create_job,
 
 pytestmark = pytest.mark.integration
 SYSTEM = {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"}
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    clean(target)
-    yield target
-    clean(target)
 
 
 def contents(target: mysql.Target) -> dict[str, dict[str, Any]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pymysql
 import pytest
 
 from common.errors import Conflict
-from deploy.playground.mariadb import MariaDbServer
 from drainer.change import Position
 from drainer.checkpoint import Checkpoint, CheckpointStore, Start
 from drainer.schema_store import LOOK_BACK, SchemaChanges, StoredSchema
@@ -18,13 +16,6 @@ from drainer.sink import mysql
 
 CLUSTER = 7710435644538274661
 SCHEMA = "snapshot_test"
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    yield target
-    run(target, f"DROP DATABASE IF EXISTS {SCHEMA}")
 
 
 def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:

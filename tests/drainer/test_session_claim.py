@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pymysql
 import pytest
 
 from common.errors import Conflict, Unavailable
-from deploy.playground.mariadb import MariaDbServer
 from drainer.change import Position
 from drainer.checkpoint import Checkpoint, CheckpointStore
 from drainer.sink import mysql, session_claim
@@ -20,15 +19,6 @@ pytestmark = pytest.mark.integration
 
 CLUSTER = 77
 NAME = Claims("tidb_binlog", CLUSTER).name("room")
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    yield target
-    connection = mysql.connect(target)
-    mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")
-    connection.close()
 
 
 def is_alive(connection: pymysql.Connection[Any]) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from common.upstream import SchemaAt
-from deploy.playground.mariadb import MariaDbServer
 from drainer import ddl_job
 from drainer.checkpoint import Checkpoint, CheckpointStore, Start
 from drainer.schema import SchemaTracker
@@ -43,15 +42,6 @@ class History:
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
         return None
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    yield target
-    connection = mysql.connect(target)
-    mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")
-    connection.close()
 
 
 def finished() -> list[ddl_job.DdlJob]:
