@@ -45,6 +45,12 @@ def test_every_command_is_known_here() -> None:
         "make test",
         ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
         ".venv/bin/drainer --config deploy/drainer.toml",
+        ".venv/bin/binlogctl status -pd-urls http://127.0.0.1:2379",
+        ".venv/bin/binlogctl top -once -pd-urls http://127.0.0.1:2379",
+        ".venv/bin/binlogctl nodes -pd-urls http://127.0.0.1:2379",
+        ".venv/bin/binlogctl doctor -pd-urls http://127.0.0.1:2379 -drainer-config deploy/drainer.toml",
+        ".venv/bin/binlogctl config check deploy/pump.toml",
+        ".venv/bin/binlogctl position -2h",
         ".venv/bin/binlogctl -cmd pumps -pd-urls http://127.0.0.1:2379",
         ".venv/bin/binlogctl -cmd drainers -pd-urls http://127.0.0.1:2379 --output table",
         "curl http://127.0.0.1:8250/readyz",
@@ -62,7 +68,7 @@ def test_every_command_is_known_here() -> None:
     assert len(blocks("sql")) == 1
 
 
-def run(*arguments: str, **environment: str) -> str:
+def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
     result = subprocess.run(
         arguments,
         cwd=ROOT,
@@ -72,7 +78,7 @@ def run(*arguments: str, **environment: str) -> str:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in codes, result.stdout + result.stderr
     return result.stdout
 
 
@@ -105,6 +111,7 @@ def test_analysts_script() -> None:
 class Nodes:
     """A pump and a drainer, started with the README's commands."""
 
+    environment: dict[str, str]
     etcd: str
     pump_status: str
     drainer_status: str
@@ -137,8 +144,8 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
                 f"--node-id={program}-of-the-readme",
             ]
             started.append(subprocess.Popen(arguments, cwd=ROOT, env=environment))
-            wait_for(f"http://{status}/status", started[-1])
-        yield Nodes(etcd, *statuses)
+            wait_for(f"http://{status}/readyz", started[-1])
+        yield Nodes(environment, etcd, *statuses)
         for process in started:
             process.send_signal(signal.SIGTERM)
         assert [process.wait(DEADLINE_S) for process in started] == [0, 0]
@@ -171,6 +178,30 @@ def test_operator_asks_the_nodes(nodes: Nodes) -> None:
         (command,) = [line for line in commands() if url in line]
         with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
             assert reply.status == 200
+
+
+def test_operator_sees_how_the_cluster_is(nodes: Nodes, tmp_path: Path) -> None:
+    config = tmp_path / "drainer.toml"  # which says on this host what the fixture says by flags
+    written = (ROOT / "deploy" / "drainer.toml").read_text()
+    written = written.replace("http://127.0.0.1:2379", nodes.etcd)
+    config.write_text(written.replace("127.0.0.1:8249", nodes.drainer_status))
+    config.chmod(0o600)
+
+    def told(command: str, *codes: int) -> str:
+        (line,) = [line for line in commands() if f"binlogctl {command}" in line]
+        words = line.replace("http://127.0.0.1:2379", nodes.etcd)
+        words = words.replace("deploy/drainer.toml", str(config)).split()[1:]
+        environment = {**nodes.environment, "COLUMNS": "200"}
+        return run(str(PROGRAMS / "binlogctl"), *words, codes=codes or (0,), **environment)
+
+    for command in ("status", "top", "nodes"):
+        page = told(command)
+        assert "pump-of-the-readme" in page
+        assert "drainer-of-the-readme" in page
+    # A test's server is not set up as one that is meant to last, which the doctor may remark.
+    assert "max_allowed_packet" in told("doctor", 0, 11)
+    assert told("config")
+    assert re.search(r"\d{18}", told("position"))
 
 
 def test_operator_changes_a_drainer_that_runs(nodes: Nodes) -> None:
