@@ -152,13 +152,16 @@ class Resolver:
         return binlog.parse(self._storage.value_log.read(place)).prewrite_key
 
     async def _answers(self, questions: Sequence[tuple[int, bytes]]) -> list[Outcome | BinlogError]:
-        """An answer, or why there is none, for each question: a group that fails is asked in halves."""
+        """An answer, or why there is none, for each question: a group that fails is asked in halves, unless
+        nobody answers at all."""
         error: BinlogError
         try:
             async with asyncio.timeout(self._answer_deadline_s):
                 return [*await self._transactions.outcomes(list(questions))]
         except TimeoutError:
             error = Unavailable(f"no answer within {self._answer_deadline_s:g} s")
+        except Unavailable as caught:
+            return [caught] * len(questions)
         except BinlogError as caught:
             error = caught
         if len(questions) == 1:
@@ -203,6 +206,8 @@ class Resolver:
         elif isinstance(answer, RolledBack):
             header = binlog.Header(binlog.ROLLBACK, start_ts, 0)
             await self._write(binlog.rollback(start_ts), header, "rolled_back")
+        elif isinstance(answer, Undecided) and answer.unanswered:
+            self._undecided(start_ts, Answer.UNAVAILABLE, answer.unanswered, answer.retry_after_s)
         elif isinstance(answer, Undecided):
             detail = f"for {answer.retry_after_s:g} s more at least"
             self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s)

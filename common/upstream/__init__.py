@@ -25,9 +25,13 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Its lease is still valid: ask again after `retry_after_s` seconds."""
+    """Its lease is still valid: ask again after `retry_after_s` seconds.
+
+    `unanswered`: or there was no answer about this one among others, and why.
+    """
 
     retry_after_s: float
+    unanswered: str = ""
 
 
 Outcome = Committed | RolledBack | Undecided

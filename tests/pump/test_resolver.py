@@ -239,6 +239,29 @@ async def test_one_that_cannot_be_answered_does_not_silence_the_others(tmp_path:
         assert one.resolver.facts()["unavailable_s"] == 0
 
 
+async def test_where_nobody_answers_the_group_is_asked_once(tmp_path: Path) -> None:
+    """Half of a group waits as long for a store that is away as all of it."""
+    async with scene(tmp_path) as one:
+        orphans = range(100, 140)
+        one.upstream.gone = True
+        await one.prewrite(*orphans)
+        one.clock.advance(1.5)
+        assert await one.round() == [*orphans]
+        assert len(one.upstream.asked) == 1
+        assert one.resolver.heard(117).answer is Answer.UNAVAILABLE
+
+
+async def test_one_of_many_without_an_answer_is_not_called_alive(tmp_path: Path) -> None:
+    async with scene(tmp_path) as one:
+        one.upstream.answers = {10: [Undecided(1.0, "its region is away")], 20: [Undecided(5.0)]}
+        await one.prewrite(10, 20)
+        one.clock.advance(1.5)
+        await one.round()
+        assert one.resolver.heard(10).answer is Answer.UNAVAILABLE
+        assert one.resolver.heard(10).detail == "its region is away"
+        assert one.resolver.heard(20).answer is Answer.ALIVE
+
+
 async def test_a_question_that_hangs_holds_nobody_else_up(tmp_path: Path) -> None:
     async with scene(tmp_path, answer_deadline_s=0.05) as one:
         one.upstream.hung = {20}

@@ -100,7 +100,9 @@ class TikvTransactions:
         if errors:
             _logger.warning("some transactions without an answer", count=len(errors), error=errors[0])
         return [
-            Undecided(RETRY_MAX_S) if isinstance(answer := answers[start_ts], BinlogError) else answer
+            Undecided(RETRY_MAX_S, str(answer))
+            if isinstance(answer := answers[start_ts], BinlogError)
+            else answer
             for start_ts, _ in transactions
         ]
 
