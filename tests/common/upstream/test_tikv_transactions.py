@@ -400,7 +400,12 @@ async def test_one_question_that_is_wrong_spoils_no_other() -> None:
     start_ts = world.cluster.prewrite({KEY: b"v"})
     commit_ts = world.cluster.commit(start_ts)
     questions = [(start_ts, KEY), (1, b""), (2, b"x\0\0\7t12345")]
-    assert await asker.outcomes(questions) == [Committed(commit_ts), Undecided(1.0), Undecided(1.0)]
+    found, without_key, of_keyspace = await asker.outcomes(questions)
+    assert found == Committed(commit_ts)
+    assert isinstance(without_key, Undecided)
+    assert "no primary key" in without_key.unanswered
+    assert isinstance(of_keyspace, Undecided)
+    assert "keyspace 7" in of_keyspace.unanswered
     with pytest.raises(Rejected, match="no primary key"):
         await asker.outcomes(questions[1:2])
     with pytest.raises(Rejected, match="keyspace 7"):
