@@ -34,6 +34,9 @@ of every transaction fails when a table that its rows are encoded for has change
 
     publisher = await pumpclient.open_publisher("127.0.0.1:2379")
     async with publisher:
+        await publisher.create_database("shop")
+        orders = [pumpclient.column("id", "int"), pumpclient.column("item", "varchar(40)")]
+        await publisher.create_table("shop.orders", orders, primary_key=["id"])
         async with publisher.transaction() as txn:
             txn.insert("shop.orders", {"id": 1, "item": "pen"})
         assert txn.commit_ts > txn.start_ts

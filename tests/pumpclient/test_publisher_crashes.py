@@ -23,7 +23,7 @@ from common.errors import BinlogError, Unavailable
 from common.etcd import EtcdClient
 from common.upstream import Committed, Outcome, Undecided
 from common.upstream.standalone import GRACE_S, StandaloneUpstream
-from pumpclient import OutcomeTable, Publisher, Transaction, TransactionState
+from pumpclient import Failure, OutcomeTable, Publisher, Transaction, TransactionState
 from pumpclient.testing import MemoryCluster
 
 pytestmark = pytest.mark.integration
@@ -429,9 +429,9 @@ async def test_a_fence_keeps_a_late_transaction_out(world: World) -> None:
     """Asked before it wrote its mark, the database answers no, and keeps its word."""
     database = Database(world.path / "app")
     assert database.outcomes.committed(77) is False
+    database.outcomes.purge(1000)
     with closing(database.connect()) as connection, pytest.raises(sqlite3.IntegrityError):
         database.outcomes.mark(connection, 77)
-    database.outcomes.purge(1000)
     assert database.outcomes.committed(77) is False
 
 
@@ -447,3 +447,32 @@ async def test_the_database_forgets_what_is_settled(world: World) -> None:
     with closing(database.connect()) as connection:
         left = connection.execute("SELECT start_ts FROM binlog_outcome WHERE start_ts > 0").fetchall()
     assert left == [(application.transaction.start_ts,)]  # prepared still: somebody may ask
+
+
+async def test_a_commit_that_no_pump_took_stays_written_down(world: World) -> None:
+    database = Database(world.path / "app")
+    publisher, _ = await world.publisher(database)
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:5]:
+        await step(application, name)
+    world.memory.pumps["pump"].broken = Failure.UNREACHABLE
+    await application.transaction.commit()
+    await world.memory.time.run(700.0)  # the client gives the delivery up
+    assert await publisher.flush(10.0)
+    await publisher.close()  # writes down what else there is
+    outcome = await world.ask(await world.upstream(), application.transaction.start_ts)
+    assert outcome == Committed(application.transaction.commit_ts)
+
+
+async def test_a_rollback_that_cannot_be_written_down_is_not_left_to_the_lease(world: World) -> None:
+    """The application knows that its database rolled back; etcd is away for a moment."""
+    database = Database(world.path / "app")
+    publisher, losing = await world.publisher(database)
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:4]:
+        await step(application, name)
+    application.connection.rollback()
+    losing.lose = ("roll_back", False)
+    with pytest.raises(Unavailable):
+        await application.transaction.roll_back()
+    assert (await publisher.settle()).rolled_back == (application.transaction.start_ts,)
