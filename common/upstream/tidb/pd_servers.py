@@ -153,7 +153,8 @@ class PdServers:
             try:
                 result = await attempt(self.client(address), min(self._try_s, left_s))
             except Unavailable as error:
-                said[address] = error.message
+                if address not in said or loop.time() < deadline:  # a try cut short tells nothing
+                    said[address] = error.message
             except Conflict as error:
                 conflict, said[address] = error, error.message
             else:

@@ -179,6 +179,7 @@ async def test_failures_that_pass(cluster: FakeCluster, fault: Any, answered_bef
         pd.members[0].faults["Tso"] += [fault, fault]
         drawn = await asyncio.gather(*(oracle.timestamp() for _ in range(3)))
         assert before < drawn[0] < drawn[1] < drawn[2]
+        assert not pd.members[0].faults["Tso"]
 
 
 async def test_a_stream_that_ended_while_it_stood_idle_costs_no_pause(
@@ -222,22 +223,53 @@ async def test_all_members_stop_and_come_back(cluster: FakeCluster) -> None:
 async def test_waiting_is_bounded_and_who_came_later_waits_as_long(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oracle_module, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(oracle_module, "DEADLINE_S", 0.5)
     async with opened(cluster) as (pd, oracle):
         await oracle.timestamp()
-        pd.elect(None)
+        pd.members[0].faults["Tso"] += [Fail(rpc.UNKNOWN, TEXTS[3])] * 10_000
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         early = [asyncio.ensure_future(oracle.timestamp()) for _ in range(2)]
-        await until(lambda: loop.time() - began_s > 0.15)
+        await until(lambda: loop.time() - began_s > 0.25)
         later = asyncio.ensure_future(oracle.timestamp())
         for call in early:
             said = await says(Unavailable, call)
-            assert "does not answer Tso within 0.2 s" in said
-            assert "no leader is elected" in said
+            assert "does not answer Tso within 0.5 s" in said
+            assert "timestamp in memory isn't initialized" in said
         assert not later.done()
-        pd.elect(pd.members[0])
+        pd.members[0].faults["Tso"].clear()
         assert await later
+
+
+async def test_no_leader_is_told(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle_module, "DEADLINE_S", 0.2)
+    async with opened(cluster) as (pd, oracle):
+        pd.elect(None)
+        assert "no leader is elected" in await says(Unavailable, oracle.timestamp())
+
+
+async def test_who_was_cancelled_is_not_in_the_repeated_request(cluster: FakeCluster) -> None:
+    async with opened(cluster, try_s=0.3) as (pd, oracle):
+        pd.members[0].faults["Tso"].append(Lost())
+        calls = [asyncio.ensure_future(oracle.timestamp()) for _ in range(2)]
+        await until(lambda: pd.members[0].counts)
+        calls[0].cancel()
+        assert await calls[1]
+        assert pd.members[0].counts == [2, 1]
+
+
+async def test_the_stream_goes_where_calls_go(cluster: FakeCluster) -> None:
+    """The leader advertises one name and is configured by another."""
+    async with opened(cluster) as (pd, oracle):
+        servers = oracle._pd._servers
+        cluster.members[0].client_urls = (f"http://localhost:{pd.members[0].port}",)
+        await oracle._pd.members()
+        first = await oracle.timestamp()
+        assert pd.members[0].streams == 1
+        servers._leadership.failed(f"localhost:{pd.members[0].port}")
+        assert await oracle.timestamp() > first
+        assert pd.members[0].streams == 2
+        assert servers._leadership.order()[0] == pd.members[0].address
 
 
 async def test_a_leader_that_hangs_is_left_when_there_is_another(
