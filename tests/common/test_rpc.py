@@ -644,7 +644,10 @@ async def test_a_peer_that_vanished_without_a_word_is_given_up(monkeypatch: pyte
             if not lost.is_set():
                 writer.write(data)
 
+    relays: set[asyncio.Task[None] | None] = set()
+
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays.add(asyncio.current_task())
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server.port)
         with contextlib.suppress(OSError):
             await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
@@ -661,6 +664,7 @@ async def test_a_peer_that_vanished_without_a_word_is_given_up(monkeypatch: pyte
     await client.close()
     network.close()
     await server.stop(0)
+    await asyncio.gather(*filter(None, relays))
 
 
 @pytest.mark.parametrize(
