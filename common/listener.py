@@ -147,9 +147,7 @@ class Listener:
         if settings.rpc_server == DOOR:
             self.port = await open_door(services, host, port, "--addr")
             if settings.unix_path:
-                self._doors.append(
-                    await door.serve_unix(services, settings.unix_path, tls=server_tls, limits=limits)
-                )
+                self._doors.append(await door.serve_unix(services, settings.unix_path, limits=limits))
             self._calls = list(self._doors)
         elif not preliminary:
             await self._serve_grpcio(services)

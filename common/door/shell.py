@@ -363,17 +363,18 @@ async def serve_unix(
     services: Sequence[Service],
     path: str,
     *,
-    tls: ServerTls | None = None,
     limits: Limits | None = None,
     clock: Clock | None = None,
     flag: str = "--socket",
 ) -> Server:
     """Start serving gRPC, and no HTTP, on a socket file; one that a dead process left is removed.
 
+    Without TLS: nothing leaves the host, and the file's rights say who may connect.
+
     Raises `PortTaken` if a living process listens there, `ConfigError` if the path cannot be one.
     """
     check_socket_free(path, flag)
-    server = _server(services, None, tls, limits, None, clock)
+    server = _server(services, None, None, limits, None, clock)
     try:
         server.listen_unix(path)
     except OSError as error:

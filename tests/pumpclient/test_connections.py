@@ -70,7 +70,8 @@ async def test_tls_to_etcd_and_pumps(tmp_path: Path, free_port: Callable[[], int
     tls = certificates.write(tmp_path / "tls", ca=[authority], node=certificates.leaf("node", ca=authority))
     etcd = EtcdServer.start(tmp_path / "etcd", tls=tls)
     flags = (f"-ssl-ca={tls.ca}", f"-ssl-cert={tls.cert}", f"-ssl-key={tls.key}", "-node-id=p1")
-    pump = PumpProcess(tmp_path / "pump", etcd.endpoint, free_port, *flags)
+    socket = f"unix://{tmp_path}/pump.sock"
+    pump = PumpProcess(tmp_path / "pump", etcd.endpoint, free_port, f"-socket={socket}", *flags)
     try:
         await (await StandaloneUpstream.connect(etcd.endpoint, tls=tls)).close()
         pump.start()
@@ -78,8 +79,10 @@ async def test_tls_to_etcd_and_pumps(tmp_path: Path, free_port: Callable[[], int
             assert await client.write_prewrite(5, b"k", b"v")
             assert await client.write_commit(5, 6, b"k")
             assert await client.write_prewrite(7, b"k", b"v" * LARGE_BYTES)
+        async with await pumpclient.connect(etcd.endpoint, socket=socket, tls=tls) as client:
+            assert await client.write_prewrite(9, b"k", b"v")  # nothing of TLS on this host's own file
     finally:
         pump.end()
         etcd.stop()
     prewrites, commits = log_of(pump.directory)
-    assert (prewrites, commits) == ({5, 7}, {(5, 6)})
+    assert (prewrites, commits) == ({5, 7, 9}, {(5, 6)})
