@@ -33,7 +33,8 @@ TABLE_ID_MAX: Final = (1 << 48) - 1 - 1000
 """Ids above it are tables that TiDB keeps for itself."""
 _HEAD: Final = re.compile(rb'\{"id":(\d+),"name":\{"O":"([^"\\]*)"')
 """How TiDB begins a table's definition."""
-_DEFAULTS: Final = (b'"origin_default":', b'"origin_default_bit":')
+_DEFAULT: Final = b'"origin_default'
+_NO_DEFAULTS: Final = b'"origin_default":null,"origin_default_bit":null'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,7 @@ class Definition:
     @property
     def has_defaults(self) -> bool:
         """Whether a column may have an original default; cheap, where it is text."""
-        text = self.source
-        return not isinstance(text, bytes) or any(
-            text.count(key) != text.count(key + b"null") for key in _DEFAULTS
-        )
+        return not isinstance(self.source, bytes) or has_defaults(self.source)
 
     def table(self) -> TableVersion:
         """Raises `Corruption` for a document that is no table definition."""
@@ -184,10 +182,21 @@ def name_in(document: dict[str, Any], key: str = "name") -> str:
         ) from None
 
 
-def id_and_name(text: bytes) -> tuple[int, str] | None:
-    """Of a table's definition as TiDB writes it; None for one that has to be parsed."""
+def has_defaults(text: bytes) -> bool:
+    """Whether in a definition, as text, a column may have an original default."""
+    return text.count(_DEFAULT) != 2 * text.count(_NO_DEFAULTS)
+
+
+def id_and_name(text: bytes) -> tuple[int, str]:
+    """Of a table's definition; cheap for one as TiDB writes it. Raises `Corruption`."""
     found = _HEAD.match(text)
-    return None if found is None else (int(found[1]), found[2].decode("utf-8", "replace"))
+    if found is not None:
+        return int(found[1]), found[2].decode("utf-8", "replace")
+    try:
+        document = json.loads(text)
+        return int(document["id"]), name_in(document)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corruption(f"a table definition of {len(text)} bytes cannot be read: {error!r}") from None
 
 
 class Catalog:

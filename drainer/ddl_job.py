@@ -168,6 +168,11 @@ class DdlJob:
         return self.state in (_DONE, _SYNCED) and self.schema_version > 0
 
     @property
+    def effective_version(self) -> int:
+        """The schema version that it made; 0 if nothing is different because of it."""
+        return self.schema_version if self.took_effect else 0
+
+    @property
     def state_name(self) -> str:
         return _STATE_NAMES.get(self.state, f"state {self.state}")
 
@@ -222,22 +227,19 @@ class JobHead(msgspec.Struct, gc=False):
     history: _HeadHistory | None = msgspec.field(name="binlog", default=None)
 
     @property
-    def schema_version(self) -> int:
-        return self.history.SchemaVersion if self.history else 0
-
-    @property
     def finished_ts(self) -> int:
         return self.history.FinishedTS if self.history else 0
 
     @property
-    def definition(self) -> bytes:
-        """JSON of its table's definition; `null` without one."""
-        return bytes(self.history.TableInfo if self.history else _ABSENT)
+    def definition(self) -> Any:
+        """JSON of its table's definition, a part of the job's bytes; `null` without one."""
+        return self.history.TableInfo if self.history else _ABSENT
 
     @property
-    def took_effect(self) -> bool:
-        """As that of `DdlJob`."""
-        return self.state in (_DONE, _SYNCED) and self.schema_version > 0
+    def effective_version(self) -> int:
+        """The schema version that it made; 0 if nothing is different because of it."""
+        history = self.history
+        return history.SchemaVersion if history and (self.state == _SYNCED or self.state == _DONE) else 0
 
 
 _read_head: Final = msgspec.json.Decoder(JobHead).decode

@@ -30,6 +30,7 @@ from tests.benchmarks import (
     pump_write_batch,
     pumpclient_write,
     rowcodec_decode,
+    upstream_history,
     upstream_tso,
 )
 from tests.benchmarks.report import Result
@@ -79,5 +80,6 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "door.idle.1000": door_idle.run,
     "door.hostile": door_hostile.run,
     "upstream.tso": upstream_tso.run,
+    "upstream.history.1m": upstream_history.run,
 }
 """In the order in which they are run and printed."""
