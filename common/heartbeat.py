@@ -56,6 +56,7 @@ class Heartbeat:
         self._clock = clock
         self._lease_s = lease_s or max(LEASE_MIN_S, math.ceil(interval_s * BEATS_PER_LEASE))
         self._state = ""
+        self._sent = ""  # state of the last attempt to write, whatever became of it
         self._revision = 0
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
@@ -191,6 +192,7 @@ class Heartbeat:
         if not self._is_ours:
             return
         async with self._write_lock:
+            earlier, self._sent = self._sent, self._state
             for attempt in range(_WRITE_ATTEMPTS_MAX):
                 status = self._status().with_state(self._state)
                 try:
@@ -209,7 +211,7 @@ class Heartbeat:
                             node_id=status.node_id,
                             found=entry.status.host,
                         )
-                    elif entry.status.state != self._state:
+                    elif entry.status.state not in (self._state, earlier):
                         _logger.warning(
                             "registry entry was changed by somebody else, written again",
                             node_id=status.node_id,

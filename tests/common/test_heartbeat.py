@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,27 @@ async def test_a_running_node_writes_over_an_operators_edit(registry: EtcdRegist
     assert (await entry_of(registry)).state == ONLINE
     await client.close()
     await operator.close()
+
+
+async def test_a_beat_whose_answer_was_lost_is_not_taken_for_somebody_elses(
+    registry: EtcdRegistry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is to be searched for: the entry is our own last one."""
+    heartbeat = beat_of(registry, Node())
+    await heartbeat.register(ONLINE)
+    with monkeypatch.context() as patch:
+        stored = registry.put
+
+        async def cut_off(*arguments: Any) -> int:
+            await stored(*arguments)
+            raise Unavailable("the answer is lost")
+
+        patch.setattr(registry, "put", cut_off)
+        assert not await heartbeat.beat()
+    caplog.clear()
+    await heartbeat.leave(PAUSED)
+    assert (await entry_of(registry)).state == PAUSED
+    assert not caplog.records
 
 
 async def test_a_second_living_process_is_refused_and_changes_nothing(
