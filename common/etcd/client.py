@@ -37,6 +37,8 @@ _OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it an unanswered ping of grpcio's own bandwidth probing holds ours back for a minute.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )

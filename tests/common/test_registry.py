@@ -299,6 +299,30 @@ async def test_watch_survives_an_outage_of_etcd(tmp_path: Path, caplog: pytest.L
         server.stop()
 
 
+async def test_a_watch_of_a_server_that_stands_still_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stays open and says nothing: an answer to pings is missing."""
+    times = {"grpc.keepalive_time_ms": 1000, "grpc.keepalive_timeout_ms": 500}
+    times["grpc.http2.ping_timeout_ms"] = 500
+    options = tuple((name, times.get(name, value)) for name, value in etcd_client._OPTIONS)
+    assert times.keys() <= dict(options).keys()
+    monkeypatch.setattr(etcd_client, "_OPTIONS", options)
+    server = EtcdServer.start(tmp_path)
+    client = await EtcdClient.connect(server.endpoint)
+    try:
+        async with aclosing(client.watch(b"/", 1)) as watch:
+            assert (await anext(watch))[1] == []
+            os.kill(server.pid, signal.SIGSTOP)
+            async with asyncio.timeout(20):
+                with pytest.raises(Unavailable):
+                    await anext(watch)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        await client.close()
+        server.stop()
+
+
 async def test_a_watch_from_before_a_compaction_says_so(client: EtcdClient) -> None:
     first = await client.put(b"/k", b"1")
     last = await client.put(b"/k", b"2")

@@ -43,6 +43,7 @@ from common.wire import errorpb_pb2, metapb_pb2
 
 LOOKUPS_MAX: Final = 8
 KEYS_MAX: Final = 256
+PING_S: Final = 10.0
 _SERVICE: Final = "/tikvpb.Tikv/"
 
 Reply = TypeVar("Reply", bound="_Reply")
@@ -140,7 +141,7 @@ class TikvClient:
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep
         self._pd = pd
-        self._dial = dial or (lambda address: Client(address, tls=tls, clock=self.clock))
+        self._dial = dial or (lambda address: Client(address, tls=tls, clock=self.clock, ping_s=PING_S))
         self._rng = rng
         self._regions = RegionCache()
         self._stores: dict[int, Store] = {}
