@@ -71,7 +71,7 @@ async def open_schema(
         reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
         await _read(history, stored.history_after, tracker, reading)
         source = "stored"
-    elif at_a_moment and (found := await _schema_at(history, behind_ts)) is not None:
+    elif at_a_moment and (found := await read_moment(history, behind_ts)) is not None:
         tracker, source = found, "upstream"
     else:
         tracker, source = await read_whole(history, start, behind_ts), "history"
@@ -93,7 +93,7 @@ async def read_whole(history: SchemaHistory, start: Start, behind_ts: int) -> Sc
     return tracker
 
 
-async def _schema_at(history: SchemaHistory, ts: int) -> SchemaTracker | None:
+async def read_moment(history: SchemaHistory, ts: int) -> SchemaTracker | None:
     """As the upstream had it; None where it does not know."""
     schema = await history.schema_at(ts)
     if schema is None:

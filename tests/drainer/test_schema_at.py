@@ -12,7 +12,7 @@ from common.wire import binlog_pb2
 from drainer.ddl_job import MULTI_SCHEMA_CHANGE, DdlJob
 from drainer.schema import SchemaTracker
 from drainer.table_filter import TableFilter
-from drainer.tracked_schema import _schema_at
+from drainer.tracked_schema import read_moment
 from drainer.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl
 from tests.drainer import recorded
@@ -71,7 +71,7 @@ async def test_the_schema_at_every_moment_is_what_the_binlogs_up_to_it_tell(scen
             done += 1
         if done != before:
             expected = contents.of(told)
-        tracker = await _schema_at(history, ts)
+        tracker = await read_moment(history, ts)
         assert tracker is not None
         assert contents.of(tracker) == expected, f"at {ts}, behind job {done and jobs[done - 1][0].id}"
         waiting = [job.id for job, _ in jobs[done:] if job.took_effect]
@@ -106,7 +106,7 @@ async def test_rows_behind_any_ddl_and_any_of_its_steps_decode_the_same(scenario
     cuts += [index for index, entry in enumerate(stream) if _is_delete_only(entry.payload)]
     contents = Contents()
     for index in sorted(cuts)[84 :: max(1, len(cuts) // 8)]:
-        tracker = await _schema_at(history, stream[index - 1].commit_ts)
+        tracker = await read_moment(history, stream[index - 1].commit_ts)
         assert tracker is not None
         translator = Translator(tracker, TableFilter())
         for place in range(index, len(stream)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import Unavailable
 from common.upstream import SchemaAt
 from drainer import ddl_job
 from drainer.checkpoint import Checkpoint, CheckpointStore, Start
@@ -16,6 +17,9 @@ from drainer.schema_store import LOOK_BACK, StoredSchema
 from drainer.sink import mysql
 from drainer.tracked_schema import TrackedSchema, open_schema
 from tests.drainer import recorded
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.memory import Memory
+from tests.fakes.meta import committed_jobs, load_history
 
 CLUSTER = 7710435644538274663
 NOW = 480_000_000_000_000_000
@@ -134,4 +138,43 @@ async def test_the_first_snapshot_is_stored_with_the_first_checkpoint(target: my
     store.close()
     store, start, again = await opened(target, History([]))
     assert contents(again.tracker) == contents(schema.tracker)
+    store.close()
+
+
+async def test_without_a_stored_schema_it_is_that_of_the_moment(
+    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the upstream, and where that cannot tell or must not be asked, of the whole history."""
+    cluster = FakeCluster()
+    load_history(cluster, SCENARIO)
+    job, commit_ts = committed_jobs(SCENARIO)[100]
+    store = CheckpointStore(target, CLUSTER)
+    start = store.start(2, commit_ts, NOW)
+    memory = Memory(cluster)
+
+    async def load() -> None:
+        return None
+
+    async def read(**options: bool) -> tuple[SchemaTracker, bool]:
+        memory.held.clear()
+        schema = await open_schema(store, start, commit_ts, memory.history(), load, **options)
+        return schema.tracker, bool(memory.held)
+
+    by_moment, was_held = await read()
+    assert was_held
+    assert by_moment.version == job["binlog"]["SchemaVersion"]
+    by_history, was_held = await read(at_a_moment=False)
+    assert not was_held
+    by_history.catch_up(commit_ts + 1000, job["binlog"]["SchemaVersion"])  # finished only behind its binlog
+    names = sorted(by_moment.names())
+    assert names == sorted(by_history.names())
+    memory.floor_ts = commit_ts + 1
+    assert sorted((await read())[0].names()) == sorted((await read(at_a_moment=False))[0].names())
+    memory.floor_ts = 0
+
+    async def collected(tracker: SchemaTracker, schema: SchemaAt) -> None:
+        raise Unavailable("collected while it was read")
+
+    monkeypatch.setattr("drainer.tracked_schema._take", collected)
+    assert sorted((await read())[0].names()) == sorted((await read(at_a_moment=False))[0].names())
     store.close()
