@@ -145,6 +145,7 @@ class TikvClient:
         self._rng = rng
         self._regions = RegionCache()
         self._stores: dict[int, Store] = {}
+        self._doubted: set[int] = set()  # stores whose address PD is to be asked about again
         self._channels: dict[str, Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
@@ -257,9 +258,7 @@ class TikvClient:
         context.peer.CopyFrom(peer_message(target.peer))
         context.max_execution_duration_ms = int(timeout_s * 1000)
         context.cluster_id = self._pd.cluster_id
-        channel = self._channels.get(target.address)
-        if channel is None:
-            channel = self._channels[target.address] = self._dial(target.address)
+        channel = self._channel(target.address)
         try:
             data = await channel.unary(_SERVICE + method, request.SerializeToString(), timeout_s)
         except RpcStatus as status:
@@ -281,16 +280,46 @@ class TikvClient:
             self._regions.drop(region.id)
             tries.note("no voter", "PD", f"region {region.id} has no voter")
             return None
-        store = self._stores.get(peer.store_id)
+        store = await self._store(peer.store_id, deadline)
         if store is None:
-            store = await self._pd.store(peer.store_id, deadline_s=max(deadline.left_s, 0.001))
-            if store is None or store.state is StoreState.TOMBSTONE or not store.address:
-                self._regions.drop(region.id)
-                tries.avoid.add(peer.store_id)
-                tries.note("no store", "PD", f"store {peer.store_id} of region {region.id} is gone")
-                return None
-            self._stores[peer.store_id] = store
+            self._regions.drop(region.id)
+            tries.avoid.add(peer.store_id)
+            tries.note("no store", "PD", f"store {peer.store_id} of region {region.id} is gone")
+            return None
         return _Target(region, peer, store.address)
+
+    async def _store(self, store_id: int, deadline: Deadline) -> Store | None:
+        """As it is known, else as PD says; None if it is gone."""
+        store = self._known(store_id)
+        if store is None:
+            async with self._lookups:
+                store = self._known(store_id)
+                if store is None:
+                    store = await self._pd.store(store_id, deadline_s=max(deadline.left_s, 0.001))
+                    store = self._take(store_id, store)
+        return store
+
+    def _known(self, store_id: int) -> Store | None:
+        return None if store_id in self._doubted else self._stores.get(store_id)
+
+    def _take(self, store_id: int, told: Store | None) -> Store | None:
+        """Note what PD says; a connection to where nobody is any more ends."""
+        gone = told is None or told.state is StoreState.TOMBSTONE or not told.address
+        self._doubted.discard(store_id)
+        before = self._stores.pop(store_id, None)
+        if told is not None and not gone:
+            self._stores[store_id] = told
+        if before is not None and all(before.address != store.address for store in self._stores.values()):
+            self._hang_up(before.address)
+        return None if gone else told
+
+    def _channel(self, address: str) -> Channel:
+        if self._closed:
+            raise Unavailable("the connections to TiKV are closed")
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._dial(address)
+        return channel
 
     def _learn(self, target: _Target, decision: Decision, tries: _Tries) -> None:
         """Change what is known as the region error says."""
@@ -308,7 +337,8 @@ class TikvClient:
         elif change is Change.DROP_STORE:
             self._regions.drop_store(target.peer.store_id)
             self._drop(region)
-            self._drop_address(target, close=True)
+            self._doubted.add(target.peer.store_id)
+            self._hang_up(target.address)  # its name may stand for another host by now
 
     def _replace(self, target: _Target, regions: tuple[Region, ...]) -> None:
         """The regions that are there now; the store that knows them leads them until another is named."""
@@ -319,23 +349,21 @@ class TikvClient:
             self._regions.insert(replace(region, leader=leader))
 
     def _lost(self, target: _Target, tries: _Tries) -> None:
-        """The store has not answered."""
+        """The store has not answered. Perhaps only this request: those of others that are on their way go on,
+        and a connection that is dead is found out by its pings.
+        """
         tries.avoid.add(target.peer.store_id)
         self._drop(target.region)
-        self._drop_address(target, close=False)
+        self._doubted.add(target.peer.store_id)
 
     def _drop(self, region: Region) -> None:
         if self._regions.find(region.start_key) is region:  # otherwise somebody has learned better
             self._regions.drop(region.id)
 
-    def _drop_address(self, target: _Target, *, close: bool) -> None:
-        store = self._stores.get(target.peer.store_id)
-        if store is not None and store.address == target.address:
-            del self._stores[target.peer.store_id]
-        unused = all(known.address != target.address for known in self._stores.values())
-        channel = self._channels.pop(target.address, None) if close or unused else None
+    def _hang_up(self, address: str) -> None:
+        channel = self._channels.pop(address, None)
         if channel is not None:
-            task = asyncio.get_running_loop().create_task(channel.close(), name=f"close {target.address}")
+            task = asyncio.get_running_loop().create_task(channel.close(), name=f"close {address}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

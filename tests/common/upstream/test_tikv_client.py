@@ -11,13 +11,13 @@ from common.clock import ManualClock
 from common.errors import Corruption, Rejected, Unavailable
 from common.rpc import UNIMPLEMENTED, UNKNOWN, RpcStatus
 from common.upstream.tidb.locks import LockResolver
-from common.upstream.tidb.regions import StoreState
+from common.upstream.tidb.regions import Store, StoreState
 from common.upstream.tidb.snapshot import Snapshot
 from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
 from common.wire import errorpb_pb2
 from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.tikv import FakeTikv, Fault, LocalPd
+from tests.fakes.tikv import FakeTikv, Fault, LocalChannel, LocalPd
 from tests.fakes.world import TikvWorld
 
 
@@ -276,6 +276,61 @@ async def test_keys_of_many_regions_are_asked_region_by_region() -> None:
         )
     ]
     assert asked == [[b"1"], [b"3", b"4"], [b"9"]]
+
+
+class Dialled:
+    """Which connections were made to a world's stores."""
+
+    def __init__(self, world: TikvWorld) -> None:
+        self.channels: list[tuple[str, LocalChannel]] = []
+        self._tikv = world.tikv
+        world.client = TikvClient(world.pd, clock=world.cluster.clock, dial=self._dial, sleep=world._sleep)
+        world.locks = LockResolver(world.client, world.pd)
+
+    def _dial(self, address: str) -> LocalChannel:
+        channel = self._tikv.dial(address)
+        self.channels.append((address, channel))
+        return channel
+
+    @property
+    def closed(self) -> list[str]:
+        return [address for address, channel in self.channels if channel.closed]
+
+
+async def test_a_request_that_takes_too_long_ends_those_of_nobody_else() -> None:
+    """They are on the same connection."""
+    world = TikvWorld()
+    dialled = Dialled(world)
+    slow = world.tikv.fault(Fault(times=4, slow=True))
+    assert await world.snapshot(deadline_s=60.0).get(b"k") is None
+    assert slow.times == 0
+    assert dialled.closed == []
+    assert len({address for address, _ in dialled.channels}) == len(dialled.channels)
+
+
+async def test_the_connection_to_where_a_store_was_ends() -> None:
+    world = TikvWorld()
+    dialled = Dialled(world)
+    await world.snapshot().get(b"k")
+    old = world.cluster.stores[1].address
+    world.tikv.move(1, "tikv-1-new:20160")
+    await world.snapshot().get(b"k")
+    await asyncio.sleep(0)
+    assert dialled.closed == [old]
+
+
+async def test_no_connection_is_made_once_it_is_closed() -> None:
+    world = TikvWorld()
+    dialled = Dialled(world)
+
+    async def store(store_id: int, **_: float) -> Store | None:
+        await world.client.close()
+        return world.cluster.stores.get(store_id)
+
+    world.pd.store = store  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="are closed"):
+        await world.snapshot().get(b"k")
+    assert dialled.channels == []
 
 
 async def test_closed_while_somebody_asks() -> None:
