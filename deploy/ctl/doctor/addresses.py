@@ -97,10 +97,7 @@ def judge_duplicates(nodes: Iterable[NodeSeen]) -> list[Finding]:
             continue
         there = {node.answer.node_id for node in sharing if node.answer is not None}
         gone = [node for node in sharing if node.node_id not in there] or sharing[1:]
-        commands = "; ".join(
-            f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state offline"
-            for node in gone
-        )
+        commands = "; ".join(node.forget for node in gone)
         findings.append(
             error(
                 "node.duplicate",

@@ -97,6 +97,11 @@ class NodeSeen:
     def label(self) -> str:
         return f"{self.kind.removesuffix('s')} {self.node_id}"
 
+    @property
+    def forget(self) -> str:
+        """The command that takes it out of the registry for good."""
+        return f"binlogctl forget {self.node_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class TidbSeen:

@@ -54,7 +54,7 @@ def _liveness(node: NodeSeen, now_s: float) -> list[Finding]:
             node.label,
             f"its entry has the unknown state {node.state!r}",
             "nobody knows what to make of it",
-            _update(node, states.PAUSED),
+            f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
         )
     ]
 
@@ -67,17 +67,14 @@ def _dead(node: NodeSeen, late_s: float | None) -> Finding:
             " still"
             " until it is back"
         )
-        mend = (
-            f"start it again; if its disk is lost for good: {_update(node, states.OFFLINE)}"
-            "   # then copy the data anew"
-        )
+        mend = f"start it again; if its disk is lost for good: {node.forget}   # then copy the data anew"
     else:
         why = (
             "nothing is replicated by it, and pumps keep binlogs for it as long as it counts as live; a Go"
             " pump"
             " does not start while such a drainer does not answer"
         )
-        mend = f"start it again; if it never comes back: {_update(node, states.OFFLINE)}"
+        mend = f"start it again; if it never comes back: {node.forget}"
     return error(
         "node.dead", node.label, f"{node.state} in the registry, but its process is gone{since}", why, mend
     )
@@ -105,14 +102,14 @@ def _paused(node: NodeSeen) -> Finding:
             "drainers wait for a paused pump, because binlogs that nobody else has lie there: replication"
             " of the"
             " whole cluster stands still",
-            f"start it again; if it never comes back: {_update(node, states.OFFLINE)}",
+            f"start it again; if it never comes back: {node.forget}",
         )
     return warning(
         "node.paused",
         node.label,
         f"paused, at {node.max_commit_ts}",
         "nothing is replicated by it; once retention has passed its checkpoint it needs a new snapshot",
-        f"start it again; if it never comes back: {_update(node, states.OFFLINE)}",
+        f"start it again; if it never comes back: {node.forget}",
     )
 
 
@@ -129,8 +126,7 @@ def _identity(node: NodeSeen, nodes: Sequence[NodeSeen], cluster_id: int | None)
                 node.label,
                 f"at {node.host} answers {answer.node_id}",
                 "whoever wants this node's binlogs asks another one, and thinks that there are none",
-                f"correct advertise-addr of the two; if {node.node_id} is gone:"
-                f" {_update(node, states.OFFLINE)}",
+                f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
             )
         ]
     if None not in (answer.cluster_id, cluster_id) and answer.cluster_id != cluster_id:
@@ -255,10 +251,6 @@ def _versions(nodes: Sequence[NodeSeen]) -> list[Finding]:
             "pip install --upgrade tidb-binlog on the older hosts: pumps one by one, then drainers",
         )
     ]
-
-
-def _update(node: NodeSeen, state: str) -> str:
-    return f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state {state}"
 
 
 def _span(seconds: float) -> str:

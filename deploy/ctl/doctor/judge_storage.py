@@ -129,7 +129,7 @@ def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
                 "binlogs that it has not applied are gone: going on would leave a hole",
                 f"copy the data of the upstream anew and start {drainer.node_id} from that copy's"
                 " timestamp, or"
-                f" binlogctl -cmd update-drainer -node-id {drainer.node_id} -state offline",
+                f" {drainer.forget}",
             )
         ]
     left_s = _left_s(pump, drainer, now_s)
@@ -150,7 +150,7 @@ def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
             "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",
             f"start or speed up {drainer.node_id}; raise gc of the pumps for the time being; if it is not"
             " needed"
-            f" any more: binlogctl -cmd update-drainer -node-id {drainer.node_id} -state offline",
+            f" any more: {drainer.forget}",
         )
     ]
 

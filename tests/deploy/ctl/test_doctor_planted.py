@@ -405,7 +405,7 @@ async def test_dead_nodes_that_are_still_online_are_found(
     dead = {one.subject: one for one in report.findings if one.check == "node.dead"}
     assert dead.keys() == {"pump gone", "drainer go-drainer"}
     assert "60 min" in dead["drainer go-drainer"].seen
-    assert "binlogctl -cmd update-pump -node-id gone -state offline" in dead["pump gone"].mend
+    assert "binlogctl forget gone" in dead["pump gone"].mend
 
 
 async def test_living_node_that_does_not_answer_is_found(look: Look, plant: Plant) -> None:
@@ -420,7 +420,7 @@ async def test_duplicate_address_and_the_wrong_node_behind_it_are_found(look: Lo
     found = {one.check: one for one in report.findings if one.severity is Severity.ERROR}
     assert found.keys() == {"node.duplicate", "node.identity"}
     assert "answers pump-1" in found["node.identity"].seen
-    assert "-node-id copy -state offline" in found["node.duplicate"].mend
+    assert "binlogctl forget copy" in found["node.duplicate"].mend
     assert "pump-1" not in found["node.duplicate"].mend
 
 
@@ -443,7 +443,7 @@ async def test_forgotten_drainer_that_retention_reaches_is_found(look: Look, pla
     report = await look.report()
     found = [one for one in report.findings if one.check == "retention" and one.severity is Severity.WARNING]
     assert {one.subject for one in found} == {"drainer forgotten"}
-    assert "update-drainer -node-id forgotten -state offline" in found[0].mend
+    assert "binlogctl forget forgotten" in found[0].mend
 
 
 async def test_entry_that_breaks_listings_is_found(look: Look, plant: Plant) -> None:
