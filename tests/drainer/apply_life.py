@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from common import binlog
-from common.clock import SystemClock
+from common.clock import Clock, SystemClock
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB, misplaced
@@ -102,10 +102,12 @@ class Life:
         lanes: int = 2,
         batch_rows: int = 1600,
         rules: Rules | None = None,
+        clock: Clock | None = None,
         **settings: Any,
     ) -> None:
+        clock = clock or SystemClock()
         self.recording = recording
-        self.control = Control(SystemClock())
+        self.control = Control(clock)
         self.store = CheckpointStore(target, recording.cluster_id)
         self.start: Start = self.store.start(lanes, 0, recording.entries[-1].commit_ts)
         version = self.start.checkpoint.schema_version if self.start.checkpoint else 0
@@ -119,7 +121,7 @@ class Life:
             self.translator,
             DdlRunner(target, tracker, self.translator.route, keep=keep),
             ApplierSettings(LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings),
-            SystemClock(),
+            clock,
             DeskPlan(
                 take_over(self.store, foreign=self.start.foreign),
                 Policy(),

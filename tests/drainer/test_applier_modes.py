@@ -11,9 +11,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from common import binlog
+from common.clock import ManualClock
 from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
+from drainer import ddl_barrier
+from drainer.applier import PURGE_S
+from drainer.ddl_job import DROP_TABLE
 from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.sink import mysql
 from drainer.txn import INSERT
@@ -31,6 +35,7 @@ from tests.drainer.apply_life import (
 pytestmark = pytest.mark.integration
 
 ROWS = 20_000
+ADD_COLUMN = 5
 
 
 def recording(*, keyed: bool, spilled: bool) -> Recording:
@@ -145,3 +150,75 @@ async def test_nothing_goes_downstream_while_an_operator_holds_it(target: mysql.
     await run
     assert await life.applier.stop(10.0)
     assert count(target) == (ROWS, ROWS)
+
+
+async def test_what_was_set_aside_is_looked_through_once_a_minute(
+    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes when the stream is far enough behind the drop: no other DROP has to come for that."""
+    second = 1000 << 18
+    table, other = (TableInfo(number, name, (column(1, "a", LONG),)) for number, name in ((7, "t"), (8, "u")))
+    dropped = create_job(table, job_id=10, schema_version=2) | {"type": DROP_TABLE, "query": "DROP TABLE `t`"}
+    jobs = [create_job(table), dropped, create_job(other, job_id=11, schema_version=3)]
+    entries = [created(job, at) for job, at in zip(jobs, (second, 2 * second, 1803 * second), strict=True)]
+    clock = ManualClock()
+    life = Life(Recording(4711, [json.dumps(job).encode() for job in jobs], entries), target, clock=clock)
+    life.applier.change_pace(batch_rows=100, checkpoint_interval_s=0.0)
+    await life.applier.run(life.batches(50))
+    looks, purges = asyncio.Semaphore(0), []
+    save, purge = life.applier.save_checkpoint, life.applier._ddl_runner.purge
+
+    async def saved() -> None:
+        await save()
+        looks.release()
+
+    def purged(commit_ts: int) -> None:
+        purges.append(commit_ts)
+        purge(commit_ts)
+
+    monkeypatch.setattr(life.applier, "save_checkpoint", saved)
+    monkeypatch.setattr(life.applier._ddl_runner, "purge", purged)
+    keeping = asyncio.create_task(life.applier.keep_checkpoint())
+
+    async def some_rounds() -> bool:
+        """Whether the dropped table is still there behind them."""
+        for _ in range(3):
+            await looks.acquire()
+        connection = mysql.connect(target)
+        with contextlib.closing(connection):
+            return len(mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog LIKE 'dropped%'")) == 1
+
+    assert await some_rounds()
+    clock.advance(PURGE_S - 1)
+    assert await some_rounds()
+    clock.advance(1)
+    assert not await some_rounds()
+    clock.advance(PURGE_S)
+    await some_rounds()
+    assert purges == [entries[-1].commit_ts] * 2
+    keeping.cancel()
+    assert await life.applier.stop(10.0)
+
+
+async def test_a_ddl_that_takes_long_says_how_far_it_is(
+    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddl_barrier, "PROGRESS_S", 0.01)
+    recorded = recording(keyed=True, spilled=False)
+    assert await Life(Recording(4711, recorded.jobs, recorded.entries[:1]), target).run()
+    wide = TableInfo(7, "t", (column(1, "a", LONG, FLAG_NOT_NULL | FLAG_PRIMARY), column(2, "b", VARCHAR)))
+    job = create_job(wide, job_id=10, schema_version=2)
+    job |= {"type": ADD_COLUMN, "query": "ALTER TABLE `t` ADD COLUMN `c` INT"}
+    stream = Recording(4711, [*recorded.jobs, json.dumps(job).encode()], [created(job, 950)])
+    life = Life(stream, target)
+    holder = mysql.connect(target)
+    mysql.rows(holder, b"SELECT * FROM d.t")  # in a transaction: the ALTER waits for it
+    run = asyncio.create_task(life.run())
+    async with asyncio.timeout(20):
+        while not (progress := life.applier.facts()["DDL"]["progress"]):
+            await asyncio.sleep(0.01)
+    assert "Waiting for table metadata lock for" in progress
+    assert life.applier.doing == "running DDL job 10"
+    holder.close()
+    assert await run
+    assert life.applier.facts()["DDL"]["progress"] == ""

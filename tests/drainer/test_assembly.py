@@ -144,7 +144,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     if waits:
         stage.sql("CREATE DATABASE d", "CREATE TABLE d.t (a INT)")
         await stage.refuse(ddl(200, "ALTER TABLE t ADD COLUMN b INT"))
-    await stage.keeper.settle(300)
+    stage.store.settle(stage.keeper.checkpoint(250), lanes_at=300)
     await stage.close()
     upstream = Moments(1000)
     nodes = await etcd.connect(etcd_clean)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from common.clock import ManualClock
+from drainer import lane_count
+from drainer.lane_count import TUNE_S, LaneCount
 from drainer.lane_tuning import GAIN, LANES_MIN, REST_SAMPLES, TRIAL_SAMPLES, LaneSample, LaneTuning
 
 Curve = Callable[[int], float]
@@ -91,3 +97,52 @@ def test_another_load_is_searched_at_once() -> None:
     drive(tuning, lambda lanes: 50_000.0, 500)
     used = drive(tuning, lambda lanes: 1_000.0 * min(lanes, 8), REST_SAMPLES + 12 * TRIAL_SAMPLES)
     assert used[-1] >= 7, "no pause of hundreds of samples, though the flat curve had earned one"
+
+
+# -- the samples, taken while there is work ----------------------------------------------------------------
+
+
+class Lanes:
+    """As many as are wanted, always busy."""
+
+    def __init__(self) -> None:
+        self.count = 2
+
+    def __len__(self) -> int:
+        return self.count
+
+    def busy(self) -> float:
+        return 0.9
+
+
+async def test_lanes_are_looked_at_each_second_and_as_many_wanted_as_do_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, lanes, samples = ManualClock(), Lanes(), list[LaneSample]()
+    rows, looks, curve = 0, 0, hill(4)
+    counter = LaneCount(2, 8, lambda: cast(Any, lanes), lambda: rows, clock)
+    decide = counter._tuning.decide
+
+    def seen(sample: LaneSample) -> int:
+        samples.append(sample)
+        return decide(sample)
+
+    async def sleep(seconds: float) -> None:
+        """The work of that time, after which the applier has as many lanes as are wanted."""
+        nonlocal rows, looks
+        if (looks := looks + 1) > 100:
+            raise asyncio.CancelledError
+        lanes.count = counter.wanted
+        clock.advance(seconds)
+        rows += int(curve(lanes.count) * seconds)
+
+    monkeypatch.setattr(counter._tuning, "decide", seen)
+    monkeypatch.setattr(lane_count, "asyncio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(asyncio.CancelledError):
+        await counter.run()
+    assert samples == [
+        LaneSample(each.lanes, int(curve(each.lanes) * TUNE_S), pytest.approx(TUNE_S), 0.9)  # type: ignore[arg-type]
+        for each in samples
+    ]
+    used = [each.lanes for each in samples[60:]]
+    assert max(used, key=used.count) == 4
