@@ -1,11 +1,11 @@
-"""Quantities as people write them in flags and files: sizes, durations, retention times.
+"""Quantities as people write them in flags and files, and read them: sizes, durations, retention times.
 
     size        digits with optional point and commas, then a unit in any case; `MB` is 10**6, `MiB` 2**20;
                 a bare number is bytes
     duration    Go's form (`1m30s`, `1.5h`, `30ms`); a bare number is seconds
     retention   a bare integer is days; anything else is a duration; must be above zero
 
-Each function raises `ValueError` with a text that says what is expected.
+Each reader raises `ValueError` with a text that says what is expected.
 """
 
 from __future__ import annotations
@@ -99,3 +99,15 @@ def retention_s(value: str | int) -> float:
     if seconds <= 0:
         raise ValueError(f"GC is {value}, must bigger than 0")
     return seconds
+
+
+def span(seconds: float) -> str:
+    """A length of time as people read it; negative ones count as nothing."""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86400:.1f} d"

@@ -105,7 +105,7 @@ class EtcdRegistry:
         raise Conflict(f"entry of {kind[:-1]} {status.node_id} {what}", hint="read it again")
 
     async def remove(self, kind: str, node_id: str, expected: int) -> None:
-        """Delete an entry whose revision is `expected`, for a node that never comes back. Raises `Conflict`."""
+        """Delete the entry, at revision `expected`, of a node that never comes back. Raises `Conflict`."""
         key = status_key(kind, node_id)
         result = await self._client.txn(
             [etcd.mod_is(key, expected), etcd.mod_is(alive_key(kind, node_id), 0)],

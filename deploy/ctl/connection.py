@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING
 from deploy.ctl.settings import CtlSettings
 
 if TYPE_CHECKING:
-    from common.etcd import EtcdRegistry
+    from common.etcd import EtcdClient, EtcdRegistry
+
+
+@contextlib.asynccontextmanager
+async def cluster(settings: CtlSettings) -> AsyncIterator[tuple[EtcdRegistry, EtcdClient]]:
+    """The registry, and the etcd under it. Raises `Unavailable`, `ConfigError`."""
+    from common.etcd import EtcdClient, EtcdRegistry
+
+    client = await EtcdClient.connect(settings.pd_urls, tls=settings.tls)
+    registry = EtcdRegistry(client)
+    try:
+        yield registry, client
+    finally:
+        await registry.close()
 
 
 @contextlib.asynccontextmanager
 async def registry(settings: CtlSettings) -> AsyncIterator[EtcdRegistry]:
-    """Raises `Unavailable`, `ConfigError`."""
-    from common import etcd
-
-    found = await etcd.connect(settings.pd_urls, tls=settings.tls)
-    try:
+    """Raises as `cluster`."""
+    async with cluster(settings) as (found, _):
         yield found
-    finally:
-        await found.close()
 
 
 async def timestamp(settings: CtlSettings) -> int:

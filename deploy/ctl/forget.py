@@ -15,7 +15,8 @@ from common import tso
 from common.clock import SystemClock
 from common.errors import Rejected, Unavailable
 from common.node import OFFLINE
-from deploy.ctl import connection, farewell, node_http, node_name, show
+from common.quantities import span
+from deploy.ctl import connection, farewell, node_http, node_name
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE
 from deploy.ctl.node_name import Found
@@ -61,7 +62,7 @@ async def _check_dead(settings: CtlSettings, found: Found) -> None:
     age_s = tso.age_s(found.entry.status.update_ts, SystemClock().wall_s())
     if found.entry.alive is None and 0 <= age_s < FRESH_S and found.entry.status.state != OFFLINE:
         raise Rejected(
-            f"{found.label} may live: it renewed its entry {show.span(age_s)} ago",
+            f"{found.label} may live: it renewed its entry {span(age_s)} ago",
             hint=f"look again when that is more than {FRESH_S:.0f} s, or stop it",
         )
 

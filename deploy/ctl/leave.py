@@ -16,8 +16,9 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, FlagError, Rejected, Unavailable
 from common.etcd import EtcdRegistry
 from common.node import CLOSING, OFFLINE, ONLINE, PAUSED
+from common.quantities import span
 from common.registry import DRAINERS, NodeEntry
-from deploy.ctl import connection, departing, go_commands, node_http, node_name, show
+from deploy.ctl import connection, departing, go_commands, node_http, node_name
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, STILL_WAITING
 from deploy.ctl.departing import CLOSE, ON_THE_WAY, PAUSE, TARGETS, Arrived, Astray, Waits
@@ -158,14 +159,14 @@ async def _until_arrived(
             return
         if isinstance(seen, Astray):
             raise Rejected(f"{found.label} did not {action}: {seen.why}", hint="look at its log")
-        left = "" if seen.left_s is None else f", about {show.span(seen.left_s)} left"
+        left = "" if seen.left_s is None else f", about {span(seen.left_s)} left"
         line = f"{found.label} waits for {seen.what}{left}"
         if line != told and now_s - told_s >= TELL_S:
             told_s, told = now_s, line
             _say(line)
         if end_s is not None and now_s >= end_s:
             raise StillOnItsWay(
-                f"{found.label} waits for {seen.what} after {show.span(settings.timeout_s)}",
+                f"{found.label} waits for {seen.what} after {span(settings.timeout_s)}",
                 hint="it goes on; `binlogctl status` shows how far it is",
             )
         await asyncio.sleep(LOOK_S)

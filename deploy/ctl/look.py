@@ -1,4 +1,4 @@
-"""Look: one look at a whole cluster: the registry, then every node at once."""
+"""Look: one look at a whole cluster: the registry and what is prepared, then every node at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Final
 
 from common.clock import SystemClock
 from common.errors import BinlogError
-from common.etcd import EtcdRegistry
+from common.etcd import EtcdClient, EtcdRegistry
 from common.node import OFFLINE
 from common.registry import KINDS, NodeEntry
 from common.tls import TlsConfig
+from common.upstream.standalone.prepared import prepared
 from deploy.ctl import node_http, overview
 from deploy.ctl.overview import Overview, Seen
 
@@ -19,9 +20,9 @@ DEADLINE_S: Final = 3.0
 """A pump answers within two seconds whatever the registry does."""
 
 
-async def look(registry: EtcdRegistry, tls: TlsConfig | None) -> Overview:
+async def look(registry: EtcdRegistry, client: EtcdClient, tls: TlsConfig | None) -> Overview:
     """Raises `Unavailable` when etcd does not answer; a node that does not is part of what is seen."""
-    view = await registry.view()
+    view, in_table = await asyncio.gather(registry.view(), prepared(client))
     nodes = [
         (kind, entry)
         for kind in KINDS
@@ -29,7 +30,7 @@ async def look(registry: EtcdRegistry, tls: TlsConfig | None) -> Overview:
         if entry.status.state != OFFLINE
     ]
     seen = await asyncio.gather(*(_ask(kind, entry, tls) for kind, entry in nodes))
-    return overview.build(seen, SystemClock().wall_s())
+    return overview.build(seen, SystemClock().wall_s(), in_table)
 
 
 async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> Seen:

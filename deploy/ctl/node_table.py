@@ -9,6 +9,7 @@ from typing import Any, Final
 from common import tso
 from common.clock import SystemClock
 from common.node import OFFLINE, PAUSED
+from common.quantities import span
 from common.registry import NodeEntry
 from deploy.ctl import moment, show
 
@@ -51,7 +52,7 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
 
 def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
     status = entry.status
-    updated = f"{show.span(tso.age_s(status.update_ts, now_s))} ago" if status.update_ts else "never"
+    updated = f"{span(tso.age_s(status.update_ts, now_s))} ago" if status.update_ts else "never"
     return (
         kind[:-1],
         status.node_id,

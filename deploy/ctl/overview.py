@@ -1,6 +1,6 @@
 """Overview: what a cluster's nodes say, on one page: where each is, and what needs somebody.
 
-In     registry entries, each node's /status (None where there is none, and why), the time
+In     registry entries, each node's /status (None: there is none, and why), prepared transactions, the time
 Out    an `Overview`: one line a node, troubles by severity
 Holds  what a node does not say is not guessed: a Go node gives a position and nothing else. An error is what
        holds replication up or loses something; a warning what will, or what an operator does himself
@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common import tso
+from common.errors import Corruption
 from common.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.registry import DRAINERS, PUMPS
+from common.upstream.standalone.layout import Prepared
+from deploy.ctl import in_doubt
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
 STUCK_S: Final = 10.0
 """An open transaction or a lag is worth a word from here on, as in the nodes' own logs."""
 RETENTION_S: Final = 3600.0
+NOTHING_PREPARED: Final[Mapping[int, Prepared]] = {}
 STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 
 
@@ -81,12 +85,16 @@ class Overview:
         return next((one for one in (ERROR, WARNING) if one in severities), "")
 
 
-def build(nodes: Sequence[Seen], now_s: float) -> Overview:
-    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time."""
+def build(
+    nodes: Sequence[Seen], now_s: float, prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED
+) -> Overview:
+    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
+    entries of the standalone upstream by start_ts, or why they cannot be read."""
     told = [_number(seen.document, "CommitTS") for seen in nodes if seen.kind == PUMPS]
     now_ts = int(max(told, default=0)) or tso.from_wall_s(now_s)
     lines = tuple(_line(seen, now_ts) for seen in nodes)
-    troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)] + _of_all(nodes)
+    troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
+    troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
     troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
     return Overview(now_ts, lines, tuple(troubles))
 
@@ -267,3 +275,12 @@ def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
             Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
         )
     return found
+
+
+def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: int) -> list[Trouble]:
+    if isinstance(prepared, Corruption):
+        return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
+    return [
+        Trouble(ERROR if one.abandoned else WARNING, "upstream", f"{one.seen}; {in_doubt.WHY}", in_doubt.MEND)
+        for one in in_doubt.doubts(prepared, tso.physical_s(now_ts))
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common import tso
 from common.clock import SystemClock
+from common.quantities import span
 from deploy.ctl import moment, show
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON
@@ -33,7 +34,7 @@ async def run(call: Call) -> int:
         ("UTC", moment.utc(ts)),
         ("here", moment.local(ts)),
         *([(name, moment.local(ts, zone))] if name else []),
-        ("age", f"{show.span(age_s)} ago" if age_s >= 0 else f"in {show.span(-age_s)}"),
+        ("age", f"{span(age_s)} ago" if age_s >= 0 else f"in {span(-age_s)}"),
     ]
     show.print_facts(rows)
     return DONE

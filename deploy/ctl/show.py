@@ -50,18 +50,6 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obj
     console().print(table(title, headings, rows))
 
 
-def span(seconds: float) -> str:
-    """A length of time as people read it; negative ones count as nothing."""
-    seconds = max(0.0, seconds)
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86400:.1f} d"
-
-
 def print_facts(rows: Iterable[tuple[str, object]]) -> None:
     """Names and values, one a line."""
     shown = [(name, str(value)) for name, value in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from common.quantities import span
 from common.registry import DRAINERS, PUMPS
 from deploy.ctl import connection, look, moment, node_table, show
 from deploy.ctl.command_line import Call
@@ -21,8 +22,8 @@ _LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
 
 async def run(call: Call) -> int:
     """Print it once."""
-    async with connection.registry(call.settings) as registry:
-        seen = await look.look(registry, call.settings.tls)
+    async with connection.cluster(call.settings) as (registry, client):
+        seen = await look.look(registry, client, call.settings.tls)
     print_once(seen, call.output)
     return EXIT_CODES[seen.worst]
 
@@ -41,7 +42,7 @@ def page(seen: Overview) -> Group:
 
     pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
-    lags = [(one.node_id, *map(show.span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
+    lags = [(one.node_id, *map(span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
     parts: list[RenderableType] = [
         show.table(f"{len(pumps)} pumps at {moment.local(seen.now_ts)}", _PUMP, pumps),
         show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
@@ -71,7 +72,7 @@ def _state(line: NodeLine) -> str:
 
 
 def _row(line: NodeLine, now_ts: int) -> list[str]:
-    behind = "" if line.behind_s is None else show.span(line.behind_s)
+    behind = "" if line.behind_s is None else span(line.behind_s)
     position = _position(line.position_ts, now_ts) if line.position_ts else ""
     return [line.node_id, line.address, _state(line), position, behind, line.doing]
 
@@ -86,7 +87,7 @@ def lines(seen: Overview) -> list[str]:
     """The same as plain lines."""
     told = []
     for line in seen.nodes:
-        behind = "position unknown" if line.behind_s is None else f"{show.span(line.behind_s)} behind"
+        behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
         stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
         answers = "" if line.answers else ", does not answer"
         parts = (f"{line.kind[:-1]} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)

@@ -11,15 +11,16 @@ import contextlib
 import datetime
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from common.clock import SystemClock
 from common.errors import FlagError, Unavailable
-from common.etcd import EtcdRegistry
 from deploy.ctl import connection, look, status
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON
 from deploy.ctl.overview import Overview
+
+_LookOnce = Callable[[], Awaitable[Overview]]
 
 
 async def run(call: Call) -> int:
@@ -27,22 +28,26 @@ async def run(call: Call) -> int:
     settings = call.settings
     if settings.interval_s <= 0:
         raise FlagError(f"interval is {settings.interval_s:g}", hint="pass a duration above 0, as 2s")
-    async with connection.registry(settings) as registry:
+    async with connection.cluster(settings) as (registry, client):
+
+        async def look_once() -> Overview:
+            return await look.look(registry, client, settings.tls)
+
         if settings.once:
-            seen = await look.look(registry, settings.tls)
+            seen = await look_once()
             status.print_once(seen, call.output)
             return status.EXIT_CODES[seen.worst]
         if sys.stdout.isatty() and call.output != JSON:
-            return await _live(call, registry)
+            return await _live(look_once, settings.interval_s)
         while True:
-            _print_lines(await _look(call, registry), call.output)
+            _print_lines(await _tried(look_once), call.output)
             await asyncio.sleep(settings.interval_s)
 
 
-async def _look(call: Call, registry: EtcdRegistry) -> Overview | Unavailable:
+async def _tried(look_once: _LookOnce) -> Overview | Unavailable:
     """What is seen, or that etcd does not answer now."""
     try:
-        return await look.look(registry, call.settings.tls)
+        return await look_once()
     except Unavailable as error:
         return error
 
@@ -59,18 +64,18 @@ def _print_lines(seen: Overview | Unavailable, output: str) -> None:
     sys.stdout.flush()
 
 
-async def _live(call: Call, registry: EtcdRegistry) -> int:
+async def _live(look_once: _LookOnce, interval_s: float) -> int:
     from rich.live import Live
     from rich.text import Text
 
     ended = asyncio.Event()
     with _keys(ended), Live(auto_refresh=False, screen=True) as live:
         while not ended.is_set():
-            seen = await _look(call, registry)
+            seen = await _tried(look_once)
             page = Text(str(seen), style="red") if isinstance(seen, Unavailable) else status.page(seen)
             live.update(page, refresh=True)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), call.settings.interval_s)
+                await asyncio.wait_for(ended.wait(), interval_s)
     return DONE
 
 

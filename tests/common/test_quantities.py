@@ -95,3 +95,11 @@ def test_any_text_gives_a_value_or_a_value_error(text: str) -> None:
     for read in (quantities.size_bytes, quantities.duration_s, quantities.retention_s):
         with contextlib.suppress(ValueError):
             assert isinstance(read(text), int | float)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0.0 s"), (9.94, "9.9 s"), (119.4, "119 s"), (120, "2 min"), (7200, "2.0 h"), (172_800, "2.0 d")],
+)
+def test_a_span_as_people_read_it(seconds: float, text: str) -> None:
+    assert quantities.span(seconds) == text

@@ -38,7 +38,6 @@ from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.layout import (
     DATABASE_NAME,
     SCHEMA,
-    TXN,
     Entry,
     Open,
     Prepared,
@@ -47,6 +46,7 @@ from common.upstream.standalone.layout import (
     txn_key,
 )
 from common.upstream.standalone.oracle import StandaloneOracle
+from common.upstream.standalone.prepared import entries
 
 GRACE_S: Final = 3.0
 LEASE_S: Final = 3.0
@@ -56,7 +56,6 @@ FORGOTTEN_MAX: Final = 10_000
 SEEN_MAX: Final = 100_000
 RETRY_S: Final = 0.02
 PREPARED_RETRY_S: Final = 0.5
-PAGE_ENTRIES: Final = 1000
 
 _logger = log.get("standalone")
 
@@ -177,20 +176,14 @@ class StandaloneTransactions:
         """
         horizon_ts = await self._oracle.timestamp()
         found: list[InDoubt] = []
-        first = TXN
-        while True:
-            _, page = await self._client.range(TXN, first, PAGE_ENTRIES)
-            for pair in page:
-                entry, start_ts = decode_entry(pair.key, pair.value), int(pair.key[len(TXN) :])
-                if isinstance(entry, Open) and isinstance(await self._judge(start_ts, pair), Undecided):
-                    horizon_ts = min(horizon_ts, start_ts)
-                if isinstance(entry, Prepared) and entry.database == database:
-                    horizon_ts = min(horizon_ts, start_ts)
-                    left_s = self._left_s(start_ts, pair, entry)
-                    found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
-            if len(page) < PAGE_ENTRIES:
-                return found, horizon_ts
-            first = page[-1].key + b"\0"
+        async for start_ts, pair, entry in entries(self._client):
+            if isinstance(entry, Open) and isinstance(await self._judge(start_ts, pair), Undecided):
+                horizon_ts = min(horizon_ts, start_ts)
+            if isinstance(entry, Prepared) and entry.database == database:
+                horizon_ts = min(horizon_ts, start_ts)
+                left_s = self._left_s(start_ts, pair, entry)
+                found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
+        return found, horizon_ts
 
     async def roll_back(self, start_ts: int) -> None:
         """Make sure that it never commits. Raises `Conflict` if it has, `Unavailable`."""

@@ -255,6 +255,7 @@ class Examination:
             registry.servers, expected=is_tidb, asked=bool(self._options.tidb_addresses)
         )
         now_s = self._now_s(upstream)
+        self._findings += judge_upstream.judge_prepared(registry.prepared, now_s)
         hosts = [*endpoints, *(node.host for node in registry.nodes if node.state != OFFLINE)]
         elsewhere = await asyncio.gather(*(self._is_elsewhere(addresses.host_of(host)) for host in hosts))
         one_host = not any(elsewhere)

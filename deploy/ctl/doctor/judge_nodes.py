@@ -11,6 +11,7 @@ from typing import Final
 
 from common import node as states
 from common import tso
+from common.quantities import span
 from common.registry import DRAINERS, PUMPS
 from deploy.ctl.doctor.addresses import judge_address, judge_duplicates
 from deploy.ctl.doctor.facts import NodeSeen
@@ -60,7 +61,7 @@ def _liveness(node: NodeSeen, now_s: float) -> list[Finding]:
 
 
 def _dead(node: NodeSeen, late_s: float | None) -> Finding:
-    since = "" if late_s is None else f", last heard of {_span(late_s)} ago"
+    since = "" if late_s is None else f", last heard of {span(late_s)} ago"
     if node.kind == PUMPS:
         why = (
             "drainers wait for the binlogs that this pump has, so replication of the whole cluster stands"
@@ -251,9 +252,3 @@ def _versions(nodes: Sequence[NodeSeen]) -> list[Finding]:
             "pip install --upgrade tidb-binlog on the older hosts: pumps one by one, then drainers",
         )
     ]
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -7,9 +7,12 @@ Out    findings: who does not answer, who belongs to another cluster, whether on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from common.errors import Corruption
+from common.upstream.standalone.layout import Prepared
+from deploy.ctl import in_doubt
 from deploy.ctl.doctor.facts import MemberSeen, StoreSeen, TidbSeen
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
@@ -124,6 +127,18 @@ def judge_stores(stores: Sequence[StoreSeen]) -> list[Finding]:
         else:
             findings.append(ok("upstream.store", subject, f"Up {store.version}".strip()))
     return findings
+
+
+def judge_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Finding]:
+    """Transactions of the standalone upstream that only an application's database can end."""
+    check, subject = "upstream.prepared", "transactions"
+    if isinstance(prepared, Corruption):
+        why = "whoever asks what became of a transaction meets this too: pumps wait, and drainers behind them"
+        return [error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")]
+    return [
+        (error if one.abandoned else warning)(check, subject, one.seen, in_doubt.WHY, in_doubt.MEND)
+        for one in in_doubt.doubts(prepared, now_s)
+    ]
 
 
 def judge_tidb(servers: Sequence[TidbSeen], *, expected: bool, asked: bool) -> list[Finding]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common.errors import BinlogError, Corruption, Unavailable
@@ -17,6 +17,8 @@ from common.node import OFFLINE, NodeStatus
 from common.port import split_address
 from common.registry import KINDS, PUMPS, ClusterView
 from common.tls import TlsConfig
+from common.upstream.standalone.layout import Prepared
+from common.upstream.standalone.prepared import prepared
 from deploy.ctl.doctor import answers
 from deploy.ctl.doctor.addresses import host_of
 from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen
@@ -30,12 +32,14 @@ _AT_ONCE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class RegistrySeen:
-    """`damaged`: keys below the registry's root that hold no status."""
+    """`damaged`: keys below the registry's root that hold no status. `prepared`: entries of the standalone
+    upstream by start_ts, or why they cannot be read."""
 
     nodes: tuple[NodeSeen, ...] = ()
     damaged: tuple[str, ...] = ()
     servers: tuple[TidbSeen, ...] = ()
     clocks: tuple[ClockSeen, ...] = ()
+    prepared: Mapping[int, Prepared] | Corruption = field(default_factory=dict)
 
 
 class NodeLook:
@@ -55,6 +59,7 @@ class NodeLook:
             view = await EtcdRegistry(client).view()
             _, statuses = await client.range(_STATUSES)
             _, listed = await client.range(TIDB_SERVERS)
+            in_table = await prepared(client)
         finally:
             await client.close()
         damaged = [
@@ -64,7 +69,7 @@ class NodeLook:
         servers |= {address: TidbSeen(address) for address in tidb if address not in servers}
         nodes = await asyncio.gather(*map(self._node, _entries(view)))
         seen = await asyncio.gather(*map(self._tidb, servers.values()))
-        return RegistrySeen(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks))
+        return RegistrySeen(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks), in_table)
 
     async def _node(self, node: NodeSeen) -> NodeSeen:
         if node.state == OFFLINE:

@@ -1,0 +1,35 @@
+"""The table of transactions as a whole, read and not touched: nothing is judged or ended by looking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from common.errors import Corruption
+from common.etcd import EtcdClient
+from common.etcd.client import KeyValue
+from common.upstream.standalone.layout import TXN, Entry, Prepared, decode_entry
+
+PAGE_ENTRIES: Final = 1000
+
+
+async def entries(client: EtcdClient) -> AsyncIterator[tuple[int, KeyValue, Entry]]:
+    """(start_ts, pair, entry) of every transaction, ascending. Raises `Unavailable`, `Corruption`."""
+    first = TXN
+    while True:
+        _, page = await client.range(TXN, first, PAGE_ENTRIES)
+        for pair in page:
+            yield int(pair.key[len(TXN) :]), pair, decode_entry(pair.key, pair.value)
+        if len(page) < PAGE_ENTRIES:
+            return
+        first = page[-1].key + b"\0"
+
+
+async def prepared(client: EtcdClient) -> dict[int, Prepared] | Corruption:
+    """Those that only the application's database can end, by start_ts; empty in a cluster of TiDB. Damage of
+    the table is a value: who looks at a whole cluster says it, and looks on. Raises `Unavailable`.
+    """
+    try:
+        return {ts: entry async for ts, _, entry in entries(client) if isinstance(entry, Prepared)}
+    except Corruption as error:
+        return error
