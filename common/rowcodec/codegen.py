@@ -52,7 +52,8 @@ class Conversion:
     """From datum to value for one column.
 
     `expression` may use `u` or `s` and the keys of `names`; `read` is the strict reader; `cache` (shape TIME)
-    maps nine raw bytes to the value and is filled by `read`.
+    maps nine raw bytes to the value and is filled by `read`. `raw` (integers and BYTES): the value is the
+    datum as it stands in the row, flag included, and there is no expression. `null` is the source of NULL.
     """
 
     shape: Shape
@@ -60,6 +61,8 @@ class Conversion:
     read: Reader
     names: Mapping[str, Any] = field(default_factory=dict)
     cache: Mapping[bytes, Any] | None = None
+    raw: bool = False
+    null: str = "None"
 
 
 @dataclass(slots=True)
@@ -158,7 +161,10 @@ class ReaderSource:
                 self._varint(2, _at(base, 1), keep=keep)
                 if keep:
                     assert part.column is not None
-                    value = UNSIGNED_HANDLE if part.column.type.unsigned else SIGNED_VALUE
+                    unsigned, raw = part.column.type.unsigned, self.conversions[part.index].raw
+                    value = UNSIGNED_HANDLE if unsigned else SIGNED_VALUE
+                    if raw:  # the handle of an unsigned key is not its datum
+                        value = f"put_unsigned({value})" if unsigned else f"b[{base}:i]"
                     self.add(2, f"v{part.index} = {value}")
             base = "i"
         return base
@@ -218,7 +224,8 @@ class ReaderSource:
             self.add(indent, f"if b[{flag}] == 0:")
             self.add(indent + 1, f"i = {_at(flag, 1)}")
             if local:
-                self.add(indent + 1, f"{local} = None", "nulls = True")
+                assert conversion is not None
+                self.add(indent + 1, f"{local} = {conversion.null}", "nulls = True")
             self.add(indent, "else:")
             self._flag_check(indent + 1, conversion, flag)
             self._value(indent + 1, conversion, entry.index, flag, local)
@@ -239,7 +246,7 @@ class ReaderSource:
         elif in_handle:
             self.add(3, f"{local} = h{entry.index}")
         else:
-            self.add(3, f"{local} = None", "nulls = True")
+            self.add(3, f"{local} = {self.conversions[entry.index].null}", "nulls = True")
 
     def _flag_check(self, indent: int, conversion: Conversion, flag: str) -> None:
         if conversion.shape in _FLAGS:
@@ -259,6 +266,9 @@ class ReaderSource:
             self.add(indent, f"if {local} is None: {local}, i = read{index}(b, {flag})")
             self.add(indent, f"else: i = {_at(payload, 9)}")
             return
+        raw = conversion.raw and bool(local)
+        if raw:
+            self.add(indent, f"d = {flag}")
         if shape is Shape.DOUBLE:
             self.add(indent, f"if b[{payload}] > 127:")
             self.add(indent + 1, f"u = -unpack_double(b, {payload})[0]", f"i = {_at(payload, 8)}")
@@ -267,12 +277,12 @@ class ReaderSource:
         elif shape is Shape.BYTES:
             self._varint(indent, payload, keep=True, into="j")
             self.add(indent, f"if u & 1: {self.bail}", "i = j + (u >> 1)")
-            if local:
+            if local and not raw:
                 self.add(indent, "s = b[j:i]")
         else:
-            self._varint(indent, payload, keep=bool(local))
+            self._varint(indent, payload, keep=bool(local) and not raw)
         if local:
-            self.add(indent, f"{local} = {conversion.expression}")
+            self.add(indent, f"{local} = " + ("b[d:i]" if raw else conversion.expression))
 
     def _varint(self, indent: int, at: str, *, keep: bool, into: str = "i") -> None:
         """`u` and the next offset; one and two bytes in place."""

@@ -67,6 +67,13 @@ class StrictReader:
         """Values of a DELETE image."""
         return self._values(row, self._places(row, 0, len(row)), {}, keys_required=True)
 
+    def present(self, row: bytes) -> dict[int, Any]:
+        """Values of the columns that a DELETE image holds, by place: nothing stands for absent ones."""
+        places = self._places(row, 0, len(row))
+        values = self._values(row, places, {}, keys_required=True)
+        columns = self._layout.columns
+        return {place: value for place, value in enumerate(values) if columns[place].id in places}
+
     def update(self, row: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...], int]:
         """Values of both halves of an UPDATE image, and the offset of the second half."""
         split = self._split(row)

@@ -8,6 +8,7 @@ takes every recorded scenario through the relay log alone, the Go drainer's and 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 import sys
@@ -48,6 +49,7 @@ SCHEMA = "tidb_binlog"
 BEYOND_MARIADB = ("ddl-exchange",)
 
 
+@functools.cache
 def items(scenario: str) -> list[Item]:
     """What the translator gives to the applier, DDL that do not run left out."""
     translator = Translator(SchemaTracker.from_history([], finished_ts=0), Rules())
