@@ -26,6 +26,7 @@ from common.upstream.tidb.txn_status import (
     Failed,
     FinalOutcomes,
     Locked,
+    NotFound,
     OtherPrimary,
     expired,
     recorded,
@@ -139,6 +140,7 @@ class TikvTransactions:
 
     async def _look(self, start_ts: int, key: bytes, deadline: Deadline) -> Outcome:
         watched_s = self._watch(start_ts)
+        old = watched_s >= self._watched_s
         problem: BinlogError | None = None
         try:
             reply, _ = await self._tikv.send(
@@ -147,28 +149,42 @@ class TikvTransactions:
                 lambda _: kv.MvccGetByKeyRequest(key=key),
                 kv.MvccGetByKeyResponse,
                 timeout_s=TIMEOUT_S,
-                deadline=deadline,
+                # A history may be too long to be sent in time; the other question has a short answer.
+                deadline=Deadline(self._tikv.clock, deadline.left_s / 2) if old else deadline,
             )
             found = recorded(reply.info, start_ts)
             if found is not None:
                 return found
             if reply.error:
                 problem = refusal(reply.error)
-        except Rejected as error:
+        except (Rejected, Unavailable) as error:
             problem = error
         now_ts = await self._oracle.recent()
         age_s = tso.age_s(start_ts, tso.physical_s(now_ts))
-        if age_s > self._young_s and watched_s >= self._watched_s:
-            return await self._decide(start_ts, key, now_ts, deadline)
+        if age_s > self._young_s and old:
+            return await self._decide(start_ts, key, now_ts, deadline, problem)
         if problem is not None:
             raise problem
         return Undecided(min(max(watched_s / 4, RETRY_FIRST_S), RETRY_MAX_S))
 
-    async def _decide(self, start_ts: int, key: bytes, now_ts: int, deadline: Deadline) -> Outcome:
-        """Have TiKV decide: the question rolls back what has expired or left no trace."""
+    async def _decide(
+        self, start_ts: int, key: bytes, now_ts: int, deadline: Deadline, problem: BinlogError | None
+    ) -> Outcome:
+        """Have TiKV decide: the question rolls back what has expired or left no trace.
+
+        `problem`: why there is no history. One that only did not come in time may hold a commit that is not
+        found any more in the other way, so that the lack of a trace says nothing.
+        """
         status = await self._locks.check(
-            key, start_ts, caller_ts=start_ts, now_ts=now_ts, deadline=deadline, end_if_absent=True
+            key,
+            start_ts,
+            caller_ts=start_ts,
+            now_ts=now_ts,
+            deadline=deadline,
+            end_if_absent=not isinstance(problem, Unavailable),
         )
+        if isinstance(status, NotFound) and problem is not None:
+            raise problem
         if isinstance(status, Locked) and status.by_secondaries and expired(start_ts, status.ttl_ms, now_ts):
             status = await self._locks.end_of_expired(status.by_secondaries, now_ts, deadline)
         if isinstance(status, Committed | RolledBack):

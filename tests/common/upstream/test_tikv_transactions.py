@@ -180,6 +180,31 @@ async def check(question: Question, record: Record, with_history: bool) -> None:
         assert question.tikv.called("KvCheckTxnStatus") == [], state
 
 
+@pytest.mark.parametrize("state", ["committed", "expired", "alive", "no trace"])
+async def test_a_history_that_never_comes_in_time(state: str) -> None:
+    """As a counter's is that is written all the time; TiKV answers the short question."""
+    world = TikvWorld()
+    start_ts, commit_ts = world.cluster.ts(), 0
+    if state != "no trace":
+        start_ts = world.cluster.prewrite({KEY: b"v"}, ttl_ms=HOUR_MS if state == "alive" else SHORT_MS)
+    if state == "committed":
+        commit_ts = world.cluster.commit(start_ts)
+    world.tikv.fault(Fault(method="MvccGetByKey", times=10**6, slow=True))
+    asker = world.transactions()
+    with pytest.raises(Unavailable):  # too early to decide
+        await asker.outcomes([(start_ts, KEY)])
+    world.cluster.clock.advance(601)
+    before = world.cluster.mvcc.dump()
+    if state == "no trace":
+        with pytest.raises(Unavailable):
+            await asker.outcomes([(start_ts, KEY)])
+    else:
+        (answer,) = await asker.outcomes([(start_ts, KEY)])
+        ends = {"committed": Committed(commit_ts), "expired": RolledBack()}
+        assert isinstance(answer, Undecided) if state == "alive" else answer == ends[state]
+    assert (world.cluster.mvcc.dump() == before) is (state != "expired")
+
+
 async def test_a_final_answer_cannot_become_another() -> None:
     """After each answer, the application tries to go on: what was said stays true."""
     for lock, record in CASES:
