@@ -357,12 +357,12 @@ async def test_one_slow_region_holds_nobody_else_up() -> None:
     questions = [(ts, b"t%03d" % n) for n, ts in enumerate(started)]
     slow = cluster.region_of(b"t000").id
     fault = world.tikv.fault(Fault(region_id=slow, times=10**6, hold=asyncio.Event()))
-    asker = world.transactions(deadline_s=0.25)
+    asker = world.transactions(deadline_s=1.0)
     outcomes = await asker.outcomes(questions)
     for n, ((start_ts, _), outcome) in enumerate(zip(questions, outcomes, strict=True)):
         if n < 100:
             assert isinstance(outcome, Undecided)
-            assert "within 0.25 s" in outcome.unanswered
+            assert "within 1 s" in outcome.unanswered
         else:
             assert outcome == Committed(ended[start_ts])
     at_slow = [call for call in world.tikv.calls if call.request.context.region_id == slow]
