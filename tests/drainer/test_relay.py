@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from common import durable_file
 from common.clock import ManualClock
 from common.errors import BinlogError, ForeignDirectory
 from common.rowcodec.encoder import RowEncoder
@@ -222,7 +223,8 @@ async def test_a_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    monkeypatch.setattr(binlog_directory, "os", disk._calls)
+    for module in (binlog_directory, durable_file):
+        monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(binlog_directory, "fcntl", locks)
     monkeypatch.setattr(
