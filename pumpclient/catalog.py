@@ -74,6 +74,35 @@ class Catalog:
         return json.dumps({"version": self.version, "last_id": self.last_id}).encode()
 
 
+class Fence:
+    """The tables that a transaction's rows are encoded for, and a revision at which they were seen so.
+
+    A step of the transaction names that revision, not the newest one: what moved since was not looked at.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._tables: dict[int, Table] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be fenced."""
+        return bool(self._tables)
+
+    def add(self, table: Table, seen_in: Catalog) -> None:
+        """A row of this table is encoded as it is in `seen_in`, the same for all of them."""
+        self._tables[table.info.id] = table
+        self.revision = seen_in.revision
+
+    def altered(self, now: Catalog) -> Table | None:
+        """A table that is another one now; without one, `revision` is that of `now`."""
+        for table in self._tables.values():
+            found = now.tables.get((table.schema.lower(), table.info.name.lower()))
+            if found is None or found.info != table.info:
+                return table
+        self.revision = now.revision
+        return None
+
+
 def read(revision: int, head: bytes, named: Mapping[str, bytes]) -> Catalog:
     """From what is stored."""
     numbers = json.loads(head)

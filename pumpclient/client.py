@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, get_args
+from typing import Final, Literal, Protocol, Self, get_args
 
 from common import binlog, etcd
 from common.clock import Clock, SystemClock
@@ -30,6 +30,7 @@ from common.registry import ClusterView
 from common.tls import TlsConfig
 from common.upstream import choice
 from pumpclient import health
+from pumpclient.background import Background
 from pumpclient.delivery import Counters, Delivery
 from pumpclient.errors import (
     BinlogTooLarge,
@@ -105,7 +106,7 @@ class PumpClient:
         )
         self._skipping = Skipping(self._options)
         self._skipping_told_s = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._started = False
 
     async def start(self) -> None:
@@ -126,16 +127,13 @@ class PumpClient:
             raise NoPumpRegistered("no pump found in pd", hint="start a pump that uses the same endpoints")
         await self._delivery.carry_out(self._roster.apply(view, self._now_s()))
         self._started = True
-        self._spawn(self._follow_registry(), "pumpclient registry")
-        self._spawn(self._probe_loop(), "pumpclient probes")
+        self._background.spawn(self._follow_registry(), "pumpclient registry")
+        self._background.spawn(self._probe_loop(), "pumpclient probes")
 
     async def close(self) -> None:
         """End background tasks and connections. May be called again, and from several tasks."""
         self._closing.set()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.end()
         await self._transport.close()
         await self._directory.close()
 
@@ -167,6 +165,13 @@ class PumpClient:
     def strategy(self) -> str:
         """The name of the strategy by which pumps are chosen now."""
         return self._roster.selector.strategy
+
+    @property
+    def watermark(self) -> int:
+        """Every pump knows the ends of all transactions up to this commit_ts; 0: not known. Read from the
+        registry, where each says it every few seconds; pumps that are offline are not waited for.
+        """
+        return self._roster.watermark
 
     def pumps(self) -> tuple[PumpView, ...]:
         """All pumps the client knows, with their state, ascending id."""
@@ -338,18 +343,9 @@ class PumpClient:
             await self._delivery.carry_out(effects)
             for effect in effects:
                 if isinstance(effect, health.Probe):
-                    self._spawn(self._delivery.probe(effect.pump_id), f"pumpclient probe {effect.pump_id}")
+                    probe = self._delivery.probe(effect.pump_id)
+                    self._background.spawn(probe, f"pumpclient probe {effect.pump_id}")
             await self._pauses.until(self._roster.health.next_probe_s(), changed)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s stopped", task.get_name(), exc_info=error)
 
 
 def _valid(start_ts: int) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from common.errors import BinlogError, Conflict
+from pumpclient.background import Background
 from pumpclient.pause import Pauses
 from pumpclient.writable_upstream import Transactions
 
@@ -32,13 +33,13 @@ class Ends:
         self._transactions = transactions
         self._pauses = pauses
         self._stopping = stopping
-        self._deliveries: set[asyncio.Task[None]] = set()
+        self._deliveries = Background()
 
     def report(self, start_ts: int, told: Told | None) -> None:
         """An end that the upstream has. `told` is None where no pump has the prewrite."""
         if self._full(told):
             return
-        self._spawn(self._tell(start_ts, told))
+        self._deliveries.spawn(self._tell(start_ts, told), "pumpclient end")
 
     def report_decided(self, start_ts: int, told: Told | None, done: Callable[[int], None]) -> bool:
         """A commit that only the application's database has: it is written down in the upstream as well.
@@ -46,24 +47,17 @@ class Ends:
         """
         if self._full(told):
             return False
-        self._spawn(self._tell_decided(start_ts, told, done))
+        self._deliveries.spawn(self._tell_decided(start_ts, told, done), "pumpclient end")
         return True
 
     async def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until every end begun so far was delivered or given up; False when time ran out first."""
-        deliveries = set(self._deliveries)
-        if not deliveries:
-            return True
-        _, pending = await asyncio.wait(deliveries, timeout=timeout_s)
-        return not pending
+        return await self._deliveries.wait(timeout_s)
 
     async def close(self, drain_s: float) -> None:
         """End what does not end by itself in time."""
         await self.flush(drain_s)
-        deliveries = list(self._deliveries)
-        for delivery in deliveries:
-            delivery.cancel()
-        await asyncio.gather(*deliveries, return_exceptions=True)
+        await self._deliveries.end()
 
     def _full(self, told: Told | None) -> bool:
         if len(self._deliveries) < DELIVERIES_MAX:
@@ -72,11 +66,6 @@ class Ends:
             told.close()
         logger.warning("%d ends are being delivered already: one is left to the pump", DELIVERIES_MAX)
         return True
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        delivery = asyncio.get_running_loop().create_task(work, name="pumpclient end")
-        self._deliveries.add(delivery)
-        delivery.add_done_callback(self._deliveries.discard)
 
     async def _tell(self, start_ts: int, told: Told | None) -> None:
         if told is None or await told:

@@ -144,7 +144,14 @@ class MemoryTransactions:
 
     async def forget(self, start_ts: int) -> None:
         self._upstream.step("forget", start_ts)
-        del self._upstream.entries[start_ts]
+        self._upstream.entries.pop(start_ts, None)
+
+    async def sweep(self, below_ts: int) -> None:
+        self._upstream.step("sweep", below_ts)
+        for start_ts in [start_ts for start_ts in self._upstream.entries if start_ts < below_ts]:
+            end = self._judge(start_ts)
+            if isinstance(end, RolledBack) or (isinstance(end, Committed) and end.commit_ts < below_ts):
+                await self.forget(start_ts)
 
     async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
         """As pumps ask it: an expired lease is rolled back by the question, unless it is prepared."""

@@ -1,8 +1,8 @@
 """Publisher: an ordered transaction stream for programs that have no TiDB.
 
 Drives  PumpClient, leases, settlement, the catalogue, and the standalone upstream (timestamps, outcomes)
-Owns    a task that renews the leases of open transactions, one that follows the catalogue and settles what is
-        in doubt, one short task per end being delivered
+Owns    a task that renews the leases of open transactions, one that follows the catalogue, one that settles
+        what is in doubt, one that drops ends which nobody needs; one short task per end being delivered
 Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the
         upstream for what they were not told
 Never   decides an outcome twice: what the upstream recorded is the outcome, binlogs only report it
@@ -48,6 +48,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -56,9 +57,10 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, ConfigError, Conflict, Unavailable
 from common.tls import TlsConfig
 from common.upstream.standalone import SchemaMoved, StandaloneUpstream
-from pumpclient.catalog import Catalog, Table
+from pumpclient.background import Background
+from pumpclient.catalog import Catalog, Fence
 from pumpclient.client import PumpClient, connect
-from pumpclient.ends import Ends
+from pumpclient.ends import Ends, Told
 from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
 from pumpclient.leases import Leases, Renewal
 from pumpclient.options import Options
@@ -67,12 +69,14 @@ from pumpclient.pause import Pauses, Sleep
 from pumpclient.schema_publishing import SchemaPublishing
 from pumpclient.settlement import SETTLE_EVERY_S, Settled, Settlement
 from pumpclient.statements import Statements
-from pumpclient.transaction import Transaction
+from pumpclient.transaction import Prewrite, Transaction
 from pumpclient.writable_upstream import WritableUpstream
 
 logger: Final = logging.getLogger("pumpclient")
 
 LEASE_TTL_S: Final = 3.0
+FOLLOW_EVERY_S: Final = 2.0
+SWEEP_EVERY_S: Final = 60.0
 DECIDE_S: Final = 10.0
 DECIDE_PAUSE_S: Final = 0.2
 
@@ -96,7 +100,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self._leases = Leases()
         self._open: dict[int, Transaction] = {}
         self._lease_opened = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
         self._stopping = asyncio.Event()
         self._ends = Ends(upstream.transactions, self._pauses, self._stopping)
         self._schema = SchemaPublishing(client, upstream, self)
@@ -108,19 +112,22 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         await self._schema.load()
         if self._settlement is not None:
             await self._settlement.name()
-        loop = asyncio.get_running_loop()
-        for work in (self._keep_leases(), self._keep_watch()):
-            self._tasks.append(loop.create_task(work, name="pumpclient publisher"))
+            self._background.spawn(self._keep_settling(self._settlement), "pumpclient settlement")
+        self._background.spawn(self._keep_leases(), "pumpclient leases")
+        follow = self._repeat(self._schema.follow, FOLLOW_EVERY_S, "the catalogue is not read")
+        self._background.spawn(follow, "pumpclient catalogue")
+        sweep = self._repeat(self._sweep, SWEEP_EVERY_S, "ended transactions are not dropped")
+        self._background.spawn(sweep, "pumpclient sweep")
 
     async def close(self, drain_s: float = 10.0) -> None:
         """Let deliveries end for `drain_s` seconds, then end all connections."""
         self._stopping.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._ends.close(drain_s)
-        await self.client.close()
-        await self._upstream.close()
+        await self._background.end()
+        try:
+            await self._ends.close(drain_s)
+        finally:
+            await self.client.close()
+            await self._upstream.close()
 
     async def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until every end begun so far was delivered or given up; False when time ran out first."""
@@ -212,32 +219,31 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         return start_ts
 
     async def commit(
-        self, start_ts: int, key: bytes, tables: list[Table], *, prewritten: bool, deliver: bool = True
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
     ) -> int:
         """Decide for commit, then report it in the background. For `Transaction`."""
 
-        async def step() -> int:
-            revision = self.catalog.revision if tables else None
+        async def step(revision: int | None) -> int:
             return await self._upstream.transactions.commit(start_ts, schema_revision=revision)
 
-        commit_ts = await self.decide(
-            start_ts, key, lambda: self._fenced(step, tables), prewritten and deliver
-        )
+        commit_ts = await self.decide(start_ts, key, lambda: self._fenced(step, fence), prewrite)
         if deliver:
-            self.report_commit(start_ts, commit_ts, key, prewritten=prewritten)
+            self.report_commit(start_ts, commit_ts, key, prewrite)
         return commit_ts
 
     async def decide(
-        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], tell_rollback: bool
+        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
     ) -> int:
-        """Carry out the step that commits, with its errors in the words of the host. For `Transaction`."""
+        """Carry out the step that commits, with its errors in the words of the host. For `Transaction` and
+        schema changes."""
         try:
             return await self._insist(step)
         except (SchemaMoved, SchemaChanged):
-            await self.roll_back(start_ts, key, prewritten=tell_rollback)
+            with suppress(BinlogError):  # it cannot commit any more, and its lease runs out
+                await self.roll_back(start_ts, key, prewrite)
             raise
         except Conflict as error:
-            raise self._lost(start_ts, key, error, tell=tell_rollback) from error
+            raise self._lost(start_ts, key, error, prewrite) from error
         except Unavailable as error:
             # Decided or not, nobody knows: a rollback binlog would be believed and might be wrong.
             raise OutcomeUnknown(
@@ -247,47 +253,43 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         finally:
             self.release(start_ts)
 
-    async def prepare(
-        self, start_ts: int, key: bytes, tables: list[Table], ttl_s: float, *, prewritten: bool
-    ) -> int:
+    async def prepare(self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float) -> int:
         """Leave the decision to the application's database. For `Transaction`."""
         name = await self._settled().name()
 
-        async def step() -> int:
-            revision = self.catalog.revision if tables else None
+        async def step(revision: int | None) -> int:
             return await self._upstream.transactions.prepare(start_ts, name, ttl_s, schema_revision=revision)
 
         try:
-            return await self._insist(lambda: self._fenced(step, tables))
+            return await self._insist(lambda: self._fenced(step, fence))
         except SchemaChanged:
             raise
         except Conflict as error:
             self.release(start_ts)
-            raise self._lost(start_ts, key, error, tell=prewritten) from error
+            raise self._lost(start_ts, key, error, prewrite) from error
 
-    def _lost(self, start_ts: int, key: bytes, error: Conflict, *, tell: bool) -> TransactionLost:
-        if tell:
-            self._ends.report(start_ts, self.client.write_rollback(start_ts, key))
+    def _lost(self, start_ts: int, key: bytes, error: Conflict, prewrite: Prewrite) -> TransactionLost:
+        self._report_rollback(start_ts, key, prewrite)
         return TransactionLost(
             f"transaction {start_ts} was rolled back by others: {error.message}",
             hint="its lease ran out; run it again, with a longer ttl_s if this process was just slow",
         )
 
-    async def _fenced(self, step: Callable[[], Awaitable[int]], tables: list[Table]) -> int:
+    async def _fenced(self, step: Callable[[int | None], Awaitable[int]], fence: Fence) -> int:
         """Take the step while the tables are what the rows were encoded for."""
         while True:
+            # An altered table is no verdict before the step: asked again, that may have taken place.
+            fence.altered(self.catalog)
             try:
-                return await step()
+                return await step(fence.revision if fence else None)
             except SchemaMoved:
                 await self._schema.refresh()
-            now = self.catalog.tables
-            for table in tables:
-                found = now.get((table.schema.lower(), table.info.name.lower()))
-                if found is None or found.info != table.info:
-                    raise SchemaChanged(
-                        f"table {table.name} was altered after the rows were added",
-                        hint="run the transaction again",
-                    )
+            table = fence.altered(self.catalog)
+            if table is not None:
+                raise SchemaChanged(
+                    f"table {table.name} was altered after the rows were added",
+                    hint="run the transaction again",
+                )
 
     async def _insist(self, step: Callable[[], Awaitable[int]]) -> int:
         """Ask again after a broken connection: what was decided gives the same answer."""
@@ -300,13 +302,13 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
                     raise
             await self._pauses.pause(DECIDE_PAUSE_S, self._stopping)
 
-    def committed(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None:
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
         """The database has committed a prepared transaction: report it. For `Transaction`."""
-        told = self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
+        told = _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
         if not self._ends.report_decided(start_ts, told, self.release):
             self.doubt(start_ts)
 
-    async def roll_back(self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True) -> None:
+    async def roll_back(self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
         """Decide for rollback, then report it in the background. For `Transaction`."""
         self.release(start_ts)
         try:
@@ -315,7 +317,10 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             self.doubt(start_ts)  # it may be prepared
             raise
         if deliver:
-            self._ends.report(start_ts, self.client.write_rollback(start_ts, key) if prewritten else None)
+            self._report_rollback(start_ts, key, prewrite)
+
+    def _report_rollback(self, start_ts: int, key: bytes, prewrite: Prewrite) -> None:
+        self._ends.report(start_ts, _told(prewrite, lambda: self.client.write_rollback(start_ts, key)))
 
     def doubt(self, start_ts: int) -> None:
         """Only the database knows; ask it soon. For `Transaction`."""
@@ -328,10 +333,10 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self._leases.closed(start_ts)
         self._open.pop(start_ts, None)
 
-    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None:
+    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
         """Tell the pump, then forget. For `Transaction` and schema changes."""
         self._ends.report(
-            start_ts, self.client.write_commit(start_ts, commit_ts, key) if prewritten else None
+            start_ts, _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
         )
 
     # Background.
@@ -343,18 +348,24 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             await asyncio.gather(*map(self._renew, self._leases.due(self._clock.monotonic_s())))
             await self._pauses.until(self._leases.next_due_s(), self._lease_opened)
 
-    async def _keep_watch(self) -> None:
-        """Follow the catalogue; settle what is in doubt, at once what is in doubt here."""
-        never = asyncio.Event()
-        for turn in itertools.count():
+    async def _repeat(self, work: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+        while True:
             try:
-                await self._schema.follow()
+                await work()
             except BinlogError as error:
-                logger.warning("the catalogue is not read now: %s", error)
-            if self._settlement is not None:
-                await self._settlement.look(turn)
-            wanted = self._settlement.wanted if self._settlement is not None else never
-            await self._pauses.until(self._clock.monotonic_s() + SETTLE_EVERY_S, wanted)
+                logger.warning("%s now: %s", failed, error)
+            await self._pauses.pause(every_s, self._stopping)
+
+    async def _sweep(self) -> None:
+        """Drop the ends of those who died before they could: what all pumps have passed they ask no more."""
+        if self.client.watermark:
+            await self._upstream.transactions.sweep(self.client.watermark)
+
+    async def _keep_settling(self, settlement: Settlement) -> None:
+        """Settle what is in doubt, at once what is in doubt here. A database may take its time to answer."""
+        for turn in itertools.count():
+            await settlement.look(turn)
+            await self._pauses.pause(SETTLE_EVERY_S, settlement.wanted)
 
     async def _renew(self, renewal: Renewal) -> None:
         try:
@@ -366,6 +377,19 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
                 transaction.lost = True
         except BinlogError as error:
             logger.warning("lease of transaction %d not renewed: %s", renewal.start_ts, error)
+
+
+def _told(prewrite: Prewrite, send: Callable[[], Told]) -> Told | None:
+    """What brings an end to whom it concerns; None: nobody."""
+    if prewrite is Prewrite.NONE:
+        return None
+    return send() if prewrite is Prewrite.STORED else _counted(send())
+
+
+async def _counted(end: Told) -> bool:
+    """The client counts the end of a skipped transaction; no pump will ever ask about it."""
+    await end
+    return True
 
 
 async def open_publisher(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.node import ONLINE
+from common.node import OFFLINE, ONLINE
 from common.registry import ClusterView
 from pumpclient import health
 from pumpclient.options import Options
@@ -54,6 +54,8 @@ class Roster:
         self.selector = Selector(strategy, offset=offset)
         self.affinity = Affinity(options.affinity_entries_max, options.affinity_age_max_s)
         self.health = health.Health(options.errors_max, options.probe_interval_s)
+        self.watermark = 0
+        """What every registered pump that is not offline has passed; 0 while one has not said."""
         self._members: dict[str, _Member] = {}
         """Between `affinity.take` and `begin` nothing may run that prunes."""
 
@@ -82,6 +84,9 @@ class Roster:
             if pump_id not in view.pumps and not member.gone:
                 member.gone = True
                 effects += self.health.feed(health.Gone(pump_id), now_s)
+        statuses = [entry.status for entry in view.pumps.values()]
+        passed = [status.max_commit_ts for status in statuses if status.state != OFFLINE]
+        self.watermark = min(passed, default=0)
         self.selector.list(self.health.usable())
         self._prune(now_s)
         return effects

@@ -9,6 +9,7 @@ Never   gives an id or a version to two changes: both are counted in the head th
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,8 +21,10 @@ from pumpclient import catalog
 from pumpclient.catalog import Catalog, Planner
 from pumpclient.client import PumpClient
 from pumpclient.errors import InvalidBinlog, SchemaChanged
-from pumpclient.transaction import Transaction, entry_key
+from pumpclient.transaction import Prewrite, Transaction, entry_key
 from pumpclient.writable_upstream import WritableUpstream
+
+logger: Final = logging.getLogger("pumpclient")
 
 TTL_S: Final = 3.0
 TRIES_MAX: Final = 20
@@ -33,14 +36,14 @@ class Steps(Protocol):
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
 
     async def decide(
-        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], tell_rollback: bool
+        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
     ) -> int: ...
 
     async def roll_back(
-        self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True
+        self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True
     ) -> None: ...
 
-    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None: ...
+    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None: ...
 
 
 class SchemaPublishing:
@@ -118,18 +121,22 @@ class SchemaPublishing:
         start_ts = await self._steps.begin(ttl_s, None)
         key = entry_key(start_ts)
         try:
-            await self._client.write_ddl_prewrite(start_ts, key, query, change.job_id, schema_state)
+            stored = await self._client.write_ddl_prewrite(start_ts, key, query, change.job_id, schema_state)
         except BaseException:
             with suppress(BinlogError):  # the first error is the one to report; the lease runs out
-                await self._steps.roll_back(start_ts, key, prewritten=True)
+                await self._steps.roll_back(start_ts, key, Prewrite.NONE)
             raise
+        prewrite = Prewrite.of(stored)
 
         async def step() -> int:
             return await self._upstream.catalog.commit(start_ts, change)
 
-        commit_ts = await self._steps.decide(start_ts, key, step, True)
-        self._steps.report_commit(start_ts, commit_ts, key, prewritten=True)
-        await self.refresh()
+        commit_ts = await self._steps.decide(start_ts, key, step, prewrite)
+        self._steps.report_commit(start_ts, commit_ts, key, prewrite)
+        try:
+            await self.refresh()
+        except BinlogError as error:  # the change is published; `follow` sees it when etcd answers
+            logger.warning("the catalogue is not read after a change of it: %s", error)
         return commit_ts
 
 

@@ -121,11 +121,17 @@ class MemoryRegistry:
         self._break: BinlogError | None = None
 
     def set(
-        self, node_id: str, *, host: str = "", state: str = node.ONLINE, alive: bool | None = None
+        self,
+        node_id: str,
+        *,
+        host: str = "",
+        state: str = node.ONLINE,
+        alive: bool | None = None,
+        max_commit_ts: int = 0,
     ) -> None:
         """Write one pump's entry."""
         self._revision += 1
-        status = node.NodeStatus(node_id, host or node_id, state)
+        status = node.NodeStatus(node_id, host or node_id, state, max_commit_ts)
         self._pumps[node_id] = NodeEntry(status, self._revision, alive)
         self._tell()
 

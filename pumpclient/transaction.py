@@ -21,7 +21,7 @@ from typing import Final, Protocol, Self
 
 from common.errors import BinlogError
 from common.wire import binlog_pb2
-from pumpclient.catalog import Catalog, Table
+from pumpclient.catalog import Catalog, Fence, Table
 from pumpclient.errors import InvalidBinlog, SchemaChanged, TransactionLost, TransactionOver
 from pumpclient.row_values import Row, row_values
 
@@ -45,6 +45,22 @@ class TransactionState(Enum):
     UNKNOWN = "unknown"
 
 
+class Prewrite(Enum):
+    """Where the prewrite of a transaction is, and so who has to learn its end."""
+
+    NONE = "none"
+    """No pump has acknowledged one: nobody."""
+    STORED = "stored"
+    """At a pump."""
+    SKIPPED = "skipped"
+    """Nowhere, and the client goes on without (`ignore_error`): it counts the end, no pump waits for it."""
+
+    @classmethod
+    def of(cls, stored: bool) -> Prewrite:
+        """What `PumpClient.write_prewrite` returned."""
+        return cls.STORED if stored else cls.SKIPPED
+
+
 _UNENDED: Final = (TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
 
 
@@ -58,7 +74,7 @@ class Prewriter(Protocol):
 
 
 class Steps(Protocol):
-    """What a transaction needs of its publisher. `tables`: those whose definitions its rows rest on."""
+    """What a transaction needs of its publisher."""
 
     @property
     def client(self) -> Prewriter: ...
@@ -69,17 +85,17 @@ class Steps(Protocol):
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
 
     async def commit(
-        self, start_ts: int, key: bytes, tables: list[Table], *, prewritten: bool, deliver: bool = True
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
     ) -> int: ...
 
     async def prepare(
-        self, start_ts: int, key: bytes, tables: list[Table], ttl_s: float, *, prewritten: bool
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float
     ) -> int: ...
 
-    def committed(self, start_ts: int, commit_ts: int, key: bytes, *, prewritten: bool) -> None: ...
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None: ...
 
     async def roll_back(
-        self, start_ts: int, key: bytes, *, prewritten: bool, deliver: bool = True
+        self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True
     ) -> None: ...
 
     def doubt(self, start_ts: int) -> None: ...
@@ -101,7 +117,8 @@ class Transaction:
         self._key = key
         self._version = schema_version
         self._catalog: Catalog | None = None
-        self._tables: dict[int, Table] = {}
+        self._fence = Fence()
+        self._prewrite = Prewrite.NONE
         self._value = binlog_pb2.PrewriteValue()
         self._mutations: dict[int, binlog_pb2.TableMutation] = {}
 
@@ -185,7 +202,8 @@ class Transaction:
         return self._catalog.table(table)
 
     def _add_row(self, table: Table, kind: Kind, row: bytes) -> None:
-        self._tables[table.info.id] = table
+        assert self._catalog is not None
+        self._fence.add(table, self._catalog)
         self.add(table.info.id, kind, row)
 
     async def prewrite(self) -> None:
@@ -196,7 +214,10 @@ class Transaction:
         self._expect(TransactionState.OPEN)
         self._require_lease()
         if self._mutations:
-            await self._steps.client.write_prewrite(self.start_ts, self._key, self._value.SerializeToString())
+            stored = await self._steps.client.write_prewrite(
+                self.start_ts, self._key, self._value.SerializeToString()
+            )
+            self._prewrite = Prewrite.of(stored)
         self.state = TransactionState.PREWRITTEN
 
     async def prepare(self) -> int:
@@ -213,7 +234,7 @@ class Transaction:
             if self.state is TransactionState.OPEN:
                 await self.prewrite()
             self.commit_ts = await self._steps.prepare(
-                self.start_ts, self._key, self._of_catalog(), self._ttl_s, prewritten=bool(self._mutations)
+                self.start_ts, self._key, self._fence, self._prewrite, self._ttl_s
             )
         except TransactionLost:
             self.state = TransactionState.ROLLED_BACK
@@ -234,7 +255,7 @@ class Transaction:
         """
         if self.state is TransactionState.PREPARED:
             self.state = TransactionState.COMMITTED
-            self._steps.committed(self.start_ts, self.commit_ts, self._key, prewritten=bool(self._mutations))
+            self._steps.committed(self.start_ts, self.commit_ts, self._key, self._prewrite)
             return self.commit_ts
         if self.state is TransactionState.OPEN:
             try:
@@ -246,20 +267,13 @@ class Transaction:
         self.state = TransactionState.UNKNOWN  # until the decision is known; cancelled here, it stays so
         try:
             self.commit_ts = await self._steps.commit(
-                self.start_ts,
-                self._key,
-                self._of_catalog(),
-                prewritten=bool(self._mutations),
-                deliver=deliver,
+                self.start_ts, self._key, self._fence, self._prewrite, deliver=deliver
             )
         except (TransactionLost, SchemaChanged):
             self.state = TransactionState.ROLLED_BACK
             raise
         self.state = TransactionState.COMMITTED
         return self.commit_ts
-
-    def _of_catalog(self) -> list[Table]:
-        return list(self._tables.values())
 
     def doubt(self) -> None:
         """After `prepare`: the application does not know whether its database committed (the connection broke
@@ -275,9 +289,8 @@ class Transaction:
         out then, or the database is asked, with the same effect.
         """
         self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
-        prewritten = self.state is not TransactionState.OPEN and bool(self._mutations)
         self.state = TransactionState.ROLLED_BACK
-        await self._steps.roll_back(self.start_ts, self._key, prewritten=prewritten, deliver=deliver)
+        await self._steps.roll_back(self.start_ts, self._key, self._prewrite, deliver=deliver)
 
     async def abandon(self) -> None:
         """Store the rows at a pump and vanish, as a process that dies does: nothing else is ever sent, and

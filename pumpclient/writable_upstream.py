@@ -33,6 +33,8 @@ class Transactions(Protocol):
 
     async def forget(self, start_ts: int) -> None: ...
 
+    async def sweep(self, below_ts: int) -> None: ...
+
 
 class History(Protocol):
     """Finished DDL jobs."""

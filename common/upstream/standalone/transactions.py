@@ -15,6 +15,9 @@ A transaction without an entry (its begin never arrived, or it ended long ago an
 back once it is older than a grace, and that is written down before it is said, so nobody can commit it
 afterwards.
 
+An end is dropped when its owner has told a pump (`forget`), or else when every pump's watermark has passed it
+(`sweep`).
+
 Deadlines are wall-clock times of the machine that wrote them. Where clocks disagree or jump, a judge also
 believes its own monotonic clock: an entry that has not changed for a whole lease under its eyes is over.
 """
@@ -184,6 +187,19 @@ class StandaloneTransactions:
                 left_s = self._left_s(start_ts, pair, entry)
                 found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
         return found, horizon_ts
+
+    async def sweep(self, below_ts: int) -> None:
+        """Drop the ends below a timestamp that every pump's watermark has passed: no pump will ask for them.
+
+        They are those that no owner forgets, having died or lost sight of its pump. Open ones whose lease has
+        run out are rolled back, as `outcomes` does. Raises `Unavailable`.
+        """
+        async for start_ts, pair, _ in entries(self._client):
+            if start_ts >= below_ts:
+                break
+            end = await self._judge(start_ts, pair)
+            if isinstance(end, RolledBack) or (isinstance(end, Committed) and end.commit_ts < below_ts):
+                await self.forget(start_ts)
 
     async def roll_back(self, start_ts: int) -> None:
         """Make sure that it never commits. Raises `Conflict` if it has, `Unavailable`."""

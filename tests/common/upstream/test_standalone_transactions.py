@@ -405,3 +405,31 @@ async def test_a_value_that_etcd_refuses(world: World) -> None:
     with pytest.raises(Rejected, match=r"a request of \d+ bytes is larger than etcd's limit"):
         await world.ours.history.add(b'{"id": 1, "x": "' + b"y" * (2 << 20) + b'"}')
     assert etcd_client.OPS_MAX == 128
+
+
+async def test_a_sweep_drops_ends_below_a_timestamp_and_nothing_else(world: World) -> None:
+    ours = world.ours.transactions
+    committed, rolled_back, prepared, expired, spanning = [await ours.begin() for _ in range(5)]
+    await ours.roll_back(rolled_back)
+    await ours.prepare(prepared, "app", 3.0)
+    commit_ts = await ours.commit(committed)
+    world.advance(4.0)
+    live = await ours.begin()
+    await ours.hold(spanning, 60.0)
+    below_ts = await world.ours.oracle.timestamp()
+    await ours.commit(spanning)  # above, as everything behind it
+    later = await ours.begin()
+    await ours.roll_back(later)
+
+    async def kept(below_ts: int) -> set[int]:
+        await world.theirs.transactions.sweep(below_ts)
+        await world.theirs.transactions._flush_forgotten()
+        begun = (committed, rolled_back, prepared, expired, spanning, live, later)
+        return {start_ts for start_ts in begun if await world.stored(start_ts) is not None}
+
+    everything = {committed, rolled_back, prepared, expired, spanning, live, later}
+    assert await kept(committed) == everything
+    assert await kept(commit_ts) == {committed, prepared, spanning, live, later}
+    assert await kept(below_ts) == {prepared, spanning, live, later}
+    assert await world.outcome(spanning) != RolledBack()
+    assert await world.outcome(expired) == RolledBack()  # as before
