@@ -20,7 +20,8 @@ from common.errors import Unavailable
 from common.upstream import Committed, RolledBack
 from common.upstream.tidb.key_errors import problem_of
 from common.upstream.tidb.region_errors import Pause, Pauses
-from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
+from common.upstream.tidb.regions import name_of
+from common.upstream.tidb.tikv import Deadline, TikvClient
 from common.upstream.tidb.txn_status import (
     Failed,
     FinalOutcomes,

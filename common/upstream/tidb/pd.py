@@ -19,7 +19,14 @@ from common.errors import Unavailable
 from common.tls import TlsConfig
 from common.upstream.tidb.leadership import PdMember, header_error
 from common.upstream.tidb.pd_servers import DEADLINE_S, HINT, NotPd, PdServers, read
-from common.upstream.tidb.regions import Region, Store, StoreState, key_for_pd, region_of_message
+from common.upstream.tidb.regions import (
+    Region,
+    Store,
+    StoreState,
+    key_for_pd,
+    name_of,
+    region_of_message,
+)
 from common.wire import metapb_pb2, pdpb_pb2
 
 __all__ = ["NotPd", "PdClient", "PdMember"]
@@ -124,7 +131,7 @@ class PdClient:
                 told = header_error(reply.header) if reply.header.error.type else "it knows none"
             pause_s = pauses.next_s()
             if loop.time() + pause_s >= deadline:
-                raise Unavailable(f"PD does not find the region of key {key.hex()}: {told}", hint=HINT)
+                raise Unavailable(f"PD does not find the region of {name_of(key)}: {told}", hint=HINT)
             await asyncio.sleep(pause_s)
 
     async def scan_regions(

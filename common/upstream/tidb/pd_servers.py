@@ -103,13 +103,15 @@ class PdServers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for client in self._clients.values():
+        for client in list(self._clients.values()):  # calls that end may still learn
             await client.close()
         if self._closing:
             await asyncio.wait(self._closing)
 
     def client(self, address: str) -> rpc.Client:
-        """The one connection to an address."""
+        """The one connection to an address. Raises `Unavailable` after `close`."""
+        if self._closed:
+            raise Unavailable("the connection to PD is closed")
         client = self._clients.get(address)
         if client is None:
             client = rpc.Client(address, tls=self._tls, clock=self._clock, ping_s=PING_S)

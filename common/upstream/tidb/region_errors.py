@@ -76,7 +76,8 @@ _TABLE: Final[dict[str, tuple[Change, Pause | None]]] = {
     "region_not_initialized": (Change.NOTHING, COMMAND),
     "disk_full": (Change.NOTHING, FULL),
     "RecoveryInProgress": (Change.NOTHING, RECOVERY),
-    "FlashbackInProgress": (Change.FAIL, None),
+    # Go clients fail; it passes, and a drainer would end because of it.
+    "FlashbackInProgress": (Change.NOTHING, RECOVERY),
     "FlashbackNotPrepared": (Change.FAIL, None),
     "is_witness": (Change.DROP_REGION, WITNESS),
     "mismatch_peer_id": (Change.DROP_REGION, PLACE),

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final
 
 from common.errors import Corruption, Rejected
-from common.rowcodec.keys import put_comparable_bytes, read_comparable_bytes
+from common.rowcodec.keys import put_comparable_bytes, read_comparable_bytes, read_key
 from common.rowcodec.row_error import RowError
 from common.wire import metapb_pb2
 
@@ -85,6 +85,14 @@ def refuse_keyspace(key: bytes) -> None:
         )
 
 
+def name_of(key: bytes) -> str:
+    """What a key belongs to, without the values that are in it."""
+    try:
+        return f"a key of table {read_key(key).table_id}"
+    except RowError:
+        return "a meta key" if key[:1] == b"m" else "a key"
+
+
 def key_for_pd(key: bytes) -> bytes:
     """A raw key as PD wants it; empty (without start or end) stays empty."""
     return put_comparable_bytes(key) if key else b""
@@ -105,7 +113,7 @@ def key_of_pd(key: bytes) -> bytes:
 
 def _strange_boundary(key: bytes) -> Corruption:
     return Corruption(
-        f"region boundary {key.hex()} is not a transactional key of API version 1",
+        f"a region boundary of {len(key)} bytes is no transactional key of API version 1",
         hint="clusters with raw keys or keyspaces (API version 2) are not supported",
     )
 

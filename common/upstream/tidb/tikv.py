@@ -25,8 +25,6 @@ from google.protobuf.message import DecodeError, Message
 
 from common.clock import Clock, SystemClock
 from common.errors import Corruption, Rejected, Unavailable
-from common.rowcodec.keys import read_key
-from common.rowcodec.row_error import RowError
 from common.rpc import UNIMPLEMENTED, Client, RpcStatus
 from common.tls import TlsConfig
 from common.upstream.tidb.region_errors import NETWORK, PLACE, Change, Decision, Pause, Pauses, decide
@@ -36,6 +34,7 @@ from common.upstream.tidb.regions import (
     RegionCache,
     Store,
     StoreState,
+    name_of,
     peer_message,
     refuse_keyspace,
 )
@@ -384,11 +383,3 @@ def _peer(region: Region, avoid: set[int]) -> Peer | None:
             return peer
     avoid.clear()
     return voters[0] if voters else None
-
-
-def name_of(key: bytes) -> str:
-    """What a key belongs to, without the values that are in it."""
-    try:
-        return f"a key of table {read_key(key).table_id}"
-    except RowError:
-        return "a meta key" if key[:1] == b"m" else "a key"

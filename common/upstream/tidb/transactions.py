@@ -21,7 +21,8 @@ from common.errors import BinlogError, Rejected, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.tidb.key_errors import refusal
 from common.upstream.tidb.locks import LockResolver, RecentTime
-from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
+from common.upstream.tidb.regions import name_of
+from common.upstream.tidb.tikv import Deadline, TikvClient
 from common.upstream.tidb.txn_status import (
     Failed,
     FinalOutcomes,

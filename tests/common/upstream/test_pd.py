@@ -363,6 +363,15 @@ async def test_close_ends_calls_and_none_begins_afterwards(cluster: FakeCluster)
         late.event.set()
 
 
+async def test_no_connection_is_made_after_close(cluster: FakeCluster) -> None:
+    """Members are known by then that were never asked."""
+    async with serving(cluster, members=3) as pd:
+        client = await PdClient.connect(pd.members[0].address)
+        await client.close()
+        assert "closed" in await says(Unavailable, client.members())
+        assert not any(member.calls["GetMembers"] for member in pd.members[1:])
+
+
 async def test_a_leader_change_is_logged(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         async with serving(cluster, 2) as pd, connected(pd.endpoints) as client:
@@ -387,8 +396,9 @@ async def test_a_region_by_raw_key(cluster: FakeCluster) -> None:
 async def test_a_region_that_is_not_known_yet_is_waited_for(cluster: FakeCluster) -> None:
     regions, cluster.regions = cluster.regions, []
     async with serving(cluster) as pd, connected(pd.endpoints) as client:
-        said = await says(Unavailable, client.region_of(b"k", deadline_s=0.5))
-        assert "region of key 6b: it knows none" in said
+        said = await says(Unavailable, client.region_of(ROW, deadline_s=0.5))
+        assert "the region of a key of table 1: it knows none" in said
+        assert ROW.hex() not in said
         call = asyncio.ensure_future(client.region_of(b"k"))
         asked = pd.members[0].calls["GetRegion"]
         while pd.members[0].calls["GetRegion"] < asked + 2:
@@ -428,7 +438,7 @@ async def test_a_boundary_that_is_no_key_is_told(cluster: FakeCluster) -> None:
         pd.members[0].faults["GetRegion"].append(
             Changed(lambda reply: setattr(reply.region, "end_key", b"r"))
         )
-        assert "boundary 72" in await says(Corruption, client.region_of(b""))
+        assert "a region boundary of 1 bytes is no" in await says(Corruption, client.region_of(b""))
 
 
 @pytest.mark.parametrize("is_old", [False, True])

@@ -11,9 +11,9 @@ from common.clock import ManualClock
 from common.errors import Corruption, Rejected, Unavailable
 from common.rpc import UNIMPLEMENTED, UNKNOWN, RpcStatus
 from common.upstream.tidb.locks import LockResolver
-from common.upstream.tidb.regions import Store, StoreState
+from common.upstream.tidb.regions import Store, StoreState, name_of
 from common.upstream.tidb.snapshot import Snapshot
-from common.upstream.tidb.tikv import Deadline, TikvClient, name_of
+from common.upstream.tidb.tikv import Deadline, TikvClient
 from common.wire import errorpb_pb2
 from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster

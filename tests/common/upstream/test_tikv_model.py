@@ -19,7 +19,7 @@ KEYS = st.sampled_from(LETTERS)
 ERRORS = st.sampled_from(
     [field.name for field in errorpb_pb2.Error.DESCRIPTOR.fields if field.message_type is not None]
 )
-ENDING = {"raft_entry_too_large", "FlashbackInProgress", "FlashbackNotPrepared"}  # end a read, as they should
+ENDING = {"raft_entry_too_large", "FlashbackNotPrepared"}  # end a read, as they should
 
 
 def happening(world: TikvWorld, what: tuple[Any, ...]) -> None:

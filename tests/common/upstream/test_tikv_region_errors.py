@@ -41,7 +41,7 @@ TABLE = [
     Row("region_not_initialized", AGAIN, (2, 1000), False),
     Row("disk_full", AGAIN, (500, 5000), False),
     Row("RecoveryInProgress", AGAIN, (100, 10000), False),
-    Row("FlashbackInProgress", FAIL, None, False),
+    Row("FlashbackInProgress", AGAIN, (100, 10000), False),
     Row("FlashbackNotPrepared", FAIL, None, False),
     Row("is_witness", DROP, (1000, 10000), True),
     Row("mismatch_peer_id", DROP, (2, 500), True),
