@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
-from common.rpc.service import NOT_SENT
 from common.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
@@ -52,6 +51,7 @@ _RETRYABLE: Final = frozenset(
         messages.StatusCode.RESOURCE_EXHAUSTED,
         messages.StatusCode.ABORTED,
         messages.StatusCode.UNKNOWN,  # "context deadline exceeded", of a member that waits for others
+        messages.StatusCode.INTERNAL,  # of grpcio for a stream that was reset; etcd never says it
     }
 )
 
@@ -213,7 +213,7 @@ class EtcdClient:
 
     def _error(self, endpoint: _Endpoint, error: messages.AioRpcError) -> BinlogError:
         code, details = error.code(), error.details() or error.code().name
-        if code in _RETRYABLE or details == NOT_SENT:
+        if code in _RETRYABLE:
             self._renew(endpoint)
             if self._endpoints[self._current].address == endpoint.address:
                 self._current = (self._current + 1) % len(self._endpoints)
