@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
-import signal
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from common import binlog, etcd, rpc
 from common.clock import SystemClock
+from common.etcd import client as etcd_client
+from common.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import binlog_pb2, pump_pb2
 from drainer.collector import Collector
@@ -28,6 +32,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class PumpProcess:
+    """One process for all tests here; each test has its own client."""
+
     def __init__(self, name: str, port: int, directory: Path, endpoint: str) -> None:
         self.name = name
         self.address = f"127.0.0.1:{port}"
@@ -39,32 +45,48 @@ class PumpProcess:
             f"--pd-urls={endpoint}",
             f"--log-file={directory / name}.log",
         ]
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._client: rpc.Client | None = None
 
-    async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pump", *self._arguments, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pump", *self._arguments], cwd=ROOT, stdout=subprocess.DEVNULL
         )
-        self._client = rpc.Client(self.address)
 
-    async def kill(self, signal_number: int = signal.SIGKILL) -> None:
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def state(self) -> str:
+        """As it says itself; "" while it does not answer."""
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{self.address}/status", timeout=5) as page,
+        ):
+            return str(json.load(page)["pump"]["state"])
+        return ""
+
+    async def disconnect(self) -> None:
         if self._client is not None:
             await self._client.close()
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal_number)
-            await self._process.wait()
-        self._process = self._client = None
+        self._client = None
 
     async def write(self, cluster_id: int, payload: bytes) -> None:
-        assert self._client is not None
+        self._client = self._client or rpc.Client(self.address)
         request = pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
         reply = await self._client.unary("/binlog.Pump/WriteBinlog", request, 10.0)
         assert pump_pb2.WriteBinlogResp.FromString(reply).errmsg == ""
 
 
 class Cluster:
-    def __init__(self, endpoint: str, upstream: StandaloneUpstream, pumps: list[PumpProcess]) -> None:
+    """What one test sees of upstream and pumps: what was written before `after_ts` was other tests'."""
+
+    def __init__(
+        self, endpoint: str, upstream: StandaloneUpstream, pumps: list[PumpProcess], after_ts: int
+    ) -> None:
+        self.after_ts = after_ts
         self.endpoint = endpoint
         self.upstream = upstream
         self.pumps = pumps
@@ -97,7 +119,7 @@ class Cluster:
             registry,
             self.upstream.history,
             cluster_id=self.upstream.cluster_id,
-            after_ts=0,
+            after_ts=self.after_ts,
             clock=SystemClock(),
             queue_bytes_max=16 << 20,
             spill=spill or SpillDirectory("never made"),
@@ -122,30 +144,49 @@ class Cluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             await registry.close()
 
-    async def online(self, count: int) -> None:
-        registry = await etcd.connect(self.endpoint)
+    async def online(self) -> None:
+        """Both pumps take writes."""
         async with asyncio.timeout(30):
-            while True:
-                view = await registry.view()
-                if sum(entry.status.state == "online" for entry in view.pumps.values()) >= count:
-                    break
-                await asyncio.sleep(0.05)
-        await registry.close()
+            for pump in self.pumps:
+                while await asyncio.to_thread(pump.state) != "online":
+                    await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def pumps(etcd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[PumpProcess]]:
+    """Two, on an etcd that was emptied before."""
+
+    async def prepare() -> None:
+        client = await etcd_client.EtcdClient.connect(etcd)
+        await client.txn([], [etcd_client.delete_prefix(b"/")])
+        await client.close()
+        await (await StandaloneUpstream.connect(etcd)).close()
+
+    asyncio.run(prepare())
+    directory = tmp_path_factory.mktemp("pumps")
+    made = [
+        PumpProcess(name, port, directory, etcd)
+        for name, port in zip(("p1", "p2"), free_ports(2), strict=True)
+    ]
+    try:
+        for pump in made:
+            pump.start()
+        yield made
+    finally:
+        for pump in made:
+            pump.kill()
 
 
 @pytest.fixture
-async def cluster(etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Cluster]:
-    upstream = await StandaloneUpstream.connect(etcd_clean)
-    pumps = [PumpProcess(name, free_port(), tmp_path, etcd_clean) for name in ("p1", "p2")]
-    for pump in pumps:
-        await pump.start()
-    found = Cluster(etcd_clean, upstream, pumps)
+async def cluster(etcd: str, pumps: list[PumpProcess]) -> AsyncIterator[Cluster]:
+    upstream = await StandaloneUpstream.connect(etcd)
+    found = Cluster(etcd, upstream, pumps, await upstream.oracle.timestamp())
     try:
-        await found.online(2)
+        await found.online()
         yield found
     finally:
         for pump in pumps:
-            await pump.kill()
+            await pump.disconnect()
         await upstream.close()
 
 
@@ -176,15 +217,17 @@ async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -
         for _ in range(10):
             await cluster.transaction(cluster.rng.choice(cluster.pumps))
         await arrived(seen, cluster.committed)
-        await cluster.pumps[1].kill()
+        cluster.pumps[1].kill()
+        await cluster.pumps[1].disconnect()
         held = await cluster.transaction(cluster.pumps[0])
         async with asyncio.timeout(20):
             while not collector.waits_for.startswith("pump p2, not reachable"):
                 await asyncio.sleep(0.01)
         assert collector.states()["p2"]["error"]
         assert held not in seen
-        await cluster.pumps[1].start()
+        cluster.pumps[1].start()
         await arrived(seen, cluster.committed)
+        await cluster.online()
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
         await arrived(seen, cluster.committed)
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 DEAD_WITHIN_S = 10
-QUORUM_LOST_S = float(os.environ.get("BINLOG_QUORUM_LOST_S", LEASE_MIN_S + 3))
+QUORUM_LOST_S = float(os.environ.get("BINLOG_QUORUM_LOST_S", LEASE_MIN_S + 1.5))
 GO_PUMP = NodeStatus("go:8250", "10.0.0.1:8250", ONLINE, 5, 5)
 
 
@@ -55,7 +55,7 @@ class Nodes:
         self.processes[name] = await asyncio.create_subprocess_exec(*command)
 
     async def start_both(self) -> None:
-        await self.start("pump", "--start-wait=60s")
+        await self.start("pump", "--start-wait=60s", "--heartbeat-interval=500ms")
         config = self.directory / "drainer.toml"
         config.write_text(
             "initial-commit-ts = 0\n[syncer.to]\n"

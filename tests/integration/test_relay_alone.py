@@ -43,8 +43,7 @@ async def running() -> AsyncIterator[Cluster]:
         cluster.remove()
 
 
-async def until_applied(drainer: Node, commit_ts: int | None) -> None:
-    assert commit_ts is not None
+async def until_applied(drainer: Node, commit_ts: int) -> None:
     while int((await drainer.status())["LastTS"]) < commit_ts:
         await asyncio.sleep(0.02)
 
@@ -63,15 +62,17 @@ async def write(cluster: Cluster) -> int:
         job = pumpclient.create_table_job(2, 100, "shop", NOTES, schema_version=2)
         await publisher.ddl(job, "CREATE TABLE `notes` (`a` INT, `b` VARCHAR(64))")
         rows = RowEncoder(NOTES)
-        for number in range(ROWS):
+
+        async def one(number: int) -> int:
             async with publisher.transaction() as transaction:
                 row = rows.insert({"a": number, "b": "x" * 40}, rowid=number + 1)
                 transaction.insert(NOTES.id, row)
-            if number == 0:
-                await until_applied(cluster.drainer, transaction.commit_ts)
-                cluster.mariadb.process.signal(signal.SIGSTOP)
-        assert transaction.commit_ts is not None
-        return transaction.commit_ts
+            assert transaction.commit_ts is not None
+            return transaction.commit_ts
+
+        await until_applied(cluster.drainer, await one(0))
+        cluster.mariadb.process.signal(signal.SIGSTOP)
+        return max(await asyncio.gather(*(one(number) for number in range(1, ROWS))))
 
 
 async def test_recovery_from_the_relay_log_alone() -> None:
