@@ -2,9 +2,10 @@
 
 Drives  questions about many transactions at once, so many per region and altogether; `txn_status` (core)
 Owns    final outcomes; since when each open transaction has been asked about
-Order   the history of the primary key first, which changes nothing. Only where the transaction began long
-        ago, and has long been asked about, TiKV is asked to decide: that rolls it back if its lock has
-        expired, or if there is no trace of it; a prewrite is not on its way for that long
+Order   the history of the primary key first, which changes nothing. TiKV is asked to decide, which rolls back
+        a lock that has expired, where that lock was left alone for a minute behind its end: a TiDB that lives
+        renews it, or ends it. Where there is no trace of a transaction, only when it began long ago and has
+        long been asked about; a prewrite is not on its way for that long
 Stops   each call at its deadline, with what has been answered by then
 Never   rolls back a live lock; takes an expired async-commit lock for a verdict; keeps "alive" for an answer
 """
@@ -29,12 +30,15 @@ from common.upstream.tidb.txn_status import (
     Locked,
     NotFound,
     OtherPrimary,
+    abandoned,
     expired,
     recorded,
 )
 from common.wire import kvrpcpb_pb2 as kv
 
 YOUNG_S: Final = 600.0
+ABANDONED_S: Final = 60.0  # that a lock has been expired
+ABANDONED_WATCHED_S: Final = 10.0
 DEADLINE_S: Final = 8.0
 TIMEOUT_S: Final = 4.0
 QUESTIONS_MAX: Final = 256
@@ -143,6 +147,7 @@ class TikvTransactions:
         watched_s = self._watch(start_ts)
         old = watched_s >= self._watched_s
         problem: BinlogError | None = None
+        lock: kv.MvccLock | None = None
         try:
             reply, _ = await self._tikv.send(
                 key,
@@ -156,6 +161,7 @@ class TikvTransactions:
             found = recorded(reply.info, start_ts)
             if found is not None:
                 return found
+            lock = reply.info.lock
             if reply.error:
                 problem = refusal(reply.error)
         except (Rejected, Unavailable) as error:
@@ -163,15 +169,29 @@ class TikvTransactions:
         now_ts = await self._oracle.recent()
         age_s = tso.age_s(start_ts, tso.physical_s(now_ts))
         if age_s > self._young_s and old:
-            return await self._decide(start_ts, key, now_ts, deadline, problem)
+            absent = not isinstance(problem, Unavailable)
+            return await self._decide(start_ts, key, now_ts, deadline, problem, end_if_absent=absent)
+        if (
+            lock is not None
+            and watched_s >= ABANDONED_WATCHED_S
+            and abandoned(lock, start_ts, now_ts, ABANDONED_S)
+        ):
+            return await self._decide(start_ts, key, now_ts, deadline, problem, end_if_absent=False)
         if problem is not None:
             raise problem
         return Undecided(min(max(watched_s / 4, RETRY_FIRST_S), RETRY_MAX_S))
 
     async def _decide(
-        self, start_ts: int, key: bytes, now_ts: int, deadline: Deadline, problem: BinlogError | None
+        self,
+        start_ts: int,
+        key: bytes,
+        now_ts: int,
+        deadline: Deadline,
+        problem: BinlogError | None,
+        *,
+        end_if_absent: bool,
     ) -> Outcome:
-        """Have TiKV decide: the question rolls back what has expired or left no trace.
+        """Have TiKV decide: the question rolls back what has expired, or with `end_if_absent` left no trace.
 
         `problem`: why there is no history. One that only did not come in time may hold a commit that is not
         found any more in the other way, so that the lack of a trace says nothing.
@@ -182,7 +202,7 @@ class TikvTransactions:
             caller_ts=start_ts,
             now_ts=now_ts,
             deadline=deadline,
-            end_if_absent=not isinstance(problem, Unavailable),
+            end_if_absent=end_if_absent,
         )
         if isinstance(status, NotFound) and problem is not None:
             raise problem

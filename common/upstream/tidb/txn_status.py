@@ -107,6 +107,16 @@ def expired(start_ts: int, ttl_ms: int, now_ts: int) -> bool:
     return tso.physical_ms(start_ts) + ttl_ms < tso.physical_ms(now_ts)
 
 
+def abandoned(lock: kvrpcpb_pb2.MvccLock, start_ts: int, now_ts: int, after_s: float) -> bool:
+    """Whether nobody has cared for the prewrite lock of a transaction since it expired `after_s` ago.
+
+    A pessimistic lock is no prewrite yet: that may be on its way.
+    """
+    if lock.start_ts != start_ts or lock.type == kvrpcpb_pb2.PessimisticLock:
+        return False
+    return expired(start_ts, lock.ttl + int(after_s * 1000), now_ts)
+
+
 def left_s(start_ts: int, ttl_ms: int, now_ts: int) -> float:
     """Seconds until a lock expires; 0 if it has."""
     return max(0.0, (tso.physical_ms(start_ts) + ttl_ms + 1 - tso.physical_ms(now_ts)) / 1000)

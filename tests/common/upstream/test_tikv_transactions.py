@@ -76,7 +76,12 @@ RECORDS = [
     Record("rollback", lambda ts: [Write(ROLLBACK, ts, ts), Write(PUT, ts + 9, ts + 11)], "rolled back"),
     Record("overlapped", lambda ts: [Write(PUT, ts - 9, ts, overlapped_rollback=True)], "rolled back"),
 ]
-AGES = ["young", "old, asked about for the first time", "old, asked about for long"]
+AGES = [
+    "young",
+    "old, asked about for the first time",
+    "old, asked about for long",
+    "young, asked about since its lock expired",
+]
 CASES = [(lock, record) for lock in LOCKS for record in RECORDS if lock is None or record.end == "open"]
 
 
@@ -92,7 +97,7 @@ class Question(TikvWorld):
         self.lock = lock
         if lock is not None:
             self._put(lock)
-        self.cluster.clock.advance(10 if age == AGES[0] else 601)
+        self.cluster.clock.advance(10 if age in (AGES[0], AGES[3]) else 601)
         self.age = age
 
     def _put(self, lock: Lock) -> None:
@@ -109,18 +114,25 @@ class Question(TikvWorld):
             rows.row(SECONDARY).add(Write(PUT, ts, ts + 30))
 
     async def ask(self) -> Outcome:
-        if self.age == AGES[2]:
+        if self.age in AGES[2:]:
             with contextlib.suppress(Rejected):
                 await self.asker.outcomes([(self.start_ts, KEY)])
-            self.cluster.clock.advance(600)
+            self.cluster.clock.advance(600 if self.age == AGES[2] else 60)
         return (await self.asker.outcomes([(self.start_ts, KEY)]))[0]
 
-    def truth(self, record: Record) -> tuple[str, int]:
+    def decides(self, with_history: bool) -> bool:
+        """Whether it is time to have TiKV decide."""
+        if self.age == AGES[3]:
+            dead = self.lock is not None and not self.lock.alive and self.lock.kind != PESSIMISTIC
+            return with_history and dead
+        return self.age == AGES[2]
+
+    def truth(self, record: Record, with_history: bool) -> tuple[str, int]:
         """What may be said: the end and its commit_ts."""
         ts, lock = self.start_ts, self.lock
         if record.end != "open":
             return record.end, ts + 7 if record.end == "committed" else 0
-        if self.age != AGES[2] or (lock is not None and lock.alive):
+        if not self.decides(with_history) or (lock is not None and lock.alive):
             return "open", 0
         if lock is not None and lock.secondary == "locked":
             return "committed", ts + 20
@@ -150,8 +162,8 @@ async def test_every_state_at_every_age(age: str, mvcc: str) -> None:
 async def check(question: Question, record: Record, with_history: bool) -> None:
     state = (question.lock, record.name)
     before = question.cluster.mvcc.dump()
-    end, commit_ts = question.truth(record)
-    decides = question.age == AGES[2]
+    end, commit_ts = question.truth(record, with_history)
+    decides = question.decides(with_history)
     outcome: Outcome | None
     try:
         outcome = await question.ask()
