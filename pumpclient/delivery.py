@@ -83,12 +83,12 @@ class Delivery:
             usable_count = roster.selector.size
             choice = roster.selector.choose(start_ts, 0, _NONE, started_s)
             if isinstance(choice, NoPump):
-                await self._last_chance(start_ts, payload, NO_PUMP)
+                await self._last_chance(started_s, start_ts, payload, NO_PUMP)
             else:
                 failure = await self._store_at(choice.pump_id, start_ts, payload)
                 if failure is not None:
                     policy = PrewritePolicy(self._options, usable_count, started_s)
-                    await self._store_again(policy, start_ts, payload, choice.pump_id, failure)
+                    await self._store_again(policy, started_s, start_ts, payload, choice.pump_id, failure)
         except BaseException:
             self.counters.prewrites_failed += 1
             raise
@@ -207,7 +207,13 @@ class Delivery:
                 await self._transport.drop(self._roster.address(effect.pump_id))
 
     async def _store_again(
-        self, policy: PrewritePolicy, start_ts: int, payload: bytes, pump_id: str, failure: TransportFailure
+        self,
+        policy: PrewritePolicy,
+        started_s: float,
+        start_ts: int,
+        payload: bytes,
+        pump_id: str,
+        failure: TransportFailure,
     ) -> None:
         """What follows a first `failure` on `pump_id`."""
         while True:
@@ -228,20 +234,29 @@ class Delivery:
             if again is None:
                 return
             failure = again
-        await self._last_chance(start_ts, payload, failure.message)
+        await self._last_chance(started_s, start_ts, payload, failure.message)
 
-    async def _last_chance(self, start_ts: int, payload: bytes, cause: str) -> None:
-        """Once over every pump that the registry calls online, with a new connection each."""
-        for pump_id in self._roster.health.online():
-            if self._roster.health.state(pump_id) in (None, health.State.AWAY):
-                continue  # it left while others were tried
-            await self._transport.drop(self._roster.address(pump_id))
-            failure = await self._store_at(pump_id, start_ts, payload)
-            if failure is None:
-                return
-            if failure.failure is Failure.TOO_LARGE:
-                raise _too_large(payload, failure)
-            self._require_open()
+    async def _last_chance(self, started_s: float, start_ts: int, payload: bytes, cause: str) -> None:
+        """Over every pump that the registry calls online, once; again while no pump is usable, as when the
+        only one restarts, until that has lasted for the write timeout. Later prewrites fail at once.
+        """
+        out_since_s = self._roster.out_since_s
+        began_s = started_s if out_since_s is None else min(started_s, out_since_s)
+        give_up_s = began_s + self._write_timeout_s
+        while online := self._roster.health.online():
+            for pump_id in online:
+                if self._roster.health.state(pump_id) in (None, health.State.AWAY):
+                    continue  # it left while others were tried
+                self._require_open()
+                failure = await self._store_at(pump_id, start_ts, payload)
+                if failure is None:
+                    return
+                if failure.failure is Failure.TOO_LARGE:
+                    raise _too_large(payload, failure)
+            if self._now_s() + self._options.retry_pause_s > give_up_s:
+                break
+            await self._pauses.pause(self._options.retry_pause_s, self._closing)
+        self._require_open()
         logger.error("prewrite start_ts=%d of %d bytes: %s", start_ts, len(payload), cause)
         raise WriteFailed(
             f"write binlog failed, the last error {cause}",

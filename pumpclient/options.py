@@ -15,7 +15,8 @@ class Options:
     """
 
     write_timeout_s: float = 15.0
-    """Deadline of one call to a pump, and the least time a prewrite goes on trying."""
+    """Deadline of one call to a pump, and the least time a prewrite goes on trying; when no pump has been
+    usable for so long, prewrites fail at once."""
     retry_pause_s: float = 0.1
     """Pause of a prewrite after every usable pump has failed it once more."""
     finish_retry_pause_s: float = 1.0

@@ -56,6 +56,8 @@ class Roster:
         self.health = health.Health(options.errors_max, options.probe_interval_s)
         self.watermark = 0
         """What every registered pump that is not offline has passed; 0 while one has not said."""
+        self.out_since_s: float | None = None
+        """Since when no pump is usable; None while one is."""
         self._members: dict[str, _Member] = {}
         """Between `affinity.take` and `begin` nothing may run that prunes."""
 
@@ -87,7 +89,7 @@ class Roster:
         statuses = [entry.status for entry in view.pumps.values()]
         passed = [status.max_commit_ts for status in statuses if status.state != OFFLINE]
         self.watermark = min(passed, default=0)
-        self.selector.list(self.health.usable())
+        self._offer(now_s)
         self._prune(now_s)
         return effects
 
@@ -95,7 +97,7 @@ class Roster:
         """Take in what a call said about its pump."""
         effects: list[Effect] = list(self.health.feed(fact, now_s))
         if effects:
-            self.selector.list(self.health.usable())
+            self._offer(now_s)
         return effects
 
     def tick(self, now_s: float) -> list[Effect]:
@@ -113,6 +115,14 @@ class Roster:
         if member.gone:
             self._prune(now_s)
 
+    def _offer(self, now_s: float) -> None:
+        usable = self.health.usable()
+        self.selector.list(usable)
+        if usable:
+            self.out_since_s = None
+        elif self.out_since_s is None:
+            self.out_since_s = now_s
+
     def _prune(self, now_s: float) -> None:
         self.affinity.expire(now_s)
         for pump_id, member in list(self._members.items()):
@@ -124,6 +134,7 @@ class Roster:
         self.affinity.check()
         self.health.check()
         usable = self.health.usable()
+        assert not (usable and self.out_since_s is not None)
         choice = self.selector.choose(0, 0, frozenset(), 0.0)
         assert isinstance(choice, Chosen) == bool(usable)
         assert set(self.health.online()) <= set(self._members)

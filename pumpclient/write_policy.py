@@ -54,7 +54,7 @@ class SameAgain:
 
 @dataclass(frozen=True, slots=True)
 class LastChance:
-    """Once over all pumps that the registry calls online, then give up."""
+    """Over all pumps that the registry calls online, those that are out as well; then give up."""
 
 
 @dataclass(frozen=True, slots=True)
