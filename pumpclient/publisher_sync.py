@@ -81,7 +81,12 @@ class SyncTransaction:
 
     def commit(self) -> int:
         """See `Transaction.commit`."""
-        return self._thread.call(self._transaction.commit())
+        try:
+            return self._thread.call(self._transaction.commit())
+        except ClientClosed:
+            if self.state is not TransactionState.PREPARED:
+                raise
+            return self.commit_ts  # the database has committed; the next publisher asks it
 
     def roll_back(self) -> None:
         """See `Transaction.roll_back`."""
@@ -121,7 +126,10 @@ class SyncTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.call(self._transaction.__aexit__(kind, error, trace))
+        if error is None and self.state is TransactionState.PREPARED:
+            self.commit()
+        else:
+            self._thread.call(self._transaction.__aexit__(kind, error, trace))
 
     @staticmethod
     async def _run(work: Callable[[], None]) -> None:

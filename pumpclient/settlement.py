@@ -35,7 +35,7 @@ class Decisions(Protocol):
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What a look at all prepared transactions brought; `waiting` ones belong to others who may yet live, or
-    the database did not answer for them."""
+    the database did not answer for them. Those that others have settled meanwhile are in none."""
 
     committed: tuple[int, ...] = ()
     rolled_back: tuple[int, ...] = ()
@@ -70,32 +70,40 @@ class Settlement:
             self.wanted.clear()
             ours = set(self._ours)
             found, horizon_ts = await self._decisions.in_doubt(await self.name())
-            ends: dict[bool | None, list[int]] = {True: [], False: [], None: []}
+            committed: list[int] = []
+            rolled_back: list[int] = []
+            waiting: list[int] = []
             for one in found:
                 due = one.left_s <= 0 or one.start_ts in ours
-                end = await self._settle(one.start_ts) if due else None
-                ends[end].append(one.start_ts)
+                answer = await self._answer(one.start_ts) if due else None
+                if answer is None:
+                    waiting.append(one.start_ts)
+                elif await self._write_down(one.start_ts, answer):
+                    (committed if answer else rolled_back).append(one.start_ts)
             # What was not listed is not prepared, and if it comes to be, its lease will tell.
-            self._ours -= ours - set(ends[None])
+            self._ours -= ours - set(waiting)
             if purge:
                 await asyncio.to_thread(self._outcomes.purge, horizon_ts)
-        return Settled(tuple(ends[True]), tuple(ends[False]), tuple(ends[None]))
+        return Settled(tuple(committed), tuple(rolled_back), tuple(waiting))
 
-    async def _settle(self, start_ts: int) -> bool | None:
-        """None: no answer now."""
+    async def _answer(self, start_ts: int) -> bool | None:
+        """None: the database does not answer now."""
         try:
-            committed = await self._ask(start_ts)
+            return await self._ask(start_ts)
         except Exception as error:  # a driver's: any of them means that there is no answer
             logger.warning("transaction %d is in doubt: %s", start_ts, type(error).__name__)
             return None
+
+    async def _write_down(self, start_ts: int, committed: bool) -> bool:
+        """False when others were quicker: then the database may have forgotten it, and its answer is void."""
         try:
             end = await self._decisions.decide(start_ts, committed=committed)
-        except Conflict as error:  # its owner was quicker, and the database has forgotten since
+        except Conflict as error:
             logger.warning("%s", error)
-            return None
+            return False
         if end is not None:
             logger.info("transaction %d: its database says %s", start_ts, type(end).__name__)
-        return committed
+        return end is not None
 
     async def _ask(self, start_ts: int) -> bool:
         if inspect.iscoroutinefunction(self._outcomes.committed):

@@ -16,6 +16,7 @@ May be used from any number of threads at once. A process that forks makes its c
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
@@ -42,10 +43,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="pumpclient", daemon=True)
         self._lock = threading.Lock()
         self._stopped = False
+        self._process_id = os.getpid()
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine there. Raises `ClientClosed` after `stop`."""
+        """Run a coroutine there. Raises `ClientClosed` after `stop`, and in a process forked since."""
+        if not self.is_here:
+            work.close()
+            raise ClientClosed(
+                "the pump client was opened before this process was forked, its thread is not in here",
+                hint="open one in each process, after the fork",
+            )
         with self._lock:
             if self._stopped:
                 work.close()
@@ -68,7 +76,9 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """Cancel what is running, end the thread. Idempotent."""
+        """Cancel what is running, end the thread. Idempotent; nothing in a process forked since."""
+        if not self.is_here:
+            return
         with self._lock:
             if self._stopped:
                 return
@@ -77,6 +87,11 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def is_here(self) -> bool:
+        """False in a process forked since: a fork takes no threads along."""
+        return os.getpid() == self._process_id
 
 
 class _Call(Generic[T]):
@@ -191,7 +206,8 @@ class SyncPumpClient:
 
     def close(self, drain_s: float = 10.0) -> None:
         """Let what was sent with `_soon` arrive for `drain_s` seconds, then end everything. Idempotent."""
-        wait(list(self._soon), timeout=drain_s)
+        if self._thread.is_here:
+            wait(list(self._soon), timeout=drain_s)
         try:
             self._thread.call(self._client.close())
         except ClientClosed:

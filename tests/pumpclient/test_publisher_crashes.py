@@ -23,7 +23,7 @@ from common.errors import BinlogError, Unavailable
 from common.etcd import EtcdClient
 from common.upstream import Committed, Outcome, Undecided
 from common.upstream.standalone import GRACE_S, StandaloneUpstream
-from pumpclient import Failure, OutcomeTable, Publisher, Transaction, TransactionState
+from pumpclient import Failure, OutcomeTable, Publisher, Settled, Transaction, TransactionState
 from pumpclient.testing import MemoryCluster
 
 pytestmark = pytest.mark.integration
@@ -476,3 +476,29 @@ async def test_a_rollback_that_cannot_be_written_down_is_not_left_to_the_lease(w
     with pytest.raises(Unavailable):
         await application.transaction.roll_back()
     assert (await publisher.settle()).rolled_back == (application.transaction.start_ts,)
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+async def test_who_settles_too_late_does_not_say_the_opposite(world: World, forgotten: bool) -> None:
+    """Others settled it between the list and the question, and the database has forgotten since."""
+    database = Database(world.path / "app")
+    publisher, owners = await world.publisher(database)
+    late, losing = await world.publisher(database)
+    application = Application(publisher, database, row=1)
+    for name in STEPS[:5]:
+        await step(application, name)
+    start_ts = application.transaction.start_ts
+    world.clock.advance(3.1)
+    listed = await losing.in_doubt(database.outcomes.name())
+    assert (await publisher.settle()).committed == (start_ts,)
+    database.outcomes.purge(start_ts + 1)
+    if forgotten:
+        await application.transaction.commit()
+        await publisher.flush(1.0)
+        await owners._real._flush_forgotten()
+
+    async def as_listed(_: str) -> Any:
+        return listed
+
+    losing.in_doubt = as_listed  # type: ignore[attr-defined]
+    assert await late.settle() == Settled()

@@ -13,7 +13,7 @@ import pytest
 
 from common import binlog
 from common.errors import Unavailable
-from pumpclient import ClientClosed, Failure, PumpClient, SyncPumpClient
+from pumpclient import ClientClosed, Failure, PumpClient, SyncPublisher, SyncPumpClient
 from pumpclient.testing import MemoryCluster
 
 
@@ -118,3 +118,47 @@ def test_an_interrupted_call_is_cancelled() -> None:
         client.write_prewrite(3, b"k", b"v")
         assert sum(pump.in_flight for pump in client.pumps()) == 0
     assert [entry[1] for entry in cluster.pumps["a"].transactions()] == [3]
+
+
+def test_a_client_opened_before_a_fork_says_so_instead_of_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster(["a"])
+    with opened(cluster) as client:
+        client.write_prewrite(1, b"k", b"v")
+        cluster.pumps["a"].hanging = True
+        client.write_commit_soon(1, 2)
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: 1)
+            for call in (lambda: client.write_prewrite(3, b"k", b"v"), client.pumps):
+                with pytest.raises(ClientClosed, match="before this process was forked"):
+                    call()
+            began_s = time.monotonic()
+            client.close(drain_s=5.0)  # what is under way is the parent's
+            assert time.monotonic() - began_s < 4.0
+        cluster.pumps["a"].hanging = False
+        client.write_prewrite(5, b"k", b"v")
+        client.close(drain_s=0.0)
+
+
+def test_a_publisher_closed_behind_a_commit_of_the_database_is_no_error() -> None:
+    """The database has committed: whoever opens the next publisher reports it."""
+
+    class Answers:
+        def name(self) -> str:
+            return "app"
+
+        def committed(self, start_ts: int) -> bool:
+            return True
+
+        def purge(self, below_ts: int) -> None:
+            pass
+
+    cluster = MemoryCluster(["a"])
+    publisher = SyncPublisher(lambda: cluster.publisher(Answers()), Answers())
+    with publisher.transaction() as txn:
+        txn.insert(5, b"row")
+        prepared = txn.prepare()
+        publisher.close(drain_s=0.0)
+    assert txn.commit() == prepared
+    with SyncPublisher(lambda: cluster.publisher(Answers()), Answers()) as later:
+        cluster.time.advance(10.0)
+        assert later.settle().committed == (txn.start_ts,)
