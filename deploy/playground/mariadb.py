@@ -29,6 +29,7 @@ _FAST = (
     "--innodb-flush-log-at-trx-commit=2",
     "--loose-innodb-flush-method=nosync",
     "--loose-sync-frm=0",
+    "--loose-debug-no-sync",  # its log of DDL and its system tables: most syncs of a DDL
 )
 _DURABLE = (
     "--log-bin=binlog",
