@@ -11,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.port import free_ports
 from deploy.playground.mariadb import MariaDbServer
 
 pytestmark = pytest.mark.integration
@@ -82,21 +84,31 @@ def test_port_taken(
     assert "addr" in line
 
 
-@pytest.mark.parametrize(
-    ("toml", "words"),
-    [
-        ("[syncer]\nworker-cuont = 3\n", ("worker-cuont", "worker-count", "line 2")),
-        ('[syncer]\nworker-count = "three"\n', ("worker-count", "line 2", "whole number")),
-        ("[syncer]\nworker-count = 0\n", ("worker-count", "at least 1")),
-        ('[syncer]\ndb-type = "flash"\n', ("db-type", "flash", "mysql")),
-        ('[[syncer.ignore-table]]\ndb-name = "a"\n', ("ignore-table", "tbl-name")),
-        ('[syncer.binlog-filter-rule.x]\nignore-event = ["delte"]\n', ("binlog-filter-rule.x", "delete")),
-    ],
-)
-def test_wrong_configuration(
-    tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], toml: str, words: tuple[str, ...]
-) -> None:
-    code, line = ended(command(tmp_path, etcd_clean, free_port(), toml))
+WRONG = {
+    "[syncer]\nworker-cuont = 3\n": ("worker-cuont", "worker-count", "line 2"),
+    '[syncer]\nworker-count = "three"\n': ("worker-count", "line 2", "whole number"),
+    "[syncer]\nworker-count = 0\n": ("worker-count", "at least 1"),
+    '[syncer]\ndb-type = "flash"\n': ("db-type", "flash", "mysql"),
+    '[[syncer.ignore-table]]\ndb-name = "a"\n': ("ignore-table", "tbl-name"),
+    '[syncer.binlog-filter-rule.x]\nignore-event = ["delte"]\n': ("binlog-filter-rule.x", "delete"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(etcd: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Exit code and last line for each wrong configuration; the processes run side by side."""
+    ports = free_ports(len(WRONG))
+    with ThreadPoolExecutor(len(WRONG)) as threads:
+        commands = [
+            command(tmp_path_factory.mktemp("wrong"), etcd, port, toml)
+            for port, toml in zip(ports, WRONG, strict=True)
+        ]
+        return dict(zip(WRONG, threads.map(ended, commands), strict=True))
+
+
+@pytest.mark.parametrize(("toml", "words"), WRONG.items())
+def test_wrong_configuration(refused: dict[str, tuple[int, str]], toml: str, words: tuple[str, ...]) -> None:
+    code, line = refused[toml]
     assert code == 1
     for word in words:
         assert word in line
