@@ -19,13 +19,12 @@ from common import door, rpc
 from common.config import option
 from common.door import AdminGuard, Limits, Routes
 from common.errors import ConfigError
-from common.port import check_port_free, check_socket_free, split_address
+from common.port import STATUS_PORT_STEP, check_port_free, check_socket_free, split_address
 from common.rpc import Service
 from common.tls import TlsConfig
 
 DOOR: Final = "door"
 GRPCIO: Final = "grpcio"
-STATUS_PORT_STEP: Final = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ import stat
 from common.errors import ConfigError, PortTaken
 
 LOOPBACK = "127.0.0.1"
+STATUS_PORT_STEP = 100
+"""A node whose gRPC has a port of its own speaks HTTP on one that is so much higher."""
 _given: set[int] = set()
 
 

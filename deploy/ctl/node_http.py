@@ -1,7 +1,7 @@
 """Node over HTTP: one request to a pump or drainer, and what its answer means.
 
 In     the address as the registry has it; TLS: https with our certificate, and the node's name checked
-Holds  an answer within the deadline, or `Unavailable`; the body is bounded
+Holds  an answer within the deadline, or `Unavailable`
 Why    the Go nodes answer 200 whatever happened and put a code into the body, ours answer with a status. Both
        are read: what is no success in either is a refusal, in the node's own words
 """
@@ -9,23 +9,18 @@ Why    the Go nodes answer 200 whatever happened and put a code into the body, o
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
-import ssl
 from dataclasses import dataclass
 from typing import Any, Final
 
 from common.clock import SystemClock
 from common.errors import BinlogError, Rejected, Unavailable
-from common.port import split_address
+from common.port import STATUS_PORT_STEP, split_address
 from common.tls import TlsConfig
+from deploy.ctl.http_client import HttpClient, NotHttp
 
 DEADLINE_S: Final = 10.0
-BYTES_MAX: Final = 64 << 20
 _CODE_OK: Final = 200
-_PIECE: Final = 1 << 16
-STATUS_PORT_OFFSET: Final = 100
-"""A node on grpcio's server speaks HTTP on a port so much higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,68 +68,32 @@ async def ask(
     deadline_s: float | None = None,
 ) -> Answer:
     """One request to `who` (its name in errors). Raises `Unavailable`, `ConfigError` for TLS files."""
-    context = tls.client_context() if tls else None
-    host, port = split_address(f"address of {who}", address)
-    request = _Request(who, method, path, context, body, deadline_s or DEADLINE_S)
-    return await asyncio.to_thread(request.run, host, port)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    who: str
-    method: str
-    path: str
-    context: ssl.SSLContext | None
-    body: bytes
-    deadline_s: float
-
-    def run(self, host: str, port: int) -> Answer:
-        end_s = SystemClock().monotonic_s() + self.deadline_s
-        try:
+    deadline_s = deadline_s or DEADLINE_S
+    client = HttpClient(SystemClock(), tls, deadline_s)
+    try:
+        async with asyncio.timeout(deadline_s):
             try:
-                return self._ask(host, port, end_s)
-            except (http.client.HTTPException, ConnectionResetError) as error:
+                page = await client.ask(method, address, path, body or None)
+            except NotHttp as error:
                 try:
-                    return self._ask(host, port + STATUS_PORT_OFFSET, end_s)
-                except (OSError, OverflowError):
+                    page = await client.ask(method, status_address(address), path, body or None)
+                except Unavailable:
                     raise error from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            why = str(error) or type(error).__name__
-            tls = "" if self.context is None else " over TLS"
-            raise Unavailable(
-                f"{self.who} at {host}:{port} does not answer{tls}: {why}",
-                hint="is it running? look at its log",
-            ) from None
-
-    def _ask(self, host: str, port: int, end_s: float) -> Answer:
-        context = self.context
-        connection = (
-            http.client.HTTPConnection(host, port, timeout=_left(end_s))
-            if context is None
-            else http.client.HTTPSConnection(host, port, timeout=_left(end_s), context=context)
+    except (Unavailable, TimeoutError) as error:
+        why = (
+            error.message if isinstance(error, Unavailable) else f"nothing was heard within {deadline_s:g} s"
         )
-        try:
-            connection.request(self.method, self.path, body=self.body or None)
-            response = connection.getresponse()
-            pieces: list[bytes] = []
-            size = 0
-            while piece := response.read1(_PIECE):
-                pieces.append(piece)
-                size += len(piece)
-                if size > BYTES_MAX:
-                    raise ValueError(f"its answer is larger than {BYTES_MAX >> 20} MiB")
-                if connection.sock is not None:
-                    connection.sock.settimeout(_left(end_s))
-            return _answer(response.status, b"".join(pieces))
-        finally:
-            connection.close()
+        over = "" if tls is None else " over TLS"
+        raise Unavailable(
+            f"{who} at {address} does not answer{over}: {why}", hint="is it running? look at its log"
+        ) from None
+    return _answer(page.status, page.body)
 
 
-def _left(end_s: float) -> float:
-    left_s = end_s - SystemClock().monotonic_s()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    return left_s
+def status_address(address: str) -> str:
+    """Where a node whose gRPC has a port of its own speaks HTTP. Raises `ConfigError` for no address."""
+    host, port = split_address("address", address)
+    return f"{f'[{host}]' if ':' in host else host}:{min(port + STATUS_PORT_STEP, 65535)}"
 
 
 def _answer(status: int, body: bytes) -> Answer:

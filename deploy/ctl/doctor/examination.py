@@ -36,9 +36,9 @@ from deploy.ctl.doctor.facts import ClockSeen, MemberSeen
 from deploy.ctl.doctor.files_examined import ConfigFiles
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.look_downstream import look as look_downstream
-from deploy.ctl.doctor.look_http import HttpLook
 from deploy.ctl.doctor.look_nodes import NodeLook, RegistrySeen
 from deploy.ctl.doctor.look_upstream import TIDB, UpstreamLook, UpstreamSeen
+from deploy.ctl.http_client import HttpClient
 from drainer.sink.mysql import Target
 
 TIMEOUT_S: Final = 5.0
@@ -118,7 +118,7 @@ class Examination:
         self._options = options
         self._progress = progress
         self._clock = clock
-        self._http = HttpLook(clock, options.tls, options.timeout_s)
+        self._http = HttpClient(clock, options.tls, options.timeout_s)
         self._findings: list[Finding] = []
         self._clocks: list[ClockSeen] = []
         self._files = ConfigFiles(options.pump_config, options.drainer_config)

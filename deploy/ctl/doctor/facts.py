@@ -8,6 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+_DATE_STEP_S: Final = 1.0
+
+
+class Page(Protocol):
+    """What is needed of an answer over HTTP."""
+
+    @property
+    def began_s(self) -> float: ...
+
+    @property
+    def ended_s(self) -> float: ...
+
+    @property
+    def date_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +33,17 @@ class ClockSeen:
     who: str
     offset_s: float
     slack_s: float
+
+    @classmethod
+    def of_page(cls, who: str, page: Page, told_s: float | None = None) -> ClockSeen | None:
+        """By the header of an answer; `told_s` is what its body says more exactly."""
+        slack_s = (page.ended_s - page.began_s) / 2
+        middle_s = (page.began_s + page.ended_s) / 2
+        if told_s is not None:
+            return cls(who, told_s - middle_s, slack_s)
+        if page.date_s is None:
+            return None
+        return cls(who, page.date_s + _DATE_STEP_S / 2 - middle_s, slack_s + _DATE_STEP_S / 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pymysql
 
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
-from deploy.ctl.doctor.aside import aside
+from deploy.ctl.aside import aside
 from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen
 from deploy.ctl.doctor.judge_variables import VARIABLES
 from drainer.sink import mysql

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from common.errors import BinlogError, Corruption, Unavailable
+from common.errors import Corruption, Unavailable
 from common.etcd import EtcdClient, EtcdRegistry
 from common.node import OFFLINE, NodeStatus
-from common.port import split_address
 from common.registry import KINDS, PUMPS, ClusterView
 from common.tls import TlsConfig
 from common.upstream.standalone.layout import Prepared
@@ -22,11 +21,11 @@ from common.upstream.standalone.prepared import prepared
 from deploy.ctl.doctor import answers
 from deploy.ctl.doctor.addresses import host_of
 from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen
-from deploy.ctl.doctor.look_http import HttpLook, NotHttp, Page
+from deploy.ctl.http_client import HttpClient, NotHttp, Page
+from deploy.ctl.node_http import status_address
 
 TIDB_SERVERS: Final = b"/tidb/server/info/"
 _STATUSES: Final = b"/tidb-binlog/v1/"
-_STATUS_PORT_STEP: Final = 100
 _AT_ONCE: Final = 32
 
 
@@ -45,7 +44,7 @@ class RegistrySeen:
 class NodeLook:
     """Looks at one cluster's nodes."""
 
-    def __init__(self, http: HttpLook) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
         self._clocks: list[ClockSeen] = []
         self._gate = asyncio.Semaphore(_AT_ONCE)
@@ -89,7 +88,7 @@ class NodeLook:
         try:
             page = await self._http.get(address, "/status")
         except NotHttp as error:
-            address = _status_address(address)  # gRPC of its own has HTTP beside it
+            address = status_address(address)  # gRPC of its own has HTTP beside it
             try:
                 page = await self._http.get(address, "/status")
             except Unavailable:
@@ -113,7 +112,7 @@ class NodeLook:
         return page.body if page.status == 200 else b""
 
     def _note(self, page: Page, who: str, told_s: float | None = None) -> None:
-        if (clock := page.clock(who, told_s)) is not None:
+        if (clock := ClockSeen.of_page(who, page, told_s)) is not None:
             self._clocks.append(clock)
 
     async def _tidb(self, server: TidbSeen) -> TidbSeen:
@@ -179,11 +178,3 @@ def _skipping(body: bytes) -> bool | None:
     except (ValueError, KeyError, TypeError):
         return None
     return told if isinstance(told, bool) else None
-
-
-def _status_address(address: str) -> str:
-    try:
-        host, port = split_address("address", address)
-    except BinlogError:
-        return address
-    return f"{f'[{host}]' if ':' in host else host}:{min(port + _STATUS_PORT_STEP, 65535)}"

@@ -22,7 +22,7 @@ from common.upstream.tidb.oracle import PdOracle
 from common.upstream.tidb.pd import NotPd, PdClient
 from common.upstream.tidb.regions import StoreState
 from deploy.ctl.doctor.facts import ClockSeen, MemberSeen, StoreSeen
-from deploy.ctl.doctor.look_http import HttpLook
+from deploy.ctl.http_client import HttpClient
 
 TIDB: Final = "tidb"
 STANDALONE: Final = "standalone"
@@ -45,7 +45,7 @@ class UpstreamSeen:
 class UpstreamLook:
     """Looks at one cluster."""
 
-    def __init__(self, http: HttpLook, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
+    def __init__(self, http: HttpClient, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
         self._http = http
         self._clock = clock
         self._tls = tls
@@ -122,7 +122,7 @@ class UpstreamLook:
         status = _document(page.body) if page.status == 200 else {}
         if "header" not in status:
             raise Unavailable(f"{address} answers, but not as etcd does (HTTP {page.status})")
-        if (clock := page.clock(f"etcd {address}")) is not None:
+        if (clock := ClockSeen.of_page(f"etcd {address}", page)) is not None:
             self._clocks.append(clock)
         listed = _document((await self._http.get(address, "/v3/cluster/member/list", body=b"{}")).body)
         members: list[dict[str, Any]] = listed.get("members") or []

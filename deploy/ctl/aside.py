@@ -38,6 +38,6 @@ async def aside(function: Callable[..., T], *arguments: Any, timeout_s: float) -
         except RuntimeError:  # nobody waits any more: the loop is closed
             return
 
-    threading.Thread(target=work, name="doctor", daemon=True).start()
+    threading.Thread(target=work, name="aside", daemon=True).start()
     async with asyncio.timeout(timeout_s):
         return await future

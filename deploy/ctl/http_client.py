@@ -1,4 +1,4 @@
-"""HTTP look: one GET with one deadline for all of it, however slowly the other side drips.
+"""HTTP client: one request with one deadline for all of it, however slowly the other side drips.
 
 Out    `Page`, with the time that its `Date` tells; `Unavailable` in one line that says how far it came
 Never  follows a redirect, uses a proxy of the environment, reads more than `BYTES_MAX`
@@ -7,11 +7,13 @@ Never  follows a redirect, uses a proxy of the environment, reads more than `BYT
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import http.client
 import io
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -19,11 +21,9 @@ from common.clock import Clock
 from common.errors import ConfigError, Unavailable
 from common.port import split_address
 from common.tls import TlsConfig
-from deploy.ctl.doctor.aside import aside
-from deploy.ctl.doctor.facts import ClockSeen
+from deploy.ctl.aside import aside
 
-BYTES_MAX: Final = 8 << 20
-_DATE_SLACK_S: Final = 1.0
+BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,13 @@ class Page:
     ended_s: float
     date_s: float | None
 
-    def clock(self, who: str, told_s: float | None = None) -> ClockSeen | None:
-        """Their clock; `told_s` is what a body says more exactly than the header."""
-        exact = told_s is not None
-        theirs_s = told_s if told_s is not None else self.date_s
-        if theirs_s is None:
-            return None
-        slack_s = (self.ended_s - self.began_s) / 2 + (0.0 if exact else _DATE_SLACK_S / 2)
-        middle_s = (self.began_s + self.ended_s) / 2
-        return ClockSeen(who, theirs_s + (0.0 if exact else _DATE_SLACK_S / 2) - middle_s, slack_s)
-
 
 class NotHttp(Unavailable):
     """Somebody listens, and does not speak HTTP."""
 
 
-class HttpLook:
-    """GETs over one TLS configuration, or in clear."""
+class HttpClient:
+    """Requests over one TLS configuration, or in clear."""
 
     def __init__(self, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
         self._clock = clock
@@ -87,41 +77,60 @@ class HttpLook:
         addresses = await self.resolve(host, port)
         try:
             async with asyncio.timeout(self._timeout_s):
-                _, writer = await asyncio.open_connection(addresses[0], port)
+                _, writer = await _open(addresses, port)
         except OSError as error:
             raise Unavailable(_why_not(error, self._timeout_s)) from None
         writer.transport.abort()
 
     async def get(self, address: str, path: str, *, body: bytes | None = None) -> Page:
         """GET (with a body: POST) at host:port. Raises `Unavailable`; of it `NotHttp`."""
-        host, port = _split(address)
-        addresses = await self.resolve(host, port)
-        began_s = self._clock.wall_s()
-        data = b""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                data = await self._exchange(addresses[0], host, port, _request(address, path, body))
-        except ssl.SSLError as error:
-            raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
+            return await self.ask("GET" if body is None else "POST", address, path, body)
         except ConfigError as error:
             raise Unavailable(str(error)) from None
-        except (OSError, ConnectionError) as error:
-            raise Unavailable(_why_not(error, self._timeout_s)) from None
-        return _page(address, data, began_s, self._clock.wall_s())
 
-    async def _exchange(self, where: str, host: str, port: int, request: bytes) -> bytes:
+    async def ask(self, method: str, address: str, path: str, body: bytes | None = None) -> Page:
+        """One request at host:port. Raises `Unavailable`, of it `NotHttp`; `ConfigError` for TLS files."""
+        host, port = _split(address)
         tls: dict[str, Any] = {}
         if self._tls:
             tls = {"ssl": self._tls.client_context(), "server_hostname": host}
-        reader, writer = await asyncio.open_connection(where, port, **tls)
+        began_s = self._clock.wall_s()
+        addresses = await self.resolve(host, port)
         try:
-            writer.write(request)
-            data = bytearray()
-            while len(data) <= BYTES_MAX and (part := await reader.read(1 << 16)):
-                data += part
-            return bytes(data)
-        finally:
-            writer.transport.abort()
+            async with asyncio.timeout(self._timeout_s):
+                data = await _exchange(addresses, port, tls, _request(method, address, path, body))
+        except ssl.SSLError as error:
+            raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
+        except ConnectionResetError:
+            raise NotHttp(f"{address} breaks the connection off") from None
+        except OSError as error:
+            raise Unavailable(_why_not(error, self._timeout_s)) from None
+        if len(data) > BYTES_MAX:
+            raise Unavailable(f"{address} answers more than {BYTES_MAX >> 20} MiB")
+        return _page(address, data, began_s, self._clock.wall_s())
+
+
+async def _open(
+    addresses: Sequence[str], port: int, **tls: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To the first address that takes it: a name may have one that nobody listens at."""
+    for address in addresses[:-1]:
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.open_connection(address, port, **tls)
+    return await asyncio.open_connection(addresses[-1], port, **tls)
+
+
+async def _exchange(addresses: Sequence[str], port: int, tls: dict[str, Any], request: bytes) -> bytes:
+    reader, writer = await _open(addresses, port, **tls)
+    try:
+        writer.write(request)
+        data = bytearray()
+        while len(data) <= BYTES_MAX and (part := await reader.read(1 << 16)):
+            data += part
+        return bytes(data)
+    finally:
+        writer.transport.abort()
 
 
 def _is_own(address: str) -> bool:
@@ -141,8 +150,7 @@ def _split(address: str) -> tuple[str, int]:
         raise Unavailable(error.message) from None
 
 
-def _request(address: str, path: str, body: bytes | None) -> bytes:
-    method = "GET" if body is None else "POST"
+def _request(method: str, address: str, path: str, body: bytes | None) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n"
     if body is not None:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"

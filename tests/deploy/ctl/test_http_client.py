@@ -1,10 +1,12 @@
-"""doctor's GET: what it says of servers that are not as they should be."""
+"""Requests over HTTP: what is said of servers that are not as they should be."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from common.errors import Unavailable
 from common.port import free_ports
 from common.registry import PUMPS
 from common.tls import TlsConfig
-from deploy.ctl.doctor.facts import NodeSeen
-from deploy.ctl.doctor.look_http import HttpLook, NotHttp
+from deploy.ctl import node_http
+from deploy.ctl.doctor.facts import ClockSeen, NodeSeen
 from deploy.ctl.doctor.look_nodes import NodeLook
+from deploy.ctl.http_client import HttpClient, NotHttp
 from tests import certificates
 
 
@@ -40,8 +43,8 @@ async def server(answer: bytes, *, port: int = 0, tls: ssl.SSLContext | None = N
         await listening.wait_closed()
 
 
-def look(tls: TlsConfig | None = None, timeout_s: float = 2.0) -> HttpLook:
-    return HttpLook(SystemClock(), tls, timeout_s)
+def look(tls: TlsConfig | None = None, timeout_s: float = 2.0) -> HttpClient:
+    return HttpClient(SystemClock(), tls, timeout_s)
 
 
 async def test_body_in_chunks_and_the_servers_clock() -> None:
@@ -50,9 +53,10 @@ async def test_body_in_chunks_and_the_servers_clock() -> None:
         b"HTTP/1.1 200 OK\r\n" + date + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     )
     async with server(chunked) as address:
-        page = await HttpLook(ManualClock(1_700_000_000.0 - 5), None, 2.0).get(address, "/")
+        page = await HttpClient(ManualClock(1_700_000_000.0 - 5), None, 2.0).get(address, "/")
     assert (page.status, page.body) == (200, b"abcde")
-    clock, exact = page.clock("it"), page.clock("it", 1_700_000_001.0)
+    clock = ClockSeen.of_page("it", page)
+    exact = ClockSeen.of_page("it", page, 1_700_000_001.0)
     assert clock is not None
     assert exact is not None
     assert (clock.offset_s, clock.slack_s) == (5.5, 0.5)
@@ -109,3 +113,49 @@ async def test_status_of_a_node_whose_grpc_has_a_port_of_its_own_is_found() -> N
         node = await NodeLook(look())._node(NodeSeen(PUMPS, "p", address, "online", None))
     assert node.answer is not None
     assert node.resolved == ("127.0.0.1",)
+
+
+async def test_a_server_that_drips_gets_no_more_than_the_deadline() -> None:
+    served: list[asyncio.Task[None]] = []
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())  # type: ignore[arg-type]
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+
+    listening = await asyncio.start_server(drip, "127.0.0.1", 0)
+    address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        async with asyncio.timeout(10.0):
+            with pytest.raises(Unavailable, match=r"pump p at .* nothing was heard within 0.2 s"):
+                await node_http.ask("pump p", address, "GET", "/status", None, deadline_s=0.2)
+        await asyncio.wait(served)
+    finally:
+        listening.close()
+
+
+async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: hanging.wait(30))
+    try:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await node_http.ask("pump p", "pump-1:8250", "GET", "/status", None, deadline_s=0.2)
+    finally:
+        hanging.set()
+
+
+async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """localhost is ::1 first, where a node on 127.0.0.1 does not listen."""
+
+    async def resolve(host: str, port: int = 0) -> tuple[str, ...]:
+        return "127.0.0.9", "127.0.0.1"
+
+    async with server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as address:
+        client = look()
+        monkeypatch.setattr(client, "resolve", resolve)
+        await client.connects(address)
+        assert (await client.get(address, "/")).body == b"ok"
