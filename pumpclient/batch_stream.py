@@ -139,17 +139,15 @@ class BatchStream:
 
     async def _messages(self) -> AsyncIterator[bytes]:
         outbox, wake = self._outbox, self._wake
-        request = pump_pb2.WriteBinlogsReq(cluster_id=self.cluster_id)
         while True:
             # A turn of the loop lies between `set` and here: all who were woken together write together.
             await wake.wait()
             wake.clear()
             self._is_awake = False
             while payloads := outbox.message():
-                request.payloads[:] = payloads
-                data = request.SerializeToString()
-                del request.payloads[:]
-                yield data
+                # Each has a message of its own: one that is used again keeps all that was ever in it.
+                request = pump_pb2.WriteBinlogsReq(cluster_id=self.cluster_id, payloads=payloads)
+                yield request.SerializeToString()
 
     async def _watch(self) -> None:
         """End the stream when an answer is late."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -267,3 +269,24 @@ async def test_a_cancelled_writer_disturbs_nobody() -> None:
         assert await asyncio.gather(writes[0], *writes[2:]) == [True, True, True]
         assert replace(client.counters).prewrites_failed == 1
         assert sum(pump.in_flight for pump in client.pumps()) == 0
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_a_stream_keeps_nothing_of_what_it_has_sent() -> None:
+    cluster = MemoryCluster(["a"])
+    payload = os.urandom(LARGE_BYTES - 1)
+    transport = cluster.rpc_transport()
+    kept = cluster.pumps["a"].payloads
+
+    async def send(count: int) -> int:
+        for _ in range(count):
+            await transport.write("a", cluster.cluster_id, payload, 15.0)
+            kept.clear()
+        return resident_bytes()
+
+    before = await send(20)
+    assert await send(400) - before < 30 << 20  # of 100 MiB
+    await transport.close()
