@@ -19,6 +19,7 @@ from common.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.registry import DRAINERS, PUMPS
 from common.upstream.standalone.layout import Prepared
 from deploy.ctl import in_doubt
+from deploy.ctl.document import items, number, part, words
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -99,29 +100,9 @@ def build(
     return Overview(now_ts, lines, tuple(troubles))
 
 
-# Reading documents -----------------------------------------------------------------------------------------
-
-
-def _part(document: object, *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        document = document.get(key) if isinstance(document, Mapping) else None
-    return document if isinstance(document, Mapping) else {}
-
-
-def _items(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = document.get(key)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
 def _number(document: Mapping[str, Any] | None, key: str) -> float:
     """0 where it is no number."""
-    found = document.get(key) if document is not None else None
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else 0
-
-
-def _text(document: Mapping[str, Any], key: str) -> str:
-    found = document.get(key)
-    return found.strip() if isinstance(found, str) else ""
+    return number(document or {}, key) or 0
 
 
 def _seconds(now_ts: int, ts: int) -> float:
@@ -135,11 +116,11 @@ def _line(seen: Seen, now_ts: int) -> NodeLine:
     document = seen.document or {}
     stages: dict[str, float] = {}
     if seen.kind == PUMPS:
-        pump = _part(document, "pump")
+        pump = part(document, "pump")
         position, doing = int(_number(pump, "watermark")), _pump_doing(pump)
     else:
         position = int(_number(document, "AppliedTS") or _number(document, "LastTS"))
-        lag = _part(document, "Lag")
+        lag = part(document, "Lag")
         if all(f"{name}_s" in lag for name in STAGES):
             stages = {name: _number(lag, f"{name}_s") for name in STAGES}
         doing = _drainer_doing(document)
@@ -162,7 +143,7 @@ def _line(seen: Seen, now_ts: int) -> NodeLine:
 def _pump_doing(pump: Mapping[str, Any]) -> str:
     if not pump:
         return ""
-    if leaving := _text(_part(pump, "leaving"), "waits_for"):
+    if leaving := words(part(pump, "leaving"), "waits_for"):
         return f"closing: waits for {leaving}"
     return f"{_number(pump, 'open_prewrites'):.0f} open prewrites"
 
@@ -170,8 +151,8 @@ def _pump_doing(pump: Mapping[str, Any]) -> str:
 def _drainer_doing(document: Mapping[str, Any]) -> str:
     if "Lag" not in document:
         return ""
-    rate = f"{_number(_part(document, 'Lag'), 'rows_per_s'):,.0f} rows/s"
-    doing = _text(document, "Doing")
+    rate = f"{_number(part(document, 'Lag'), 'rows_per_s'):,.0f} rows/s"
+    doing = words(document, "Doing")
     return f"{rate}, {doing}" if doing else rate
 
 
@@ -212,30 +193,30 @@ def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
 
 def _of_pump(seen: Seen, label: str) -> list[Trouble]:
     document = seen.document or {}
-    pump = _part(document, "pump")
+    pump = part(document, "pump")
     found: list[Trouble] = []
-    if trouble := _text(document, "ErrMsg"):
+    if trouble := words(document, "ErrMsg"):
         found.append(Trouble(WARNING, label, f"is cut off: {trouble}", "see to etcd or PD"))
     if pump.get("writer") == "failed":
-        text = f"stores nothing any more: {_text(pump, 'writer_error')}"
+        text = f"stores nothing any more: {words(pump, 'writer_error')}"
         found.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
-    disk = _part(pump, "disk")
+    disk = part(pump, "disk")
     if "available" in disk and _number(disk, "available") <= _number(disk, "floor"):
         free = f"{_number(disk, 'available') / (1 << 30):.1f} GiB free"
         text = f"refuses prewrites: {free}, below the floor of its disk"
         found.append(Trouble(ERROR, label, text, "free room, or lower storage.stop-write-at-available-space"))
-    if trouble := _text(pump, "index_error"):
+    if trouble := words(pump, "index_error"):
         found.append(Trouble(ERROR, label, f"its index fails: {trouble}", "see its log"))
-    if waits_for := _text(_part(pump, "leaving"), "waits_for"):
+    if waits_for := words(part(pump, "leaving"), "waits_for"):
         found.append(Trouble(WARNING, label, f"is closing and waits for {waits_for}"))
-    for oldest in _items(pump, "oldest")[:1]:
+    for oldest in items(pump, "oldest")[:1]:
         if (age_s := _number(oldest, "age_s")) >= STUCK_S:
             which = f"the transaction with start_ts {oldest.get('start_ts')}"
             text = f"{which} has been open for {age_s:.0f} s and holds replication up"
-            found.append(Trouble(ERROR, label, text, _text(oldest, "next")))
-    retention = _part(pump, "retention")
-    for drainer in _items(retention, "drainers"):
-        name, left_s = _text(drainer, "node_id"), _number(drainer, "left_s")
+            found.append(Trouble(ERROR, label, text, words(oldest, "next")))
+    retention = part(pump, "retention")
+    for drainer in items(retention, "drainers"):
+        name, left_s = words(drainer, "node_id"), _number(drainer, "left_s")
         if drainer.get("lost") is True:
             text = f"has purged binlogs that drainer {name} has not applied"
             found.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
@@ -248,16 +229,16 @@ def _of_pump(seen: Seen, label: str) -> list[Trouble]:
 def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
     document = seen.document or {}
     found: list[Trouble] = []
-    if _part(document, "Control").get("paused") is True:
+    if part(document, "Control").get("paused") is True:
         hint = f"`binlogctl resume {seen.node_id}`"
         found.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
-    waiting = _items(_part(document, "DDL"), "waiting")
+    waiting = items(part(document, "DDL"), "waiting")
     if waiting:
         jobs = ", ".join(f"{_number(one, 'job_id'):.0f}" for one in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
         found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
-    lag = _part(document, "Lag")
-    total_s, reason = _number(lag, "total_s"), _text(lag, "reason")
+    lag = part(document, "Lag")
+    total_s, reason = _number(lag, "total_s"), words(lag, "reason")
     if total_s >= STUCK_S and not found:
         stands = lag.get("eta_s") is None
         text = f"is {total_s:.0f} s behind" + (f": {reason}" if reason else "")

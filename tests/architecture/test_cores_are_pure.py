@@ -132,6 +132,7 @@ CORES = (
     "deploy.ctl.departing",
     "deploy.ctl.farewell",
     "deploy.ctl.node_name",
+    "deploy.ctl.document",
     "deploy.ctl.in_doubt",
     "deploy.ctl.overview",
     "pump.admission",

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from common.tso import LOGICAL_BITS
 from deploy.ctl.doctor.facts import Answer, DiskSeen
+from deploy.ctl.document import items, number, part, whole, words
 
 _SAMPLE: Final = re.compile(
-    r"^(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>[-+0-9.eE]+)", re.MULTILINE
+    r"^(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?)\s*$",
+    re.MULTILINE,
 )
 _SIZE: Final = "binlog_pump_storage_storage_size_bytes"
 _GC: Final = "binlog_pump_storage_gc_ts"
@@ -30,33 +33,32 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     listed = document.get("status")
     known = frozenset(map(str, listed)) if isinstance(listed, dict) else None
     sizes = _samples(exposition)
-    capacity = sizes.get(f'{_SIZE}{{type="capacity"}}')
+    told = sizes.get(f'{_SIZE}{{type="capacity"}}')
+    capacity = None if told is None else int(told)
     available = sizes.get(f'{_SIZE}{{type="available"}}')
-    own = document.get("pump")
-    if not isinstance(own, dict):
-        disk = None if available is None else DiskSeen(int(available), _whole(capacity))
+    own = part(document, "pump")
+    if not own:
+        disk = None if available is None else DiskSeen(int(available), capacity)
         purged_ms = sizes.get(_GC)
         gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
         return Answer(foreign=True, known=known, disk=disk, gc_ts=gc_ts)
-    space = own.get("disk") or {}
-    retention = own.get("retention") or {}
+    space, retention = part(own, "disk"), part(own, "retention")
+    free = whole(space, "available")
     return Answer(
         foreign=False,
-        node_id=_text(own.get("node_id")),
-        cluster_id=_whole(own.get("cluster_id")),
-        version=_text(own.get("version")),
-        time_s=_number(own.get("time_s")),
+        node_id=words(own, "node_id") or None,
+        cluster_id=whole(own, "cluster_id"),
+        version=words(own, "version") or None,
+        time_s=number(own, "time_s"),
         known=known,
-        disk=DiskSeen(int(space["available"]), _whole(capacity), _whole(space.get("floor")))
-        if "available" in space
-        else None,
-        gc_ts=_whole(own.get("gc_ts")),
-        age_s=_number(retention.get("age_s")),
-        alarm_s=_number(retention.get("alarm_s")),
+        disk=None if free is None else DiskSeen(free, capacity, whole(space, "floor")),
+        gc_ts=whole(own, "gc_ts"),
+        age_s=number(retention, "age_s"),
+        alarm_s=number(retention, "alarm_s"),
         left_s={
-            str(one["node_id"]): float(one["left_s"])
-            for one in retention.get("drainers") or ()
-            if not one.get("lost")
+            words(one, "node_id"): left_s
+            for one in items(retention, "drainers")
+            if not one.get("lost") and (left_s := number(one, "left_s")) is not None
         },
         troubles=_pump_troubles(own, retention),
     )
@@ -69,27 +71,28 @@ def read_drainer(status: bytes) -> Answer | None:
         return None
     if "NodeID" not in document:
         return Answer(foreign=True)
-    control = document.get("Control") or {}
-    pumps = document.get("Pumps") or {}
-    troubles = ["applying is paused by an operator"] if control.get("paused") else []
+    pumps = {node_id: part(document, "Pumps", node_id) for node_id in part(document, "Pumps")}
+    troubles = ["applying is paused by an operator"] if part(document, "Control").get("paused") else []
     troubles += [
-        f"pump {node_id}: {one['error']}"
+        f"pump {node_id}: {trouble}"
         for node_id, one in pumps.items()
-        if not one.get("connected") and one.get("error")
+        if not one.get("connected") and (trouble := words(one, "error"))
     ]
     return Answer(
         foreign=False,
-        node_id=_text(document.get("NodeID")),
-        cluster_id=_whole(document.get("ClusterID")),
-        version=_text(document.get("Version")),
-        time_s=_number(document.get("Time")),
+        node_id=words(document, "NodeID") or None,
+        cluster_id=whole(document, "ClusterID"),
+        version=words(document, "Version") or None,
+        time_s=number(document, "Time"),
         troubles=tuple(troubles),
     )
 
 
-def _pump_troubles(own: dict[str, Any], retention: dict[str, Any]) -> tuple[str, ...]:
-    found = [own.get("writer_error"), own.get("index_error"), *(retention.get("held_up_by") or ())]
-    return tuple(str(one) for one in found if one)
+def _pump_troubles(own: Mapping[str, Any], retention: Mapping[str, Any]) -> tuple[str, ...]:
+    held_up_by = retention.get("held_up_by")
+    found = [words(own, "writer_error"), words(own, "index_error")]
+    found += [str(one) for one in held_up_by] if isinstance(held_up_by, list) else []
+    return tuple(one for one in found if one)
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
@@ -109,15 +112,3 @@ def _samples(exposition: bytes) -> dict[str, float]:
             labels = f"{{{match['labels']}}}" if match["labels"] else ""
             found[f"{name}{labels}"] = float(match["value"])
     return found
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -9,7 +9,6 @@ Never   changes anything: it reads, and draws one timestamp
 from __future__ import annotations
 
 import asyncio
-import zoneinfo
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,8 @@ from common.etcd.client import parse_endpoints
 from common.node import OFFLINE
 from common.port import split_address
 from common.tls import TlsConfig
+from common.upstream.choice import KINDS
+from deploy.ctl import moment
 from deploy.ctl.doctor import (
     addresses,
     judge_checkpoint,
@@ -42,7 +43,6 @@ from deploy.ctl.http_client import HttpClient
 from drainer.sink.mysql import Target
 
 TIMEOUT_S: Final = 5.0
-KINDS: Final = ("auto", "tidb", "standalone")
 Progress = Callable[[str], None]
 
 
@@ -93,13 +93,15 @@ class DoctorOptions:
         if not self.time_zone:
             return None
         try:
-            zone = datetime.strptime(self.time_zone, "%z").tzinfo if self.time_zone[0] in "+-" else None
-            now = datetime.now(zone or zoneinfo.ZoneInfo(self.time_zone))
-        except (ValueError, zoneinfo.ZoneInfoNotFoundError, OSError):
+            if self.time_zone[0] in "+-":
+                zone = datetime.strptime(self.time_zone, "%z").tzinfo
+            else:
+                zone = moment.zone(self.time_zone)
+        except ValueError:
             raise FlagError(
-                f"time-zone {self.time_zone!r} is not known", hint="as Asia/Shanghai, UTC or +08:00"
+                f"time-zone {self.time_zone!r} is not known", hint="as Asia/Shanghai, Local or +08:00"
             ) from None
-        offset = now.utcoffset()
+        offset = datetime.now(zone).astimezone(zone).utcoffset()
         return offset.total_seconds() if offset is not None else 0.0
 
 

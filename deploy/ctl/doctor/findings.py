@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from deploy.ctl.commands import NOT_WELL, SOON
+
 
 class Severity(StrEnum):
     """From best to worst."""
@@ -28,8 +30,8 @@ class Severity(StrEnum):
 
 
 _RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
-EXIT_WARNING: Final = 11
-EXIT_ERROR: Final = 12
+EXIT_WARNING: Final = SOON
+EXIT_ERROR: Final = NOT_WELL
 EXIT_CODES: Final = {Severity.WARNING: EXIT_WARNING, Severity.ERROR: EXIT_ERROR}
 """Of the worst finding; everything milder is 0."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from common.quantities import span
 from deploy.ctl.doctor.facts import ClockSeen
 from deploy.ctl.doctor.findings import Finding, error, info, ok, warning
 
@@ -67,12 +68,4 @@ def _off(clock: ClockSeen) -> Finding:
 
 
 def _by(offset_s: float) -> str:
-    amount = abs(offset_s)
-    shown = (
-        f"{amount:.1f} s"
-        if amount < 120
-        else f"{amount / 60:.0f} min"
-        if amount < 7200
-        else f"{amount / 3600:.1f} h"
-    )
-    return f"{shown} {'ahead of' if offset_s > 0 else 'behind'}"
+    return f"{span(abs(offset_s))} {'ahead of' if offset_s > 0 else 'behind'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 from dataclasses import replace
 
@@ -97,3 +98,9 @@ async def test_options_that_cannot_be_meant(options: DoctorOptions) -> None:
 )
 def test_time_zones_by_name_and_by_offset(zone: str, offset_s: float) -> None:
     assert DoctorOptions(time_zone=zone).zone_offset_s == offset_s
+
+
+def test_the_time_zone_of_this_host() -> None:
+    offset = datetime.datetime.now().astimezone().utcoffset()
+    assert offset is not None
+    assert DoctorOptions(time_zone="Local").zone_offset_s == offset.total_seconds()

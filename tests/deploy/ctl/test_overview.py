@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from common import tso
 from common.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from common.registry import DRAINERS, PUMPS
+from deploy.ctl.doctor import answers
 from deploy.ctl.overview import ERROR, WARNING, Overview, Seen, build
 
 NOW_S = 1_700_000_000.0
@@ -179,7 +181,22 @@ def test_nobody_there() -> None:
 
 def test_nonsense_in_documents_is_not_believed_and_does_no_harm() -> None:
     rng = random.Random(7)
-    values = (None, [], {}, "x", -1, 1.5, True, [None], [{}], {"a": 1}, "9" * 30)
+    values = (
+        None,
+        [],
+        {},
+        "x",
+        -1,
+        1.5,
+        True,
+        [None],
+        [{}],
+        {"a": 1},
+        "9" * 30,
+        10**400,
+        float("inf"),
+        float("nan"),
+    )
 
     def spoil(document: Any) -> Any:
         if isinstance(document, dict):
@@ -189,5 +206,8 @@ def test_nonsense_in_documents_is_not_believed_and_does_no_harm() -> None:
         return rng.choice(values) if rng.random() < 0.4 else document
 
     for _ in range(2000):
-        seen = of(pump(document=spoil(PUMP)), drainer(document=spoil(DRAINER)))
+        one, other = spoil({**PUMP, "status": {}, "Checkpoint": {}}), spoil({**DRAINER, "NodeID": "d"})
+        seen = of(pump(document=one), drainer(document=other))
         assert len(seen.nodes) == 2
+        answers.read_pump(json.dumps(one).encode())
+        answers.read_drainer(json.dumps(other).encode())
