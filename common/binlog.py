@@ -120,21 +120,17 @@ def canonical(message: binlog_pb2.Binlog) -> bytes:
     return message.SerializeToString()
 
 
-def _message(tp: int, start_ts: int, commit_ts: int) -> binlog_pb2.Binlog:
-    return binlog_pb2.Binlog(
-        tp=tp,  # type: ignore[arg-type]
+def prewrite(start_ts: int, prewrite_key: bytes, prewrite_value: bytes) -> bytes:
+    """Payload of a row transaction's prewrite; `prewrite_value` is a serialized PrewriteValue."""
+    message = binlog_pb2.Binlog(
+        tp=binlog_pb2.Prewrite,
         start_ts=start_ts,
-        commit_ts=commit_ts,
+        commit_ts=0,
+        prewrite_key=prewrite_key,
+        prewrite_value=prewrite_value,
         ddl_job_id=0,
         ddl_schema_state=0,
     )
-
-
-def prewrite(start_ts: int, prewrite_key: bytes, prewrite_value: bytes) -> bytes:
-    """Payload of a row transaction's prewrite; `prewrite_value` is a serialized PrewriteValue."""
-    message = _message(PREWRITE, start_ts, 0)
-    message.prewrite_key = prewrite_key
-    message.prewrite_value = prewrite_value
     return message.SerializeToString()
 
 
@@ -142,33 +138,43 @@ def prewrite_ddl(
     start_ts: int, prewrite_key: bytes, query: str, job_id: int, schema_state: int = SCHEMA_STATE_PUBLIC
 ) -> bytes:
     """Payload of a DDL's prewrite."""
-    message = _message(PREWRITE, start_ts, 0)
-    message.prewrite_key = prewrite_key
-    message.ddl_query = query.encode()
-    message.ddl_job_id = job_id
-    message.ddl_schema_state = schema_state
+    message = binlog_pb2.Binlog(
+        tp=binlog_pb2.Prewrite,
+        start_ts=start_ts,
+        commit_ts=0,
+        prewrite_key=prewrite_key,
+        ddl_query=query.encode(),
+        ddl_job_id=job_id,
+        ddl_schema_state=schema_state,
+    )
     return message.SerializeToString()
 
 
 def commit(start_ts: int, commit_ts: int, prewrite_key: bytes = b"") -> bytes:
     """Payload that ends a transaction as committed. A Pump that asked the store writes it without a key."""
-    message = _message(COMMIT, start_ts, commit_ts)
-    if prewrite_key:
-        message.prewrite_key = prewrite_key
-    return message.SerializeToString()
+    return _end(COMMIT, start_ts, commit_ts, prewrite_key)
 
 
 def rollback(start_ts: int, prewrite_key: bytes = b"") -> bytes:
     """Payload that ends a transaction as rolled back."""
-    message = _message(ROLLBACK, start_ts, 0)
-    if prewrite_key:
-        message.prewrite_key = prewrite_key
-    return message.SerializeToString()
+    return _end(ROLLBACK, start_ts, 0, prewrite_key)
 
 
 def fake(ts: int) -> bytes:
     """Time mark of an idle Pump: a rollback whose two timestamps are equal."""
-    return _message(ROLLBACK, ts, ts).SerializeToString()
+    return _end(ROLLBACK, ts, ts, b"")
+
+
+def _end(tp: int, start_ts: int, commit_ts: int, prewrite_key: bytes) -> bytes:
+    message = binlog_pb2.Binlog(
+        tp=tp,  # type: ignore[arg-type]
+        start_ts=start_ts,
+        commit_ts=commit_ts,
+        prewrite_key=prewrite_key or None,
+        ddl_job_id=0,
+        ddl_schema_state=0,
+    )
+    return message.SerializeToString()
 
 
 def _field_boundary(payload: bytes, first: int) -> int:

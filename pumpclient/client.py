@@ -44,7 +44,7 @@ from pumpclient.local import LocalPump
 from pumpclient.options import Options
 from pumpclient.pause import Pauses, Sleep
 from pumpclient.roster import PumpView, Roster
-from pumpclient.selector import LOCAL_UNIX, Chosen, strategy_of
+from pumpclient.selector import LOCAL_UNIX, strategy_of
 from pumpclient.skipping import ClientState, Skipping, SkipStatus
 from pumpclient.transport import PumpTransport, RpcTransport
 
@@ -309,12 +309,12 @@ class PumpClient:
         )
 
     async def _finish(self, start_ts: int, payload: bytes) -> bool:
-        choice = self._roster.affinity.take(start_ts)
+        pump_id = self._roster.affinity.take(start_ts)
         if not self._skipping.is_quiet and self._skipping.finished(start_ts):
             self._delivery.counters.finishes_skipped += 1
             return False
-        if isinstance(choice, Chosen):
-            return await self._delivery.finish(choice.pump_id, payload)
+        if pump_id is not None:
+            return await self._delivery.finish(pump_id, payload)
         logger.warning("binlog don't have matched prewrite binlog: start_ts=%d", start_ts)
         self._delivery.counters.finishes_lost += 1
         return False

@@ -53,7 +53,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class NoPump:
-    """No pump is usable, or no pump is known to hold the prewrite."""
+    """No pump is usable."""
 
 
 Choice = Chosen | NoPump
@@ -232,10 +232,9 @@ class Affinity:
         if now_s >= self._expires_s or len(entries) > self._entries_max:
             self.expire(now_s)
 
-    def take(self, start_ts: int) -> Choice:
-        """The pump of this prewrite; the entry is used up."""
-        pump_id = self._drop(start_ts)
-        return NoPump() if pump_id is None else Chosen(pump_id)
+    def take(self, start_ts: int) -> str | None:
+        """The pump of this prewrite, None where none is known; the entry is used up."""
+        return self._drop(start_ts)
 
     def expire(self, now_s: float) -> None:
         """Drop what is too old or too much."""

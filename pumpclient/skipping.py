@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pumpclient.options import Options
-from pumpclient.selector import Affinity, Chosen
+from pumpclient.selector import Affinity
 
 _SKIPPED = "skipped"
 
@@ -102,7 +102,7 @@ class Skipping:
 
     def finished(self, start_ts: int) -> bool:
         """The transaction ends; True when its end is not to be sent."""
-        was_skipped = isinstance(self._committers.take(start_ts), Chosen)
+        was_skipped = self._committers.take(start_ts) is not None
         if not was_skipped and not self.on:
             return False
         assert self._gap is not None
