@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -14,12 +12,11 @@ from typing import Any
 
 from common import binlog, rpc
 from common.wire import pump_pb2
-
-ROOT = Path(__file__).parents[2]
+from tests.forked import Forked
 
 
 class PumpProcess:
-    """`python -m pump`; start it as often as you like, on the same directory and ports."""
+    """A pump; start it as often as you like, on the same directory and ports."""
 
     def __init__(self, directory: Path, etcd: str, free_port: Callable[[], int], *flags: str) -> None:
         self.directory = directory
@@ -32,16 +29,10 @@ class PumpProcess:
             *flags,
         ]
         self.log = directory.with_name(directory.name + ".log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
     def start(self, *flags: str) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pump", *self.arguments, *flags],
-                cwd=ROOT,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = Forked("pump", [*self.arguments, *flags], self.log)
 
     async def start_and_wait(self, *flags: str) -> None:
         self.start(*flags)
