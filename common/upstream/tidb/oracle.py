@@ -6,7 +6,8 @@ Order   who comes while a request is on its way waits for the next one: the answ
 Owns    the largest timestamp ever received; what is not above it is never handed out
 Stops   `close` fails whoever waits
 
-A caller waits at most about `DEADLINE_S`. A caller that is cancelled leaves its timestamp unused.
+A caller waits at most about twice `DEADLINE_S`: until those before it have, then for itself. A caller that is
+cancelled leaves its timestamp unused.
 """
 
 from __future__ import annotations

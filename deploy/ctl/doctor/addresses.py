@@ -104,8 +104,7 @@ def judge_duplicates(nodes: Iterable[NodeSeen]) -> list[Finding]:
                 " and ".join(node.label for node in sharing),
                 f"both advertise {host}",
                 "only one process can listen there: the others are leftovers of former nodes, and whoever"
-                " looks"
-                " for their data asks the wrong node",
+                " looks for their data asks the wrong node",
                 f"{commands}   # if it is gone for good; else give each its own advertise-addr",
             )
         )

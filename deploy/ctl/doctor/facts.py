@@ -101,6 +101,12 @@ class Answer:
     troubles: tuple[str, ...] = ()
 
 
+def curl(address: str, path: str, *, tls: bool) -> str:
+    """The command that asks for a page as the doctor does."""
+    files = " --cacert CA --cert CERT --key KEY" if tls else ""
+    return f"curl -s{files} '{'https' if tls else 'http'}://{address}{path}'"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
     """One entry of the registry, and what was found at its address.
@@ -119,6 +125,7 @@ class NodeSeen:
     resolved: tuple[str, ...] | None = None
     answer: Answer | None = None
     error: str | None = None
+    tls: bool = False
 
     @property
     def label(self) -> str:
@@ -129,10 +136,14 @@ class NodeSeen:
         """The command that takes it out of the registry for good."""
         return f"binlogctl forget {self.node_id}"
 
+    def curl(self, path: str) -> str:
+        return curl(self.host, path, tls=self.tls)
+
 
 @dataclass(frozen=True, slots=True)
 class TidbSeen:
-    """One TiDB server. `binlog`: On, Off, Skipping or Unknown, from its own mouth if it answers.
+    """One TiDB server, at its status port. `binlog`: On, Off, Skipping or Unknown, from its own mouth if it
+    answers.
 
     `skipping`: its pump client gave up writing, as /binlog/recover says.
     """
@@ -142,6 +153,10 @@ class TidbSeen:
     skipping: bool | None = None
     version: str = ""
     error: str | None = None
+    tls: bool = False
+
+    def curl(self, path: str) -> str:
+        return curl(self.address, path, tls=self.tls)
 
 
 @dataclass(frozen=True, slots=True)

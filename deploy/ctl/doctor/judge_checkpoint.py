@@ -106,8 +106,7 @@ def _row(
                 damage.message,
                 "the drainer does not start from a damaged row",
                 f"SELECT checkPoint FROM {name} WHERE clusterID={cluster_id};   -- correct it, or delete it"
-                " and set"
-                " initial-commit-ts",
+                " and set initial-commit-ts",
             )
         ]
     if now_ts is not None and row.commit_ts > now_ts:
@@ -117,8 +116,7 @@ def _row(
                 name,
                 f"commitTS {row.commit_ts} is ahead of the upstream's time {now_ts}",
                 "it was written for another cluster, or the upstream was restored to an earlier time:"
-                " everything up"
-                " to that timestamp would be left out",
+                " everything up to that timestamp would be left out",
                 "restore the downstream to the same moment, or correct the row",
             )
         ]

@@ -65,15 +65,13 @@ def _dead(node: NodeSeen, late_s: float | None) -> Finding:
     if node.kind == PUMPS:
         why = (
             "drainers wait for the binlogs that this pump has, so replication of the whole cluster stands"
-            " still"
-            " until it is back"
+            " still until it is back"
         )
         mend = f"start it again; if its disk is lost for good: {node.forget}   # then copy the data anew"
     else:
         why = (
             "nothing is replicated by it, and pumps keep binlogs for it as long as it counts as live; a Go"
-            " pump"
-            " does not start while such a drainer does not answer"
+            " pump does not start while such a drainer does not answer"
         )
         mend = f"start it again; if it never comes back: {node.forget}"
     return error(
@@ -90,7 +88,7 @@ def _silent(node: NodeSeen) -> Finding:
         f"{lives}, but does not answer at {node.host}: {node.error or 'nothing was heard'}",
         "TiDB, pumps and drainers use this address; if they reach it no better than this host does, writes or"
         " replication stand still",
-        f"curl -sv http://{node.host}/status   # firewall of {host}, port {port}; TLS flags; advertise-addr",
+        f"{node.curl('/status')}   # firewall of {host}, port {port}; TLS flags; advertise-addr",
     )
 
 
@@ -101,8 +99,7 @@ def _paused(node: NodeSeen) -> Finding:
             node.label,
             "paused",
             "drainers wait for a paused pump, because binlogs that nobody else has lie there: replication"
-            " of the"
-            " whole cluster stands still",
+            " of the whole cluster stands still",
             f"start it again; if it never comes back: {node.forget}",
         )
     return warning(
@@ -159,7 +156,7 @@ def _foreign(node: NodeSeen, nodes: Sequence[NodeSeen]) -> list[Finding]:
             node.label,
             "does not say its node id, cluster or version",
             "a wrong node at this address would not be noticed",
-            f"curl -s http://{node.host}/status   # and compare with the node's own log",
+            f"{node.curl('/status')}   # and compare with the node's own log",
         )
     )
     return found

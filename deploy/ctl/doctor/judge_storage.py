@@ -79,7 +79,7 @@ def judge_disks(nodes: Sequence[NodeSeen]) -> list[Finding]:
                     node.label,
                     "does not tell its free space",
                     "a full disk stops TiDB's transactions",
-                    f"curl -s http://{node.host}/metrics | grep size_bytes",
+                    f"{node.curl('/metrics')} | grep size_bytes",
                 )
             )
         else:
@@ -127,9 +127,8 @@ def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
                 f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
                 f" up to which {pump.label} has purged",
                 "binlogs that it has not applied are gone: going on would leave a hole",
-                f"copy the data of the upstream anew and start {drainer.node_id} from that copy's"
-                " timestamp, or"
-                f" {drainer.forget}",
+                f"copy the data of the upstream anew and start {drainer.node_id} from that copy's timestamp,"
+                f" or {drainer.forget}",
             )
         ]
     left_s = _left_s(pump, drainer, now_s)
@@ -149,8 +148,7 @@ def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
             f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
             "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",
             f"start or speed up {drainer.node_id}; raise gc of the pumps for the time being; if it is not"
-            " needed"
-            f" any more: {drainer.forget}",
+            f" needed any more: {drainer.forget}",
         )
     ]
 

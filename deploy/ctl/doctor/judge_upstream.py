@@ -19,8 +19,7 @@ from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warn
 BINLOG_ON: Final = "On"
 BINLOG_SKIPPING: Final = "Skipping"
 _RESTORE: Final = (
-    "what it skipped is lost to replication: copy the data anew, then have it write binlogs again:"
-    " curl http://{address}/binlog/recover"
+    "what it skipped is lost to replication: copy the data anew, then have it write binlogs again: {curl}"
 )
 
 
@@ -167,7 +166,7 @@ def _tidb(server: TidbSeen) -> list[Finding]:
                 subject,
                 "it skips binlogs: ignore-error has tripped",
                 "everything it has committed since is missing downstream, without another word",
-                _RESTORE.format(address=server.address),
+                _RESTORE.format(curl=server.curl("/binlog/recover")),
             )
         ]
     if server.binlog is None or server.binlog == "Unknown":
@@ -177,7 +176,7 @@ def _tidb(server: TidbSeen) -> list[Finding]:
                 subject,
                 server.error or "does not say whether it writes binlogs",
                 "a server that writes none makes both sides differ",
-                f"curl -s http://{server.address}/info | grep binlog_status",
+                f"{server.curl('/info')} | grep binlog_status",
             )
         ]
     if server.binlog != BINLOG_ON:
@@ -197,7 +196,7 @@ def _tidb(server: TidbSeen) -> list[Finding]:
                 subject,
                 f"registered with binlog {server.binlog}, but {server.error}",
                 "whether ignore-error has tripped since is not known",
-                f"curl -s 'http://{server.address}/binlog/recover?op=status'",
+                server.curl("/binlog/recover?op=status"),
             )
         ]
     return [ok("tidb.binlog", subject, f"binlog is on {server.version}".strip())]

@@ -112,8 +112,7 @@ def _zone(seen: DownstreamSeen, upstream_zone_s: float | None) -> list[Finding]:
                 f"global time_zone is {name}, {_offset(offset_s)};"
                 f" the upstream's is {_offset(upstream_zone_s)}",
                 "rows are stored right, but readers see other TIMESTAMPs here than there, and what loads"
-                " the first"
-                " snapshot or compares both sides without setting a zone goes wrong",
+                " the first snapshot or compares both sides without setting a zone goes wrong",
                 f"SET GLOBAL time_zone = '{_offset(upstream_zone_s)}';   -- and in the server's file",
             )
         )
@@ -136,8 +135,7 @@ def _zone(seen: DownstreamSeen, upstream_zone_s: float | None) -> list[Finding]:
                 seen.where,
                 "does not know time zones by name",
                 "DDL that ran in a named zone upstream runs with that zone's offset: what it fills in for"
-                " days of"
-                " the other half of the year is an hour off",
+                " days of the other half of the year is an hour off",
                 "mariadb-tzinfo-to-sql /usr/share/zoneinfo | mariadb mysql",
             )
         )
@@ -156,8 +154,7 @@ def _text(seen: DownstreamSeen) -> list[Finding]:
                 seen.where,
                 f"character_set_server is {charset}",
                 "tables that are made by hand or from a dump without a character set cannot hold the"
-                " characters"
-                " that TiDB has: rows are refused, or stored with question marks",
+                " characters that TiDB has: rows are refused, or stored with question marks",
                 "SET GLOBAL character_set_server = 'utf8mb4', GLOBAL collation_server = 'utf8mb4_bin';"
                 "   -- and in the server's file",
             )
@@ -220,8 +217,7 @@ def _limits(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
                 seen.where,
                 f"max_allowed_packet is {packet} bytes",
                 "a row of TiDB has up to 6 MiB and its statement more than twice as much: at the first such"
-                " row the"
-                " drainer stops",
+                " row the drainer stops",
                 "SET GLOBAL max_allowed_packet = 67108864;   -- and in the server's file",
             )
         )

@@ -73,6 +73,7 @@ class NodeLook:
     async def _node(self, node: NodeSeen) -> NodeSeen:
         if node.state == OFFLINE:
             return node
+        node = replace(node, tls=self._http.scheme == "https")
         async with self._gate:
             try:
                 node = replace(node, resolved=await self._http.resolve(host_of(node.host)))
@@ -116,6 +117,7 @@ class NodeLook:
             self._clocks.append(clock)
 
     async def _tidb(self, server: TidbSeen) -> TidbSeen:
+        server = replace(server, tls=self._http.scheme == "https")
         async with self._gate:
             try:
                 page = await self._http.get(server.address, "/info")

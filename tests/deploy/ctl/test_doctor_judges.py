@@ -492,3 +492,11 @@ def test_checkpoint_that_cannot_be_judged_is_said() -> None:
     assert bad(judge_checkpoint.judge(replace(seen, error="1142: no"), 7, None, [], WRITTEN)) == {
         "checkpoint": "unchecked"
     }
+
+
+def test_a_page_is_asked_for_as_the_doctor_does() -> None:
+    silent = replace(PUMP, answer=None, error="silence", tls=True)
+    found = judge_nodes.judge([silent], 7, NOW_S, one_host=True)
+    mends = [one.mend for one in found if one.check == "node.reachable"]
+    assert len(mends) == 1
+    assert f"curl -s --cacert CA --cert CERT --key KEY 'https://{PUMP.host}/status'" in mends[0]

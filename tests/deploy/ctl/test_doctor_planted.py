@@ -360,7 +360,7 @@ async def test_tidb_server_without_binlog_is_found(look: Look, plant: Plant) -> 
 async def test_tripped_ignore_error_is_found(look: Look, binlog: str, skipping: bool) -> None:
     async with StatusPort(binlog, skipping=skipping) as server:
         found = await look.found("tidb.skipping", Severity.ERROR, tidb=f"127.0.0.1:{server.port}")
-    assert f"curl http://127.0.0.1:{server.port}/binlog/recover" in found.mend
+    assert f"curl -s 'http://127.0.0.1:{server.port}/binlog/recover'" in found.mend
 
 
 async def test_clock_that_is_off_is_found(look: Look) -> None:
