@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,6 +35,7 @@ from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.statement_proxy import StatementProxy
 from tests.drainer.apply_life import Life, Recording, clean
+from tests.forked import Forked
 
 DEADLINE_S = 60.0
 LANES, BATCH_ROWS = 2, 2
@@ -155,7 +155,7 @@ class ProcessSweep(Sweep):
     def __init__(self, target: mysql.Target, endpoint: str, directory: Path) -> None:
         super().__init__(target)
         self._endpoint, self._directory = endpoint, directory
-        self._pump: subprocess.Popen[bytes] | None = None
+        self._pump: Forked | None = None
         self._number = 0
 
     async def begin(self) -> None:
@@ -169,13 +169,13 @@ class ProcessSweep(Sweep):
                 except NoPumpRegistered:
                     await asyncio.sleep(0.05)
 
-    def _spawn(self, module: str, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _spawn(self, module: str, name: str, *arguments: str) -> Forked:
         (port,) = free_ports(1)
         shared = [f"--pd-urls={self._endpoint}", f"--addr=127.0.0.1:{port}", f"--node-id={name}"]
         files = [f"--data-dir={self._directory / name}", f"--log-file={self._directory / name}.log"]
-        return subprocess.Popen([sys.executable, "-m", module, *shared, *files, *arguments])
+        return Forked(module, [*shared, *files, *arguments])
 
-    def _drainer(self, port: int) -> subprocess.Popen[bytes]:
+    def _drainer(self, port: int) -> Forked:
         """A new name each time: what is in the registry is not looked at here."""
         config = self._directory / f"{port}.toml"
         config.write_text(
@@ -220,14 +220,14 @@ class ProcessSweep(Sweep):
             return small_run.found(self.target)[0] == small_run.expected()
         return False
 
-    async def _until(self, condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    async def _until(self, condition: Callable[[], bool], process: Forked) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while not await asyncio.to_thread(condition):
                 assert process.poll() in (None, -signal.SIGKILL), f"drainer ended with {process.returncode}"
                 await asyncio.sleep(0.02)
 
     @contextlib.contextmanager
-    def _ended(self, process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    def _ended(self, process: Forked) -> Iterator[Forked]:
         try:
             yield process
         finally:

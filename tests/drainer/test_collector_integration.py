@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,10 +23,9 @@ from drainer.collector import Collector
 from drainer.merger import Merged
 from drainer.pump_source import PULL_BATCHES, PullClient
 from drainer.spill import SpillDirectory
+from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 class PumpProcess:
@@ -45,13 +42,11 @@ class PumpProcess:
             f"--pd-urls={endpoint}",
             f"--log-file={directory / name}.log",
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         self._client: rpc.Client | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pump", *self._arguments], cwd=ROOT, stdout=subprocess.DEVNULL
-        )
+        self._process = Forked("pump", self._arguments)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
+from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
 
@@ -70,11 +69,8 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
     await (await StandaloneUpstream.connect(etcd_clean)).close()
     status = f"127.0.0.1:{free_port()}"
     shared = [f"--pd-urls={etcd_clean}", f"--log-file={tmp_path}/log"]
-    pump = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pump", *shared, f"--addr={status}"),
-            *(f"--data-dir={tmp_path}/pump", "--node-id=keyless-pump"),
-        ]
+    pump = Forked(
+        "pump", [*shared, f"--addr={status}", f"--data-dir={tmp_path}/pump", "--node-id=keyless-pump"]
     )
     config = tmp_path / "drainer.toml"
     config.write_text(
@@ -84,9 +80,6 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
     )
     own = f"127.0.0.1:{free_port()}"
     drain = [
-        sys.executable,
-        "-m",
-        "drainer",
         *shared,
         f"--addr={own}",
         f"--config={config}",
@@ -94,17 +87,17 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
     ]
     drain.append(f"--data-dir={tmp_path}/drainer")
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
-    drainer: subprocess.Popen[bytes] | None = None
+    drainer: Forked | None = None
     try:
         await answers(f"http://{status}/status", pump)
         await write(etcd_clean)
         rng = random.Random(7)
         for target in sorted(rng.sample(range(1000, ROWS - 4000), KILLS)):
-            drainer = subprocess.Popen(drain)
+            drainer = Forked("drainer", drain)
             await reached(connection, drainer, target)
             drainer.send_signal(signal.SIGKILL)
             drainer.wait()
-        drainer = subprocess.Popen(drain)
+        drainer = Forked("drainer", drain)
         await reached(connection, drainer, ROWS)
         await answers(f"http://{own}/readyz", drainer)  # the last kill may have come after all rows
         drainer.send_signal(signal.SIGTERM)
@@ -122,9 +115,7 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
                 process.wait()
 
 
-async def reached(
-    connection: mysql.pymysql.Connection[object], drainer: subprocess.Popen[bytes], rows: int
-) -> None:
+async def reached(connection: mysql.pymysql.Connection[object], drainer: Forked, rows: int) -> None:
     end = time.monotonic() + DEADLINE_S
     while count(connection) < rows:
         assert drainer.poll() is None, f"drainer ended with {drainer.returncode}"
@@ -132,7 +123,7 @@ async def reached(
         await asyncio.sleep(0.005)
 
 
-async def answers(url: str, process: subprocess.Popen[bytes]) -> None:
+async def answers(url: str, process: Forked) -> None:
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         assert process.poll() is None, f"ended with {process.returncode}"

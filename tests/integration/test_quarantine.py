@@ -25,6 +25,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColu
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
+from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
 
@@ -41,13 +42,13 @@ JOB = 7
 class Life:
     """One drainer after the other."""
 
-    def __init__(self, command: list[str], port: int) -> None:
-        self._command = command
+    def __init__(self, arguments: list[str], port: int) -> None:
+        self._arguments = arguments
         self.address = f"127.0.0.1:{port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command)
+        self.process = Forked("drainer", self._arguments)
 
     def kill(self) -> None:
         assert self.process is not None
@@ -122,9 +123,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
     await (await StandaloneUpstream.connect(etcd_clean)).close()
     pump_address = f"127.0.0.1:{free_port()}"
     shared = [f"--pd-urls={etcd_clean}", f"--log-file={tmp_path}/log"]
-    pump = subprocess.Popen(
-        [sys.executable, "-m", "pump", *shared, f"--addr={pump_address}", f"--data-dir={tmp_path}/pump"]
-    )
+    pump = Forked("pump", [*shared, f"--addr={pump_address}", f"--data-dir={tmp_path}/pump"])
     config = tmp_path / "drainer.toml"
     config.write_text(
         "initial-commit-ts = 0\n[syncer]\nworker-count = 2\ntxn-batch = 100\n"
@@ -132,8 +131,8 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
         f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
     )
     port = free_port()
-    command = [sys.executable, "-m", "drainer", *shared, f"--addr=127.0.0.1:{port}", f"--config={config}"]
-    life = Life([*command, "--node-id=q", f"--data-dir={tmp_path}/drainer"], port)
+    arguments = [*shared, f"--addr=127.0.0.1:{port}", f"--config={config}"]
+    life = Life([*arguments, "--node-id=q", f"--data-dir={tmp_path}/drainer"], port)
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.autocommit(True)  # a look must not keep a DDL waiting
     try:

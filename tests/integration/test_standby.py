@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +20,7 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.mariadb import MariaDbServer
+from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
 
@@ -37,20 +36,20 @@ class Scene:
     server: MariaDbServer
     directory: Path
     free_port: Callable[[], int]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, Forked] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     written: int = 0
 
-    def start(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, module: str, *arguments: str) -> Forked:
         self.addresses[name] = f"127.0.0.1:{self.free_port()}"
-        command = [
-            *(sys.executable, "-m", module, f"--pd-urls={self.endpoint}", f"--addr={self.addresses[name]}"),
+        own = [
+            *(f"--pd-urls={self.endpoint}", f"--addr={self.addresses[name]}"),
             *(f"--data-dir={self.directory / name}", f"--log-file={self.directory / name}.log", *arguments),
         ]
-        self.processes[name] = subprocess.Popen(command)
+        self.processes[name] = Forked(module, own)
         return self.processes[name]
 
-    def start_drainer(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start_drainer(self, name: str, *arguments: str) -> Forked:
         config = self.directory / "drainer.toml"
         config.write_text(
             "initial-commit-ts = 0\n[syncer]\nworker-count = 2\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -15,35 +14,31 @@ from common import binlog, rpc
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import pump_pb2
 from pumpclient import Options, TransactionLost
+from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(pumpclient.__file__).parent.parent
 QUICK = Options(retry_pause_s=0.02, finish_retry_pause_s=0.05, probe_interval_s=0.2)
 
 
 class PumpProcess:
-    """`python -m pump` on a port and directory of its own; killed by its own id only."""
+    """A pump on a port and directory of its own; killed by its own id only."""
 
     def __init__(self, endpoint: str, directory: Path, port: int) -> None:
         self.endpoint, self.directory, self.port = endpoint, directory, port
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
 
     async def start(self) -> None:
         self.directory.mkdir(exist_ok=True)
-        log = self.directory.with_suffix(".log").open("ab")
-        with log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "pump", f"-addr=127.0.0.1:{self.port}",
-                f"-data-dir={self.directory}", f"-pd-urls={self.endpoint}", f"-node-id={self.directory.name}",
-                cwd=ROOT, stdout=log, stderr=log,
-            )  # fmt: skip
+        arguments = [f"-addr=127.0.0.1:{self.port}", f"-data-dir={self.directory}"]
+        arguments += [f"-pd-urls={self.endpoint}", f"-node-id={self.directory.name}"]
+        self._process = Forked("pump", arguments, self.directory.with_suffix(".log"))
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         assert self._process is not None
         if self._process.returncode is None:
             self._process.send_signal(number)
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
 
     def log_text(self) -> str:
         return self.directory.with_suffix(".log").read_text()[-3000:]
