@@ -26,9 +26,9 @@ from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.starting import Starting
 from common.upstream import Upstream, choice
-from drainer import relay_assembly
+from drainer import archive_assembly, assembly, relay_assembly
 from drainer.applier import Applier
-from drainer.assembly import build, rehearse
+from drainer.archive_applier import ArchiveApplier
 from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.garbage_hold import CheckpointHold
@@ -58,11 +58,12 @@ class Process:
         )
         self._state = self._operating.state
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
-        self._applier: Applier | None = None
+        self._applier: Applier | ArchiveApplier | None = None
         self._stored_ts = 0
 
     async def start(self) -> None:
         settings, process = self._settings, self._process
+        sink = archive_assembly if settings.archives else assembly
         process.on_stop("drain", self._drain, STOP_DEADLINE_S + 5)
         ends = contextlib.AsyncExitStack()
         process.on_stop("close", ends.aclose, 10)
@@ -88,12 +89,12 @@ class Process:
         known = (await nodes.view()).drainers.get(settings.name)
         self._stored_ts = known.status.max_commit_ts if known else 0
         await self._operating.take_name(
-            nodes, self._heartbeat, functools.partial(rehearse, settings, upstream)
+            nodes, self._heartbeat, functools.partial(sink.rehearse, settings, upstream)
         )
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
 
-        self._applier, collector = await build(
+        self._applier, collector = await sink.build(
             settings, upstream, nodes, tls, ends, self._operating, lambda: self._heartbeat.unbroken
         )
         self._operating.show(self._applier, collector, upstream.cluster_id)
@@ -102,9 +103,8 @@ class Process:
         process.task("lanes", self._applier.watch())
         process.task("applier", self._applier.run(collector.batches()))
         process.task("checkpoint", self._applier.keep_checkpoint())
-        if not settings.dispatches_whole:
-            process.task("tuning", self._applier.lane_count.run())
-        process.task("release", self._applier.desk.run())
+        for name, work in self._applier.tasks().items():
+            process.task(name, work)
         if settings.load_schema_snapshot:
             applier = self._applier
             hold = CheckpointHold(upstream.garbage, lambda: applier.stored_ts, self._clock)
@@ -126,7 +126,7 @@ class Process:
             kind = choice.check_kind(settings.upstream)
             return await choice.connect(kind, settings.pd_urls, tls=settings.tls)
 
-        if settings.relay_log_dir:
+        if settings.relay_log_dir and not settings.archives:
             try:
                 return await reach()
             except Unavailable as error:

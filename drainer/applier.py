@@ -11,7 +11,7 @@ Stops   `stop` takes no further item, commits what lanes have, stores `consisten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -236,6 +236,11 @@ class Applier:
 
     def _is_stopping(self) -> bool:
         return self._stopping
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs beside it, by name; to be called once."""
+        tuning = {} if self._settings.whole_transactions else {"tuning": self.lane_count.run()}
+        return {**tuning, "release": self.desk.run()}
 
     async def watch(self) -> None:
         """Ends with the error of the first lane that failed."""

@@ -118,7 +118,7 @@ async def open_checkpoint(
             store.close,
         )
 
-    start = await _not_ahead(begin)
+    start = await not_ahead(begin)
     logger.info(
         "checkpoint",
         cluster_id=upstream.cluster_id,
@@ -130,7 +130,7 @@ async def open_checkpoint(
     return store, start
 
 
-async def _not_ahead(begin: Callable[[], Awaitable[Start]]) -> Start:
+async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:
     """A clock a little behind the checkpoint is waited for: a replayed one follows what has arrived."""
     end_s = SystemClock().monotonic_s() + AHEAD_WAIT_S
     while True:
@@ -292,12 +292,24 @@ async def build(
         relay=relay,
     )
     operating.make_live(translator, applier)
-    collector = Collector(
+    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)
+
+
+def open_collector(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    tls: TlsConfig | None,
+    after_ts: int,
+    unbroken: Callable[[], int | None],
+) -> Collector:
+    """What pulls, merges and spills binlogs behind `after_ts`."""
+    return Collector(
         nodes,
         upstream.history,
         cluster_id=upstream.cluster_id,
-        after_ts=applier.start_ts,
-        clock=clock,
+        after_ts=after_ts,
+        clock=SystemClock(),
         queue_bytes_max=settings.pull_bytes,
         spill=SpillDirectory(
             os.path.join(settings.data_dir, "spill"),
@@ -307,4 +319,3 @@ async def build(
         connect=functools.partial(rpc.Client, tls=tls),
         unbroken=unbroken,
     )
-    return applier, collector

@@ -78,13 +78,15 @@ class BinlogFile:
 class BinlogDirectory:
     """A locked directory of binlog files. Not thread-safe; methods block."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, *, newest_only: bool = False) -> None:
         """Lock it, open every file, cut the torn end of the last one; make what is missing.
 
+        `newest_only`: of years of files only the last one is opened, and those before it are let go.
         Raises `ConfigError`, `DirectoryLocked`, `Corruption`.
         """
         self.path = os.path.abspath(path)
         self._clock = clock
+        self._newest_only = newest_only
         self._broken: Broken | None = None
         self._lock = self._locked()
         self.files: dict[int, BinlogFile] = {}
@@ -118,13 +120,13 @@ class BinlogDirectory:
             os.close(descriptor)
             raise DirectoryLocked(
                 f"{path} is locked: file already locked",
-                hint="another drainer uses it; stop that one or give this one its own log-dir",
+                hint="another drainer uses it; stop that one or give this one its own directory",
             ) from None
 
     def _open_files(self) -> None:
         found = binlog_file.in_order(self.path, os.listdir(self.path))
         synced = self._read_mark()
-        for index, name in found:
+        for index, name in found[-1:] if self._newest_only else found:
             path = os.path.join(self.path, name)
             last = index == found[-1][0]
             descriptor = os.open(path, (os.O_RDWR | os.O_APPEND if last else os.O_RDONLY) | os.O_CLOEXEC)
@@ -278,6 +280,22 @@ class BinlogDirectory:
         self.sync()
         self._create(before.index + 1)
         fcntl.flock(before.descriptor, fcntl.LOCK_UN)
+        if self._newest_only:
+            del self.files[before.index], self.places[before.index]
+            os.close(before.descriptor)
+
+    def cut(self, offset: int) -> None:
+        """Take away what the newest file has from there on, durably. Raises `Broken`."""
+        file = self._writable()
+        try:
+            self._write_mark(file.index, offset)
+            os.fdatasync(self._mark)  # a mark behind the end would say that synced bytes are gone
+            os.ftruncate(file.descriptor, offset)
+            file.size = offset
+            os.fsync(file.descriptor)
+        except OSError as error:
+            raise self._break(file.path, error) from None
+        self.places[file.index] = [place for place in self.places[file.index] if place.end <= offset]
 
     def _create(self, index: int) -> None:
         now = datetime.datetime.fromtimestamp(self._clock.wall_s())

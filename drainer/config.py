@@ -17,12 +17,11 @@ from common.errors import ConfigError
 from common.port import split_address
 from common.upstream.choice import check_kind
 from drainer import password
+from drainer.archive_options import ArchiveOptions
 from drainer.column_match import FULL, PARTIAL
-from drainer.former_options import FormerOptions
 from drainer.session_mode import session_mode, session_variables
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
-SINKS: Final = ("mysql", "tidb")
 EXIT_CODES: Final = """
 Exit codes:
   0   stopped when told to (signal, pause, close)
@@ -41,7 +40,7 @@ Exit codes:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainerConfig(FormerOptions):
+class DrainerConfig(ArchiveOptions):
     usage_notes: ClassVar[str] = EXIT_CODES
 
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
@@ -170,9 +169,6 @@ class DrainerConfig(FormerOptions):
     channel_id: int = option(
         0, key="syncer.channel-id", flag="channel-id", kind="int", help="channel of loopback-control"
     )
-    db_type: str = option(
-        "mysql", key="syncer.db-type", flag="dest-db-type", help="kind of downstream: mysql, tidb"
-    )
     worker_count: int = option(4, key="syncer.worker-count", flag="c", kind="int", help="number of lanes")
     txn_batch: int = option(
         1600,
@@ -283,12 +279,6 @@ class DrainerConfig(FormerOptions):
         kind="list",
         help="common names that the downstream's certificate may have; empty: all",
     )
-    checkpoint_type: str = option(
-        "", key="syncer.to.checkpoint.type", help="mysql or tidb: the checkpoint row has a server of its own"
-    )
-    relay_log_dir: str = option(
-        "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
-    )
     relay_max_file_size: int = option(
         "10 MiB",
         key="syncer.relay.max-file-size",
@@ -337,15 +327,7 @@ class DrainerConfig(FormerOptions):
                 split_address(key, address)
             except ConfigError as error:
                 raise ConfigError(f"invalid {key}: {error.message}", hint=error.hint) from None
-        if self.db_type not in SINKS:
-            raise ConfigError(
-                f"unknown DestDBType: {self.db_type}", hint=f"syncer.db-type is one of {', '.join(SINKS)}"
-            )
-        if self.checkpoint_type not in ("", *SINKS):
-            raise ConfigError(
-                f"unknown checkpoint type: {self.checkpoint_type}",
-                hint="mysql or tidb; without a type the row is stored downstream",
-            )
+        self.check_sink()
         if self.dispatch not in ("row", "transaction"):
             raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
         check_kind(self.upstream)
@@ -433,4 +415,6 @@ class DrainerConfig(FormerOptions):
             said.append(
                 f"encrypted_password is protected by a key that everybody knows: set {password.KEY_VARIABLE}"
             )
+        if self.archives and self.relay_log_dir:
+            said.append("syncer.relay.log-dir is not used: an archive is its own log")
         return said

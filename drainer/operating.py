@@ -20,6 +20,7 @@ from common.starting import Starting
 from common.tls import TlsConfig
 from drainer import ddl_routes, ddl_rules, progress_line
 from drainer.applier import Applier
+from drainer.archive_applier import ArchiveApplier
 from drainer.config import DrainerConfig
 from drainer.control import Commit, Control, Reload, add_own, rate_of
 from drainer.rules import read_rules
@@ -101,9 +102,6 @@ class Operating:
     def make_live(self, translator: Translator, applier: Applier) -> None:
         """Hook what a reload can change to the rooms that follow it, and the routes that decide about DDL."""
 
-        def rules(fresh: DrainerConfig) -> Commit:
-            return translator.prepared(read_rules(fresh))
-
         def ddl(fresh: DrainerConfig) -> Commit:
             found = ddl_rules.parse(fresh.ddl_rules)
             return lambda: applier.desk.set_rules(found)
@@ -113,10 +111,27 @@ class Operating:
                 batch_rows=fresh.txn_batch, checkpoint_interval_s=fresh.checkpoint_interval_s
             )
 
-        self.reload.add(RULE_FIELDS, rules)
+        self._follow_rules(translator)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
         ddl_routes.add_routes(self._routes, applier.desk)
+
+    def make_archive_live(self, translator: Translator, applier: ArchiveApplier) -> None:
+        """The same for a drainer whose downstream is a directory."""
+
+        def ddl(fresh: DrainerConfig) -> Commit:
+            found = ddl_rules.parse(fresh.ddl_rules)
+            return lambda: applier.set_rules(found)
+
+        def pace(fresh: DrainerConfig) -> Commit:
+            return lambda: applier.change_pace(checkpoint_interval_s=fresh.checkpoint_interval_s)
+
+        self._follow_rules(translator)
+        self.reload.add(["ddl_rules"], ddl)
+        self.reload.add(["checkpoint_interval_s"], pace)
+
+    def _follow_rules(self, translator: Translator) -> None:
+        self.reload.add(RULE_FIELDS, lambda fresh: translator.prepared(read_rules(fresh)))
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
         """The pipeline is there: its status, gauges and controls, from now on."""

@@ -25,6 +25,7 @@ from common.rowcodec.codegen import Conversion
 from common.rowcodec.plan import RowReaders
 from common.table_info import STATE_PUBLIC, Column, TableInfo
 from drainer import ddl_text
+from drainer.ddl_policy import APPLY, Policy, Ruling
 from drainer.obinlog_column import CONTINUED, VARINTS, delimited, varint
 from drainer.pb_column import CHANGED_HEADS, PbColumn, pb_column
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
@@ -33,6 +34,8 @@ _PLANS_MAX: Final = 10_000
 _DML_HEAD: Final = b"\x08\x00\x10"
 _DDL_HEAD: Final = b"\x08\x01\x10"
 _KINDS: Final = (INSERT, UPDATE, DELETE)
+# TiFlash replicas, cached tables and TTL. Placement, attributes and locks are not in it.
+_ARCHIVED: Final = frozenset({30, 31, 57, 59, 65, 67})
 Maker = Callable[[bytes], bytes]
 
 
@@ -215,6 +218,14 @@ class PbEncoder:
         if not high:
             return varint(commit_ts)
         return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]
+
+
+def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:
+    """What becomes of a DDL. Without a rule what Go's file sink has is archived, with a downstream or not."""
+    ruling = policy.rule(ddl)
+    if not (ddl.skip or ruling.rule) and ddl.action in _ARCHIVED:
+        return Ruling(APPLY, "part of an archive, whatever a downstream makes of it")
+    return ruling
 
 
 def ddl_texts(ddl: Ddl, text: str | None, home: Callable[[str], str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ Holds  records are in files in the order of the stream; a file ends behind the r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from common.record import FILE_OVERHEAD, encode_file
 from drainer.obinlog import ObinlogWriter
@@ -17,6 +17,22 @@ from drainer.relay_writer import Group, OpenRecord
 from drainer.txn import Ddl, Transaction
 
 CHECKSUM_BYTES: Final = 4
+
+
+class Encoder(Protocol):
+    """Makes payloads; see `obinlog.ObinlogWriter`."""
+
+    def begin_file(self) -> None: ...
+
+    def transaction(self, transaction: Transaction) -> bytes: ...
+
+    def beginning(self, commit_ts: int) -> bytes: ...
+
+    def tables(self, transaction: Transaction) -> bytes: ...
+
+    def ending(self) -> bytes: ...
+
+    def ddl(self, ddl: Ddl, text: str) -> bytes: ...
 
 
 class RelayRecords:
@@ -30,10 +46,11 @@ class RelayRecords:
         last_ts: dict[int, int],
         max_file_size: int,
         observe: Callable[[int], None],
+        encoder: Encoder | None = None,
     ) -> None:
         self._max_file_size = max_file_size
         self._observe = observe
-        self._encoder = ObinlogWriter()
+        self._encoder: Encoder = encoder or ObinlogWriter()
         self._last_ts = last_ts
         self._index = index
         self._size = size
@@ -43,16 +60,16 @@ class RelayRecords:
         self.waiting = 0
         """Bytes that nobody has taken yet."""
 
-    def ddl(self, ddl: Ddl, text: str) -> None:
-        """A DDL that is to run with `text`."""
-        self._append_record(ddl.commit_ts, self._encoder.ddl(ddl, text))
+    def ddl(self, ddl: Ddl, *texts: str) -> None:
+        """A DDL that is to run with these texts: a record each, all in one file."""
+        self._append_records(ddl.commit_ts, *[self._encoder.ddl(ddl, text) for text in texts])
 
     def transaction(self, item: Transaction) -> None:
         """A transaction or the next piece of one. Raises `RowError` for a row that cannot be right."""
         if not item.last or self._open is not None:
             self._append_piece(item)
         else:
-            self._append_record(item.commit_ts, self._encoder.transaction(item))
+            self._append_records(item.commit_ts, self._encoder.transaction(item))
 
     def take(self) -> list[Group]:
         """What is to be written now; the end of an open record comes later."""
@@ -73,9 +90,11 @@ class RelayRecords:
             del self._last_ts[index]
         return gone
 
-    def _append_record(self, commit_ts: int, payload: bytes) -> None:
-        self._add(encode_file(payload))
-        self._record_ended(commit_ts, len(payload))
+    def _append_records(self, commit_ts: int, *payloads: bytes) -> None:
+        for payload in payloads:
+            self._add(encode_file(payload))
+            self._record_ended(commit_ts, len(payload))
+        self._rotate_if_large()
 
     def _append_piece(self, piece: Transaction) -> None:
         if self._open is None:
@@ -93,6 +112,7 @@ class RelayRecords:
             self._count(CHECKSUM_BYTES)
             self._begin_group()
             self._record_ended(piece.commit_ts, record.payload_size)
+            self._rotate_if_large()
 
     def _add(self, data: bytes) -> None:
         self._group.parts.append(data)
@@ -111,6 +131,8 @@ class RelayRecords:
     def _record_ended(self, commit_ts: int, payload_size: int) -> None:
         self._observe(payload_size + FILE_OVERHEAD)
         self._last_ts[self._index] = max(commit_ts, self._last_ts.get(self._index, 0))
+
+    def _rotate_if_large(self) -> None:
         if self._size >= self._max_file_size:
             self._index += 1
             self._size = 0

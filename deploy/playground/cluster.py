@@ -143,22 +143,31 @@ class Cluster:
 
     async def start_drainer(self, name: str = "drainer", syncer: str = "") -> Node:
         """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
+        server = self.mariadb
+        relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
+        return await self._start_drainer(
+            name,
+            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
+            f'{relay}[syncer.to]\nhost = "{server.host}"\n'
+            f"port = {self.proxy.port if self.proxy else server.port}\n"
+            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n',
+        )
+
+    async def start_archiver(self, name: str, syncer: str = "") -> Node:
+        """Start a Drainer that archives into its data directory. `syncer`: more lines of [syncer]."""
+        return await self._start_drainer(name, f'[syncer]\ndb-type = "file"\n{syncer}\n')
+
+    async def _start_drainer(self, name: str, sections: str) -> Node:
         (port,) = free_ports(1)
         address = f"{LOOPBACK}:{port}"
         config = self.directory / f"{name}.toml"
         config.touch(mode=0o600)
-        server = self.mariadb
-        relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
         config.write_text(
             "# Configuration of the playground's Drainer.\n"
             f'addr = "{address}"\n'
             f'pd-urls = "{self.etcd_endpoint}"\n'
             f'data-dir = "{self.directory / name}"\n'
-            "initial-commit-ts = 0\n\n"
-            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
-            f'{relay}[syncer.to]\nhost = "{server.host}"\n'
-            f"port = {self.proxy.port if self.proxy else server.port}\n"
-            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n'
+            f"initial-commit-ts = 0\n\n{sections}"
         )
         arguments = [f"--config={config}", f"--node-id={name}"]
         self.drainer = Node(

@@ -1,0 +1,132 @@
+"""Archive segments: the directory of an archive around the segment that is written. Indexes, closed segments.
+
+Drives  the operating system
+Owns    the files of `index/`, which segments are kept
+Holds   a segment is removed only when all older ones are gone, and never the newest one: what is left has no
+        gaps. An index is replaced whole; one that is missing or damaged is made again from its segment
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from common import log
+from common.durable_file import replace_file, sync_directory
+from common.errors import Corruption
+from common.record import RecordError
+from common.wire import pb_binlog_pb2
+from drainer import binlog_file, segment_index
+from drainer.binlog_directory import BinlogFile
+from drainer.binlog_file import Place
+from drainer.segment_index import SegmentIndex
+
+logger = log.get(__name__)
+
+DAY_S: Final = 24 * 3600.0
+
+
+class ArchiveSegments:
+    """Of one directory. Methods block; `OSError` comes through."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._indexes = os.path.join(path, segment_index.DIRECTORY)
+        os.makedirs(self._indexes, mode=0o700, exist_ok=True)
+        sync_directory(path)
+
+    def in_order(self) -> list[tuple[int, str]]:
+        """(index, name) of the segments. Raises `Corruption` where one is missing."""
+        return binlog_file.in_order(self.path, os.listdir(self.path))
+
+    def index_of(self, name: str) -> SegmentIndex | None:
+        """The stored index of a segment; None if there is none that can be used."""
+        try:
+            descriptor = os.open(self._index_path(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        finally:
+            os.close(descriptor)
+        return SegmentIndex.from_json(data)
+
+    def store(self, name: str, index: bytes) -> None:
+        """Put an index, rendered, in its place; durable when this returns."""
+        replace_file(self._index_path(name), index)
+
+    def _index_path(self, name: str) -> str:
+        return os.path.join(self._indexes, segment_index.file_name(name))
+
+    def described(self, index: int, name: str) -> SegmentIndex:
+        """The index of a segment that nobody writes, made if need be. Raises `Corruption`."""
+        descriptor = os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC)
+        file = BinlogFile(os.path.join(self.path, name), index, descriptor, os.fstat(descriptor).st_size)
+        try:
+            return self.up_to_date(file)
+        finally:
+            os.close(descriptor)
+
+    def up_to_date(self, file: BinlogFile) -> SegmentIndex:
+        """The index of the segment with all its records. Raises `Corruption`."""
+        known = self.index_of(os.path.basename(file.path))
+        if known is None or known.size > file.size:
+            zone = "" if known is None else known.time_zone
+            known = SegmentIndex(known.cluster_id if known else 0, zone)
+        at = known.size
+
+        def read(offset: int, size: int) -> bytes:
+            return file.read(at + offset, size)
+
+        try:
+            for place in binlog_file.places(read, file.size - at):
+                add_record(known, file, Place(at + place.start, place.size))
+        except RecordError as error:
+            moved = RecordError(at + error.offset, error.reason, error.torn)
+            raise binlog_file.damage(file.path, moved) from None
+        return known
+
+    def remove_older(self, than_s: float, newest: int) -> int:
+        """Remove segments that were written last before that time (seconds since 1970), the oldest first, and
+        never from the newest one on. The number of them."""
+        gone = 0
+        for index, name in self.in_order():
+            path = os.path.join(self.path, name)
+            if index >= newest or os.stat(path).st_mtime >= than_s:
+                break
+            os.unlink(path)
+            try:
+                os.unlink(self._index_path(name))
+            except FileNotFoundError:
+                pass
+            gone += 1
+            logger.info("segment is older than retention-time", segment=name)
+        return gone
+
+
+def add_record(index: SegmentIndex, file: BinlogFile, place: Place) -> None:
+    """Read a record and add it. Raises `Corruption`."""
+    message = _message(file.payload(place))
+    if message is None:
+        raise Corruption(
+            f"{file.path}: the record at offset {place.record} is none of an archive",
+            hint="is it a relay log's directory? Give the archive a directory of its own",
+        )
+    is_ddl = message.tp == pb_binlog_pb2.DDL
+    index.add(message.commit_ts, place.record, place.end, is_ddl=is_ddl)
+    rows: dict[tuple[str, str], list[int]] = {}
+    for event in message.dml_data.events:
+        counts = rows.setdefault((event.schema_name, event.table_name), [0, 0, 0])
+        counts[event.tp] += 1
+    index.count(rows)
+
+
+def _message(payload: bytes) -> pb_binlog_pb2.Binlog | None:
+    """None for what is no record of an archive: one of a relay log lacks the kinds of events."""
+    try:
+        message = pb_binlog_pb2.Binlog.FromString(payload)
+    except DecodeError:
+        return None
+    return message if all(event.HasField("tp") for event in message.dml_data.events) else None

@@ -1,0 +1,301 @@
+"""Archive: what the file sink leaves on a disk, through restarts, kills, rotation, and after a Go drainer."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.clock import ManualClock
+from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
+from common.record import RecordError, decode_file, encode_file
+from common.wire import pb_binlog_pb2 as pb
+from drainer import binlog_file
+from drainer.archive import Archive
+from drainer.archive_applier import ArchiveStart, where_to_go_on
+from drainer.archive_segments import ArchiveSegments
+from drainer.binlog_directory import BinlogDirectory
+from drainer.checkpoint_row import Checkpoint
+from drainer.merger import MergedBatch
+from drainer.obinlog import ObinlogWriter
+from drainer.segment_index import STRIDE, SegmentIndex
+from drainer.txn import Ddl, Transaction
+from tests.drainer import recorded
+from tests.drainer.archive_life import CLUSTER_ID, Life, Ready, payloads, whole
+from tests.drainer.relay_world import items
+
+
+def go_file(scenario: str) -> bytes:
+    (path,) = (recorded.ROOT / scenario / "events").glob("binlog-*.gz")
+    return gzip.decompress(path.read_bytes())
+
+
+def archived(scenario: str, directory: Path, **settings: int) -> list[bytes]:
+    asyncio.run(whole(directory, Ready(items(scenario)), **settings))
+    return payloads(directory)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("binlog-*"))
+
+
+def index_of(directory: Path, name: str) -> SegmentIndex:
+    found = ArchiveSegments(str(directory)).index_of(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("scenario", ["basic", "keys", "charset", "multi-pump"])
+def test_the_file_is_byte_for_byte_that_of_the_go_drainer(scenario: str, tmp_path: Path) -> None:
+    archived(scenario, tmp_path, max_file_size=512 << 20)
+    (name,) = names(tmp_path)
+    assert (tmp_path / name).read_bytes() == go_file(scenario)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_segments_end_behind_the_record_that_makes_them_large_enough(tmp_path: Path) -> None:
+    everything = archived("basic", tmp_path / "whole", max_file_size=1 << 30)
+    assert archived("basic", tmp_path / "cut", max_file_size=1500) == everything
+    segments = names(tmp_path / "cut")
+    assert [int(name.split("-")[1]) for name in segments] == list(range(len(segments)))
+    sizes = [(tmp_path / "cut" / name).stat().st_size for name in segments]
+    assert len(sizes) > 4
+    assert all(size >= 1500 for size in sizes[:-1])
+
+
+def test_an_index_says_what_reading_the_segment_says(tmp_path: Path) -> None:
+    archived("txn", tmp_path, max_file_size=2 * STRIDE)
+    segments = ArchiveSegments(str(tmp_path))
+    found = segments.in_order()
+    places = set()
+    for number, name in found:
+        index = index_of(tmp_path, name)
+        os.unlink(tmp_path / "index" / f"{name}.json")
+        again = segments.described(number, name)
+        assert index == replace(again, cluster_id=CLUSTER_ID, time_zone="UTC", closed=number < found[-1][0])
+        assert index.size == (tmp_path / name).stat().st_size
+        data = (tmp_path / name).read_bytes()
+        for commit_ts, offset in index.places:
+            assert pb.Binlog.FromString(decode_file(data, offset)[0]).commit_ts == commit_ts
+        assert all(b - a >= STRIDE for (_, a), (_, b) in itertools.pairwise(index.places))
+        places.add(len(index.places))
+    assert max(places) > 1
+
+
+def test_a_graceful_stop_leaves_a_consistent_savepoint_of_gos_form(tmp_path: Path) -> None:
+    archived("basic", tmp_path)
+    last = items("basic")[-1].commit_ts
+    text = (tmp_path / "savepoint").read_text()
+    theirs = json.loads((recorded.ROOT / "basic" / "checkpoint.json").read_text())["file_savepoint"]
+    their_ts = theirs.splitlines()[1].partition(" = ")[2]  # of a time mark behind the last binlog
+    assert text == theirs.replace(their_ts, str(last))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_death_at_any_byte_is_made_good_at_the_next_start(seed: int, tmp_path: Path) -> None:
+    """The synced part is kept; what lies behind it comes again, and nothing twice."""
+    everything = archived("keys", tmp_path / "whole")
+    rng = random.Random(seed)
+    directory = tmp_path / "cut"
+    for _ in range(6):
+        asyncio.run(_some(directory, rng.randrange(1, 20)))
+        newest = directory / names(directory)[-1]
+        with newest.open("r+b") as file:  # what a write that was not synced may leave
+            file.seek(0, os.SEEK_END)
+            file.write(rng.choice([b"", b"\x04\x05\x1b", os.urandom(40), everything[0][:9], bytes(30)]))
+        before = payloads_of_whole_records(directory)
+        assert before == everything[: len(before)]
+    asyncio.run(whole(directory, Ready(items("keys"))))
+    assert payloads(directory) == everything
+
+
+def spans(data: bytes) -> Iterator[tuple[int, int]]:
+    for place in binlog_file.places(lambda at, size: data[at : at + size], len(data)):
+        yield place.start, place.start + place.size
+
+
+def payloads_of_whole_records(directory: Path) -> list[bytes]:
+    found: list[bytes] = []
+    for _, name in binlog_file.in_order(str(directory), names(directory)):
+        data = (directory / name).read_bytes()
+        try:
+            found.extend(data[a:b] for a, b in spans(data))
+        except RecordError:
+            assert name == names(directory)[-1]
+    return found
+
+
+async def _some(directory: Path, batches: int) -> None:
+    """So many batches, the last one maybe not synced, and no graceful stop."""
+    life = Life(directory, Ready(items("keys")))
+    stream = life.batches(3)
+
+    async def few() -> AsyncIterator[MergedBatch]:
+        number = 0
+        async for batch in stream:
+            yield batch
+            number += 1
+            if number % 4 == 0:
+                await life.applier.save_checkpoint()
+            if number >= batches:
+                return
+
+    await life.applier.run(few())
+    await life.applier._settled()
+    await asyncio.to_thread(life.archive.let_go)
+
+
+def test_kill_9_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """A process of its own, killed in the middle of it, again and again."""
+    command = [sys.executable, "-m", "tests.drainer.archive_life", str(tmp_path), "multi-pump"]
+    rng = random.Random(7)
+    killed = 0
+    while True:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            if killed < 3:
+                time.sleep(rng.uniform(0.0, 0.1))
+                process.kill()
+        if process.returncode == 0:
+            break
+        killed += 1
+        before = payloads_of_whole_records(tmp_path)
+        assert len({payload[:12] for payload in before}) == len(before)
+    assert killed
+    assert b"".join((tmp_path / name).read_bytes() for name in names(tmp_path)) == go_file("multi-pump")
+
+
+# -- taking over ------------------------------------------------------------------------------------------
+
+
+def test_a_go_drainers_archive_is_gone_on_with_in_a_segment_of_our_own(tmp_path: Path) -> None:
+    """Its times are in a zone that nobody knows, ours in UTC: no segment has both."""
+    theirs = go_file("keys")
+    half = list(binlog_file.places(lambda at, size: theirs[at : at + size], len(theirs)))[90]
+    name = "binlog-0000000000000000-20260101000000"
+    (tmp_path / name).write_bytes(theirs[: half.end])
+    (tmp_path / "savepoint").write_text("consistent = false\ncommitTS = 5\nschema-version = 3\n")
+    asyncio.run(whole(tmp_path, Ready(items("keys")), max_file_size=1 << 30))
+    first, second = names(tmp_path)
+    assert first == name
+    assert (tmp_path / first).read_bytes() + (tmp_path / second).read_bytes() == theirs
+    assert (index_of(tmp_path, first).time_zone, index_of(tmp_path, first).closed) == ("", True)
+    assert (index_of(tmp_path, second).time_zone, index_of(tmp_path, second).closed) == ("UTC", False)
+
+
+def test_what_is_there_counts_where_the_savepoint_is_behind() -> None:
+    assert where_to_go_on(9, Checkpoint(5, False, 3), 0) == ArchiveStart(9)
+    assert where_to_go_on(5, Checkpoint(5, False, 3), 0) == ArchiveStart(5, 3)
+    assert where_to_go_on(5, Checkpoint(8, True, 3), 0) == ArchiveStart(8, 3)
+    assert where_to_go_on(0, Checkpoint(0, False, 3), 4) == ArchiveStart(4)
+    assert where_to_go_on(0, None, 4) == ArchiveStart(4)
+
+
+def test_statements_of_a_ddl_that_the_checkpoint_has_not_seen_come_again(tmp_path: Path) -> None:
+    """They are several records: a power cut may leave the first of them."""
+    ddl = Ddl(10, 1, 3, "d", "x", (("d", "t"),), 1, instead=("DROP TABLE `d`.`a`", "DROP VIEW `d`.`b`"))
+    asyncio.run(whole(tmp_path, Ready([ddl])))
+    both = payloads(tmp_path)
+    assert [pb.Binlog.FromString(one).ddl_query for one in both] == [
+        b"use `d`; DROP TABLE `d`.`a`;",
+        b"use `d`; DROP VIEW `d`.`b`;",
+    ]
+    (name,) = names(tmp_path)
+    os.truncate(tmp_path / name, 16 + len(both[0]))
+    (tmp_path / ".synced").unlink()
+    (tmp_path / "savepoint").unlink()
+    asyncio.run(whole(tmp_path, Ready([ddl])))
+    assert payloads(tmp_path) == both
+    assert index_of(tmp_path, name).ddl == 2
+
+
+def test_one_drainer_writes_and_of_one_cluster(tmp_path: Path) -> None:
+    archive = Archive.open(str(tmp_path), ManualClock(), cluster_id=1)
+    with pytest.raises(DirectoryLocked, match="another drainer uses it"):
+        Archive.open(str(tmp_path), ManualClock(), cluster_id=1)
+    archive.let_go()
+    with pytest.raises(ForeignDirectory):
+        Archive.open(str(tmp_path), ManualClock(), cluster_id=2)
+
+
+def test_a_missing_segment_is_told_and_not_written_behind(tmp_path: Path) -> None:
+    archived("basic", tmp_path, max_file_size=1500)
+    os.unlink(tmp_path / names(tmp_path)[2])
+    with pytest.raises(Corruption, match="index 2 is missing"):
+        Archive.open(str(tmp_path), ManualClock(), cluster_id=CLUSTER_ID)
+
+
+def test_a_relay_logs_directory_is_not_taken_for_an_archive(tmp_path: Path) -> None:
+    directory = BinlogDirectory(str(tmp_path), ManualClock())
+    rows = next(item for item in items("basic") if isinstance(item, Transaction) and item.tables)
+    directory.append([encode_file(ObinlogWriter().transaction(rows))])
+    directory.close()
+    with pytest.raises(Corruption, match="directory of its own"):
+        Archive.open(str(tmp_path), ManualClock(), cluster_id=CLUSTER_ID)
+
+
+# -- large transactions, retention, rules -----------------------------------------------------------------
+
+
+def test_a_large_transaction_in_pieces_is_one_record(tmp_path: Path) -> None:
+    """The same message; its length has bytes to spare, as that is known only behind the last piece."""
+    stream = [item for item in items("txn") if isinstance(item, Transaction) and item.tables]
+    big = max(stream, key=lambda item: sum(len(events.rows) for events in item.tables))
+    events = big.tables[0]
+    cuts = [0, len(events.rows) // 3, len(events.rows) // 2, len(events.rows)]
+    pieces = [
+        replace(
+            big,
+            tables=(replace(events, kinds=events.kinds[a:b], rows=events.rows[a:b], first_ordinal=a),),
+            last=b == cuts[-1],
+        )
+        for a, b in itertools.pairwise(cuts)
+    ]
+    small = [item for item in stream if item.commit_ts > big.commit_ts][:3]
+    asyncio.run(whole(tmp_path / "a", Ready([big, *small])))
+    asyncio.run(whole(tmp_path / "b", Ready([big, *small], {big.commit_ts: pieces})))
+    first, second = payloads(tmp_path / "a"), payloads(tmp_path / "b")
+    assert len(second[0]) > len(first[0])
+    assert pb.Binlog.FromString(second[0]) == pb.Binlog.FromString(first[0])
+    assert second[1:] == first[1:]
+    a, b = (index_of(tmp_path / one, names(tmp_path / one)[0]) for one in "ab")
+    assert a.rows == b.rows
+
+
+async def test_segments_older_than_wanted_go_the_oldest_first(tmp_path: Path) -> None:
+    clock = ManualClock()
+    await Life(tmp_path, Ready(items("basic")), max_file_size=1500).whole()
+    segments = names(tmp_path)
+    clock.advance(40 * 24 * 3600)
+    for age_days, name in zip([9, 9, 2, 9], segments, strict=False):
+        at = clock.wall_s() - age_days * 24 * 3600
+        os.utime(tmp_path / name, (at, at))
+    archive = Archive.open(str(tmp_path), clock, cluster_id=CLUSTER_ID)
+    assert await archive.remove_older(7) == 2
+    await archive.close()
+    assert names(tmp_path) == segments[2:]
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == [
+        f"{one}.json" for one in segments[2:]
+    ]
+
+
+async def test_a_ddl_that_loses_rows_or_has_a_stop_rule_stops_before_it(tmp_path: Path) -> None:
+    ddl = Ddl(10, 1, 3, "d", "DROP TABLE t", (("d", "t"),), 1, refused="other tables replicate into it")
+    life = Life(tmp_path, Ready([ddl]))
+    with pytest.raises(DownstreamError, match="other tables replicate into it"):
+        await life.applier.run(life.batches())
+    await life.applier.stop(5)
+    assert payloads(tmp_path) == []
+    assert life.savepoint.load() is None
