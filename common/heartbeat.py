@@ -23,7 +23,7 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Conflict, Rejected, Unavailable
 from common.node import NodeStatus
-from common.registry import Announcement, Registry
+from common.registry import Announcement, EntryChanged, Registry
 
 # A node counts as dead after this many missed beats, and never sooner than the floor: with the beats of a
 # pump (2 s) and the second in which etcd looks for leases that ran out, within 10 s.
@@ -198,11 +198,12 @@ class Heartbeat:
                 try:
                     self._revision = await self._registry.put(self._kind, status, self._revision)
                     return
-                except Conflict:
+                except EntryChanged as error:
                     if attempt == _WRITE_ATTEMPTS_MAX - 1:
                         raise
                     entry = (await self._registry.view()).of(self._kind).get(status.node_id)
-                    self._revision = entry.mod_revision if entry else 0
+                    # One that cannot be read is not in the view, and is written over all the same.
+                    self._revision = entry.mod_revision if entry else error.revision
                     if attempt or entry is None:
                         continue
                     if entry.status.host != status.host:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from common.errors import ConfigError
+from common.errors import ConfigError, Conflict
 from common.node import NodeStatus
 
 PUMPS: Final = "pumps"
@@ -46,6 +46,14 @@ class ClusterView:
 
     def of(self, kind: str) -> Mapping[str, NodeEntry]:
         return self.pumps if kind == PUMPS else self.drainers
+
+
+class EntryChanged(Conflict):
+    """An entry is not at the expected revision but at `revision`, 0 if there is none."""
+
+    def __init__(self, message: str, revision: int) -> None:
+        super().__init__(message, hint="read it again")
+        self.revision = revision
 
 
 class Announcement(Protocol):
@@ -77,7 +85,7 @@ class Registry(Protocol):
     async def put(self, kind: str, status: NodeStatus, expected: int | None) -> int:
         """Write an entry if its revision is `expected` (None or 0: it must not exist); the new revision.
 
-        Raises `Conflict` when it is not, `ConfigError` for an impossible node id, `Unavailable`.
+        Raises `EntryChanged` when it is not, `ConfigError` for an impossible node id, `Unavailable`.
         """
         ...
 

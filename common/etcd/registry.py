@@ -21,6 +21,7 @@ from common.registry import (
     ROOT,
     Announcement,
     ClusterView,
+    EntryChanged,
     NodeEntry,
     alive_key,
     announced_key,
@@ -102,7 +103,8 @@ class EtcdRegistry:
             return result.revision
         found = result.results[0].kvs
         what = f"has revision {found[0].mod_revision}, not {before}" if found else "does not exist"
-        raise Conflict(f"entry of {kind[:-1]} {status.node_id} {what}", hint="read it again")
+        revision = found[0].mod_revision if found else 0
+        raise EntryChanged(f"entry of {kind[:-1]} {status.node_id} {what}", revision)
 
     async def remove(self, kind: str, node_id: str, expected: int) -> None:
         """Delete the entry, at revision `expected`, of a node that never comes back. Raises `Conflict`."""

@@ -119,6 +119,22 @@ async def test_a_running_node_writes_over_an_operators_edit(registry: EtcdRegist
     await operator.close()
 
 
+async def test_an_entry_that_cannot_be_read_is_written_over(registry: EtcdRegistry, etcd_clean: str) -> None:
+    """At the start as while it runs: such an entry is not there for anybody."""
+    client = await EtcdClient.connect(etcd_clean)
+    heartbeat = beat_of(registry, Node())
+    try:
+        await client.put(status_key(PUMPS, "p"), b"{")
+        assert await heartbeat.register(ONLINE) is None
+        assert (await entry_of(registry)).state == ONLINE
+        await client.put(status_key(PUMPS, "p"), b"what")
+        assert await heartbeat.beat()
+        assert (await entry_of(registry)).state == ONLINE
+    finally:
+        await heartbeat.leave(OFFLINE)
+        await client.close()
+
+
 async def test_a_beat_whose_answer_was_lost_is_not_taken_for_somebody_elses(
     registry: EtcdRegistry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

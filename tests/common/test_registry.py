@@ -21,7 +21,7 @@ from common.etcd import EtcdClient, EtcdRegistry, connect
 from common.etcd import client as etcd_client
 from common.etcd_server import EtcdServer
 from common.node import OFFLINE, ONLINE, PAUSED, NodeStatus
-from common.registry import DRAINERS, PUMPS, ClusterView, alive_key, check_node_id, status_key
+from common.registry import DRAINERS, PUMPS, ClusterView, EntryChanged, alive_key, check_node_id, status_key
 from common.tls import TlsConfig
 from tests import certificates
 
@@ -90,7 +90,7 @@ async def test_of_concurrent_writers_one_wins(registry: EtcdRegistry, etcd_clean
         *(other.put(PUMPS, status("p", max_commit_ts=number), 0) for number, other in enumerate(others)),
         return_exceptions=True,
     )
-    assert [type(result) for result in results if isinstance(result, BaseException)] == [Conflict] * 3
+    assert [type(result) for result in results if isinstance(result, BaseException)] == [EntryChanged] * 3
     for other in others:
         await other.close()
 
