@@ -88,7 +88,8 @@ class OutcomeTable:
         return f"INSERT INTO {self._table} (start_ts, outcome) VALUES ({int(start_ts)}, '{COMMITTED}')"
 
     def mark(self, connection: Any, start_ts: int) -> None:
-        """Run that statement on the application's connection."""
+        """Run that statement on the application's connection, in the transaction that is open there: in
+        autocommit mode without BEGIN it would say at once what is not true yet."""
         cursor = connection.cursor()
         cursor.execute(self.statement(start_ts))
         cursor.close()

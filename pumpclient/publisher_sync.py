@@ -99,9 +99,9 @@ class SyncTransaction:
     def commit_in(self, connection: Any) -> int:
         """Mark, prepare, commit the application's transaction on this DB-API connection, report; commit_ts.
 
-        `connection` has an open transaction with the changes whose rows were added here; its outcome table is
-        the publisher's. When this raises, that transaction is rolled back, unless its COMMIT itself failed:
-        then the database is asked what it did, and what it says goes into the stream.
+        `connection` has an open transaction (so no autocommit) with the changes whose rows were added here;
+        its outcome table is the publisher's. When this raises, that transaction is rolled back, unless its
+        COMMIT itself failed: then the database is asked what it did, and what it says goes into the stream.
         """
         mark = getattr(self._outcomes, "mark", None)
         if mark is None:
@@ -143,16 +143,9 @@ class SyncPublisher(Statements[int]):
     """
 
     def __init__(self, open_it: Callable[[], Awaitable[Publisher]], outcomes: Outcomes | None = None) -> None:
-        async def opened() -> Publisher:
-            return await open_it()
-
         self._thread = LoopThread()
         self._outcomes = outcomes
-        try:
-            self._publisher = self._thread.call(opened())
-        except BaseException:
-            self._thread.stop()
-            raise
+        self._publisher = self._thread.open(open_it)
         super().__init__(lambda planner: self._thread.call(self._publisher.publish(planner)))
 
     def transaction(self, *, ttl_s: float = LEASE_TTL_S, key: bytes = b"") -> SyncTransaction:
@@ -184,12 +177,7 @@ class SyncPublisher(Statements[int]):
 
     def close(self, drain_s: float = 10.0) -> None:
         """See `Publisher.close`. Idempotent."""
-        try:
-            self._thread.call(self._publisher.close(drain_s))
-        except ClientClosed:
-            return
-        finally:
-            self._thread.stop()
+        self._thread.close(self._publisher.close(drain_s))
 
     def __enter__(self) -> Self:
         return self

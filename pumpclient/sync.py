@@ -75,6 +75,27 @@ class LoopThread:
                     self._loop.call_soon_threadsafe(call.cancel)
             raise
 
+    def open(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Make what lives there; the thread ends when that fails."""
+
+        async def made() -> T:
+            return await make()
+
+        try:
+            return self.call(made())
+        except BaseException:
+            self.stop()
+            raise
+
+    def close(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run its last coroutine there, then `stop`. Idempotent."""
+        try:
+            self.call(work)
+        except ClientClosed:
+            return
+        finally:
+            self.stop()
+
     def stop(self) -> None:
         """Cancel what is running, end the thread. Idempotent; nothing in a process forked since."""
         if not self.is_here:
@@ -131,16 +152,9 @@ class SyncPumpClient:
     """
 
     def __init__(self, open_client: Callable[[], Awaitable[PumpClient]]) -> None:
-        async def opened() -> PumpClient:
-            return await open_client()
-
         self._thread = LoopThread()
         self._soon: set[Future[bool]] = set()
-        try:
-            self._client = self._thread.call(opened())
-        except BaseException:
-            self._thread.stop()
-            raise
+        self._client = self._thread.open(open_client)
 
     def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool:
         """See `PumpClient.write_prewrite`."""
@@ -208,12 +222,7 @@ class SyncPumpClient:
         """Let what was sent with `_soon` arrive for `drain_s` seconds, then end everything. Idempotent."""
         if self._thread.is_here:
             wait(list(self._soon), timeout=drain_s)
-        try:
-            self._thread.call(self._client.close())
-        except ClientClosed:
-            return
-        finally:
-            self._thread.stop()
+        self._thread.close(self._client.close())
 
     def __enter__(self) -> Self:
         return self
