@@ -61,21 +61,21 @@ AHEAD = AheadOfUpstream("the checkpoint is ahead")
 
 async def test_a_clock_that_is_a_little_behind_is_waited_for(clock: ManualClock) -> None:
     begin, began_s = Begin(AHEAD, int(AHEAD_WAIT_S / AHEAD_PAUSE_S) - 1), clock.now_s
-    assert await assembly._not_ahead(begin) is START
+    assert await assembly.not_ahead(begin) is START
     assert clock.now_s - began_s == pytest.approx(begin.failures * AHEAD_PAUSE_S)
 
 
 async def test_a_clock_that_stays_behind_is_told(clock: ManualClock) -> None:
     began_s = clock.now_s
     with pytest.raises(AheadOfUpstream):
-        await assembly._not_ahead(Begin(AHEAD, 1_000_000))
+        await assembly.not_ahead(Begin(AHEAD, 1_000_000))
     assert AHEAD_WAIT_S < clock.now_s - began_s < AHEAD_WAIT_S + 3 * AHEAD_PAUSE_S
 
 
 async def test_nothing_else_is_tried_again(clock: ManualClock) -> None:
     begin = Begin(Corruption("the checkpoint cannot be read"), 1)
     with pytest.raises(Corruption):
-        await assembly._not_ahead(begin)
+        await assembly.not_ahead(begin)
     assert begin.tries == 1
 
 
