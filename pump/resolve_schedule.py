@@ -21,7 +21,7 @@ class Answer(StrEnum):
     """What the last question about a prewrite brought."""
 
     NONE = "not asked yet"
-    ALIVE = "its lock is alive"
+    ALIVE = "it may still commit"
     UNAVAILABLE = "the upstream does not answer"
     DAMAGED = "its record cannot be read"
     ODD = "the upstream's answer cannot be"

@@ -209,7 +209,7 @@ class Resolver:
         elif isinstance(answer, Undecided) and answer.unanswered:
             self._undecided(start_ts, Answer.UNAVAILABLE, answer.unanswered, answer.retry_after_s)
         elif isinstance(answer, Undecided):
-            detail = f"for {answer.retry_after_s:g} s more at least"
+            detail = f"asked again in {answer.retry_after_s:g} s"
             self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s)
         elif isinstance(answer, BinlogError):
             self._undecided(start_ts, Answer.UNAVAILABLE, str(answer))

@@ -25,7 +25,7 @@ from drainer.lag import (
 )
 
 NOW_S = 1_700_000_000.0
-OPEN = OpenTransaction(4242, 61.0, "table 7; its lock is alive")
+OPEN = OpenTransaction(4242, 61.0, "table 7; it may still commit")
 
 
 def at(applied: float, handed: float, arrived: float, **pump: object) -> Places:

@@ -63,7 +63,7 @@ class Collector:
 
 
 def pump_page(*, watermark_behind_s: float, start_ts: int = 0, unfiled_s: float = 0.0) -> bytes:
-    oldest = [{"start_ts": start_ts, "age_s": 66.0, "table_id": 7, "upstream": "its lock is alive"}]
+    oldest = [{"start_ts": start_ts, "age_s": 66.0, "table_id": 7, "upstream": "it may still commit"}]
     pump = {
         "watermark": ts(watermark_behind_s),
         "oldest": oldest if start_ts else [],
@@ -115,7 +115,7 @@ async def test_the_pump_that_holds_the_stream_is_asked_and_believed() -> None:
     assert lag["total_s"] == pytest.approx(90, abs=0.01)
     assert (lag["pump"], lag["start_ts"]) == ("slow", 4242)
     assert "start_ts 4242" in lag["reason"]
-    assert "table 7; its lock is alive" in lag["reason"]
+    assert "table 7; it may still commit" in lag["reason"]
 
 
 async def test_a_pump_is_asked_at_a_pace_and_a_silent_one_seldom() -> None:

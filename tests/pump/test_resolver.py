@@ -146,7 +146,7 @@ async def test_a_lock_alive_for_eleven_minutes_is_held_named_and_delivered(
             assert one.storage.stored_total == 7
             oldest = watch.oldest()[0]
             assert (oldest["start_ts"], oldest["age_s"]) == (10, 660.0)
-            assert oldest["upstream"] == "its lock is alive: for 20 s more at least"
+            assert oldest["upstream"] == "it may still commit: asked again in 20 s"
             told = [record for record in caplog.records if "holds the watermark" in record.message]
             assert [record.fields["age_s"] for record in told] == [10, 20, 40, 80, 160, 320, 640]  # type: ignore[attr-defined]
             assert {record.fields["start_ts"] for record in told} == {10}  # type: ignore[attr-defined]

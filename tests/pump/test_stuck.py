@@ -139,7 +139,7 @@ async def test_log_status_and_metrics_name_the_transaction(
         assert line["start_ts"] == start_ts
         assert line["age_s"] == 10
         assert (line["table_id"], line["tables"], line["open"]) == (45, 2, 15)
-        assert line["upstream"] == "its lock is alive: for 3 s more at least"
+        assert line["upstream"] == "it may still commit: asked again in 3 s"
         assert f"start_ts {start_ts}" in line["next"]
         shown = watch.oldest()
         assert len(shown) == 10
