@@ -21,13 +21,14 @@ from common.clock import Clock
 from common.errors import DownstreamError
 from drainer import metrics
 from drainer.archive import BUFFERED_BYTES_MAX, Archive
+from drainer.archive_ddl import ddl_texts, ruling_of
 from drainer.binlog_directory import NO_ROOM
 from drainer.checkpoint_row import Checkpoint
 from drainer.control import Control
 from drainer.ddl_policy import APPLY, REWRITE, STOP, Policy
+from drainer.ddl_render import NotDerivable
 from drainer.ddl_rules import Rule
 from drainer.merger import Merged, MergedBatch, Spilled
-from drainer.pb_archive import ddl_texts, ruling_of
 from drainer.savepoint import Savepoint
 from drainer.txn import Ddl, Item, Transaction
 
@@ -300,18 +301,16 @@ class ArchiveApplier:
         if ddl.commit_ts > self._start_ts:
             ruling = ruling_of(self._policy, ddl)
             if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
-                raise DownstreamError(
-                    f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer:"
-                    f" {ddl.refused or ruling.reason}; statement in `{ddl.schema}`: {ddl.query}",
-                    hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is"
-                    " before the statement",
-                )
+                raise _stopped(ddl, ddl.refused or ruling.reason)
             if self._control.holds:
                 await self._control.admit(1, len(ddl.query))
             if self._is_stopping():
                 return
             if ruling.action in (APPLY, REWRITE):
-                texts = ddl_texts(ddl, ruling.text or None, lambda schema: self._translator.route(schema)[0])
+                try:
+                    texts = ddl_texts(ddl, ruling.text or None, self._translator.route)
+                except NotDerivable as error:
+                    raise _stopped(ddl, str(error)) from None
                 self._archive.append_ddl(ddl, *texts)
                 metrics.EVENTS.labels("DDL").inc()
                 logger.info("DDL archived", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
@@ -345,3 +344,12 @@ class ArchiveApplier:
         if self._under_way is not None:
             await asyncio.shield(self._under_way)
             self._under_way = None
+
+
+def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
+    return DownstreamError(
+        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
+        f" `{ddl.schema}`: {ddl.query}",
+        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
+        " statement",
+    )

@@ -24,8 +24,6 @@ from typing import Any, Final
 from common.rowcodec.codegen import Conversion
 from common.rowcodec.plan import RowReaders
 from common.table_info import STATE_PUBLIC, Column, TableInfo
-from drainer import ddl_text
-from drainer.ddl_policy import APPLY, Policy, Ruling
 from drainer.obinlog_column import CONTINUED, VARINTS, delimited, varint
 from drainer.pb_column import CHANGED_HEADS, PbColumn, pb_column
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
@@ -34,8 +32,6 @@ _PLANS_MAX: Final = 10_000
 _DML_HEAD: Final = b"\x08\x00\x10"
 _DDL_HEAD: Final = b"\x08\x01\x10"
 _KINDS: Final = (INSERT, UPDATE, DELETE)
-# TiFlash replicas, cached tables and TTL. Placement, attributes and locks are not in it.
-_ARCHIVED: Final = frozenset({30, 31, 57, 59, 65, 67})
 Maker = Callable[[bytes], bytes]
 
 
@@ -218,30 +214,3 @@ class PbEncoder:
         if not high:
             return varint(commit_ts)
         return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]
-
-
-def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:
-    """What becomes of a DDL. Without a rule what Go's file sink has is archived, with a downstream or not."""
-    ruling = policy.rule(ddl)
-    if not (ddl.skip or ruling.rule) and ddl.action in _ARCHIVED:
-        return Ruling(APPLY, "part of an archive, whatever a downstream makes of it")
-    return ruling
-
-
-def ddl_texts(ddl: Ddl, text: str | None, home: Callable[[str], str]) -> tuple[str, ...]:
-    """What the archive says of a DDL: `text` if not its own, each statement behind the database it runs in.
-
-    `home` tells where a database is written. A DDL of a database that is created runs in none.
-    """
-    schema = ddl.schema or (ddl.tables[0][0] if ddl.tables else "")
-    if text is not None:
-        statements: tuple[str, ...] = (text,)
-    else:
-        statements = ddl.instead or (ddl.query,)
-    return tuple(_in_database(home(schema) if schema else "", one) for one in statements)
-
-
-def _in_database(schema: str, statement: str) -> str:
-    if "create database" in ddl_text.events_of(statement):
-        return f"{statement};"
-    return f"use `{schema.replace('`', '``')}`; {statement};" if schema else statement

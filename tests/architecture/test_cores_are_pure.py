@@ -69,6 +69,7 @@ CORES = (
     "deploy.playground.values",
     "deploy.playground.verify",
     "deploy.playground.workload",
+    "drainer.archive_ddl",
     "drainer.archive_records",
     "drainer.arrival",
     "drainer.binlog_file",

@@ -1,14 +1,7 @@
-"""Lives of an archive on recorded items: run, die anywhere, look at what is there.
-
-    python -m tests.drainer.archive_life DIRECTORY SCENARIO
-
-archives a scenario, a few transactions at a time, until it is killed or done.
-"""
+"""Lives of an archive on recorded items: run, end anywhere, look at what is there."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +16,6 @@ from drainer.ddl_policy import Policy
 from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.savepoint import Savepoint
 from drainer.txn import Item, Transaction
-from tests.drainer.relay_world import items
 
 CLUSTER_ID = 7
 FILE_SIZE = 20_000
@@ -100,15 +92,3 @@ def payloads(directory: Path) -> list[bytes]:
             payload, at = decode_file(data, at)
             found.append(payload)
     return found
-
-
-async def main(directory: Path, scenario: str) -> None:
-    life = Life(directory, Ready(items(scenario)), checkpoint_interval_s=0.005)
-    saving = asyncio.create_task(life.applier.keep_checkpoint())
-    print("up", flush=True)
-    await life.whole()
-    saving.cancel()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -8,9 +8,6 @@ import itertools
 import json
 import os
 import random
-import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -154,27 +151,6 @@ async def _some(directory: Path, batches: int) -> None:
     await life.applier.run(few())
     await life.applier._settled()
     await asyncio.to_thread(life.archive.let_go)
-
-
-def test_kill_9_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """A process of its own, killed in the middle of it, again and again."""
-    command = [sys.executable, "-m", "tests.drainer.archive_life", str(tmp_path), "multi-pump"]
-    rng = random.Random(7)
-    killed = 0
-    while True:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
-            if killed < 3:
-                time.sleep(rng.uniform(0.0, 0.1))
-                process.kill()
-        if process.returncode == 0:
-            break
-        killed += 1
-        before = payloads_of_whole_records(tmp_path)
-        assert len({payload[:12] for payload in before}) == len(before)
-    assert killed
-    assert b"".join((tmp_path / name).read_bytes() for name in names(tmp_path)) == go_file("multi-pump")
 
 
 # -- taking over ------------------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from common.record import decode_file
 from common.wire import pb_binlog_pb2 as pb
 from drainer import archive_segments, binlog_directory
 from drainer.archive import ArchiveFiles
+from drainer.archive_ddl import ddl_texts
 from drainer.archive_records import ArchiveRecords
 from drainer.archive_segments import ArchiveSegments
 from drainer.binlog_directory import Broken, NoRoom
-from drainer.pb_archive import ddl_texts
+from drainer.ddl_derive import same_names
 from drainer.txn import Ddl
 from tests.crash import disk
 from tests.crash.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
@@ -70,7 +71,7 @@ class Life:
         for at in range(0, len(rest), 3):
             for item in rest[at : at + 3]:
                 if isinstance(item, Ddl):
-                    records.ddl(item, *ddl_texts(item, None, str))
+                    records.ddl(item, *ddl_texts(item, None, same_names))
                 elif item.tables:
                     records.transaction(item)
             files.give(records.take(), {index: one.to_json() for index, one in records.indexes().items()})

@@ -10,9 +10,12 @@ import pytest
 
 from common.record import decode_file
 from common.wire import pb_binlog_pb2 as pb
+from drainer.archive_ddl import ddl_texts, ruling_of
+from drainer.ddl_derive import same_names
 from drainer.ddl_policy import APPLY, Policy
+from drainer.ddl_render import NotDerivable
 from drainer.obinlog import commit_ts_of
-from drainer.pb_archive import PbEncoder, PbPlan, ddl_texts, ruling_of
+from drainer.pb_archive import PbEncoder, PbPlan
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableVersion
 from tests.drainer import recorded
 from tests.drainer.relay_world import items
@@ -40,16 +43,12 @@ def go_records(scenario: str) -> dict[int, bytes]:
     return found
 
 
-def same_name(schema: str) -> str:
-    return schema
-
-
 def ours(encoder: PbEncoder, stream: list[Item]) -> Iterator[tuple[Item, bytes]]:
     for item in stream:
         if isinstance(item, Ddl):
             if ruling_of(Policy(), item).action != APPLY:
                 continue
-            for text in ddl_texts(item, None, same_name):
+            for text in ddl_texts(item, None, same_names):
                 yield item, encoder.ddl(item, text)
         elif item.tables:
             yield item, encoder.transaction(item)
@@ -115,3 +114,25 @@ def test_rows_are_counted_by_table_and_kind() -> None:
         assert item.commit_ts
     assert encoder.take_counts() == counted
     assert encoder.take_counts() == {}
+
+
+def routed(schema: str, table: str) -> tuple[str, str]:
+    return ("elsewhere", table) if schema == "shop" else (schema, table)
+
+
+def test_routed_ddl_have_the_names_that_rows_have_or_are_refused() -> None:
+    said = []
+    for item in items("basic"):
+        if isinstance(item, Ddl) and item.tables[0][0] == "shop":
+            try:
+                said += ddl_texts(item, None, routed)
+            except NotDerivable as error:
+                said.append(f"refused: {error}")
+    assert said[0].startswith("CREATE DATABASE IF NOT EXISTS `elsewhere`")
+    assert all("`shop`" not in text for text in said)
+    assert [text for text in said if "CREATE TABLE" in text and "`elsewhere`.`customer`" in text]
+    assert said[-1] == "refused: its tables are routed, and there is no other text for add column"
+    last = [item for item in items("basic") if isinstance(item, Ddl)][-1]
+    assert ddl_texts(last, "ALTER TABLE t ADD a INT", routed) == (
+        "use `elsewhere`; ALTER TABLE t ADD a INT;",
+    )

@@ -126,9 +126,12 @@ class ConfigFiles:
         return [finding for one in seen for finding in judge_files.judge_certificate(one, now_s)]
 
     def downstream(self) -> DownstreamPlan | None:
-        """None if the drainer's file is not given or cannot be used. Raises `ConfigError`."""
+        """None if the drainer's file is not given or cannot be used, or is about an archive.
+
+        Raises `ConfigError`.
+        """
         settings = self._drainer.settings if self._drainer is not None else None
-        if settings is None:
+        if settings is None or settings.archives:
             return None
         target = assembly.target_of(settings)
         return DownstreamPlan(
