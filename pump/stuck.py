@@ -103,8 +103,8 @@ def subject(payload: bytes) -> Subject:
 
 _NEXT: Final = {
     Answer.NONE: "wait: the upstream is asked soon",
-    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs; a database "
-    "that died leaves it to time: a minute, or ten where its store has no trace of it",
+    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs; what a "
+    "dead database left ends by itself: in a minute, in ten where its store has no trace of it",
     Answer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
     Answer.DAMAGED: "restore the file from a backup; its end may still come from the client",
     Answer.ODD: "the upstream contradicts itself: look the transaction up there",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 from common.clock import Clock
-from common.errors import ConfigError, Conflict
+from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import REQUEST_TIMEOUT_S
 from common.tls import TlsConfig
 from common.upstream import Upstream
@@ -18,6 +18,7 @@ from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb import TidbUpstream
 from common.upstream.tidb.pd import NotPd, PdClient
 
+UNREACHABLE_HINT: Final = "start it, or pass --pd-urls"
 Kind = Literal["auto", "tidb", "standalone"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
@@ -51,6 +52,12 @@ async def connect(
         except NotPd:
             if kind == "tidb":
                 raise
+        except Unavailable as error:
+            if kind == "tidb":
+                raise
+            raise Unavailable(
+                f"PD or etcd at {endpoints} cannot be reached: {error.message}", hint=UNREACHABLE_HINT
+            ) from None
         else:
             if cluster_id is not None and cluster_id != tidb.cluster_id:
                 await tidb.close()

@@ -215,11 +215,11 @@ async def test_a_pump_that_starts_before_etcd_waits_and_says_so(
     process = PumpProcess(tmp_path / "pump", server.endpoint, free_port, "-node-id=p1")
     try:
         process.start()
-        await page_says(process, "/readyz", "waits: etcd at")
+        await page_says(process, "/readyz", "waits: PD or etcd at")
         assert process.http("/healthz") == (200, "ok\n")
         assert process.http("/readyz")[0] == 503
         client = PumpClient(process.address, 1)
-        with pytest.raises(Unavailable, match="pump is starting: waits: etcd at"):
+        with pytest.raises(Unavailable, match="pump is starting: waits: PD or etcd at"):
             await client.write(binlog.prewrite(10, b"k", b"v"))
         with pytest.raises(Unavailable):
             await anext(client.pull_batches(0))
@@ -239,7 +239,7 @@ async def test_a_pump_that_starts_before_etcd_waits_and_says_so(
         with contextlib.suppress(BlockingIOError):
             while True:
                 told.append(manager.recv(4096).decode())
-        assert any(lines.startswith("STATUS=starting: waits: etcd at") for lines in told)
+        assert any(lines.startswith("STATUS=starting: waits: PD or etcd at") for lines in told)
         ready = told.index("READY=1\nSTATUS=online as p1")
         assert told.index("STOPPING=1\nSTATUS=stopping") > ready
         assert "EXTEND_TIMEOUT_USEC=60000000" in told[:ready]
@@ -254,8 +254,8 @@ async def test_a_start_does_not_wait_for_ever(pump: Start, free_port: Callable[[
     process.start()
     assert await asyncio.to_thread(process.wait) == 3
     text = process.log.read_text()
-    assert "the start waits: etcd at" in text
-    assert "pump: error: etcd at" in text
+    assert "the start waits: PD or etcd at" in text
+    assert "pump: error: PD or etcd at" in text
 
 
 async def test_a_new_pump_waits_for_a_living_drainer_that_comes_late(
