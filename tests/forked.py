@@ -26,11 +26,12 @@ _LOCK = threading.Lock()  # an exit code is read once, by whoever asks first
 class Forked:
     """What tests use of `subprocess.Popen`. `program` is a package with a `__main__.main`.
 
-    Output goes to the end of `log`, or where the first one's went. The environment is that of the first one.
+    Output goes to the end of `log`, or where the first one's went. The environment is this process's as it is.
     """
 
     def __init__(self, program: str, arguments: Sequence[str], log: Path | None = None) -> None:
-        self._process = _FORKS.Process(target=_run, args=(program, list(arguments), log), daemon=True)
+        given = (program, list(arguments), log, dict(os.environ))
+        self._process = _FORKS.Process(target=_run, args=given, daemon=True)
         with _LOCK:
             self._process.start()
         assert self._process.pid is not None
@@ -63,7 +64,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(program: str, arguments: list[str], log: Path | None) -> None:
+def _run(program: str, arguments: list[str], log: Path | None, environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     if log is not None:
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         for standard in (1, 2):
