@@ -26,7 +26,8 @@ _LOCK = threading.Lock()  # an exit code is read once, by whoever asks first
 class Forked:
     """What tests use of `subprocess.Popen`. `program` is a package with a `__main__.main`.
 
-    Output goes to the end of `log`, or where the first one's went. The environment is this process's as it is.
+    Output goes to the end of `log`, or where the first one's went. The environment is this process's as it
+    is now.
     """
 
     def __init__(self, program: str, arguments: Sequence[str], log: Path | None = None) -> None:
