@@ -97,6 +97,7 @@ class ArchiveApplier:
         self._doing = "starting"
         self._start_ts = self._last_ts = self._synced = start.commit_ts
         self._version = self._synced_version = start.schema_version
+        self._more = False  # was appended since the sync that is under way began
         self._kinds: list[int] = []
         self.stored_ts = start.commit_ts
         """The stored checkpoint."""
@@ -320,20 +321,31 @@ class ArchiveApplier:
         self._last_ts = max(self._last_ts, ddl.commit_ts)
 
     async def _hand_over(self) -> None:
-        """Sync what was appended while more is made, but not a third lot: that bounds what waits."""
-        await self._settled()
+        """Bring what was appended to the medium: now, or behind the sync that is under way.
+
+        Waits only where much waits already.
+        """
         if self._kinds:
             for kind, metric in enumerate(_EVENTS):
                 metric.inc(self._kinds.count(kind))
             self.rows += len(self._kinds)
             self._kinds.clear()
-        self._under_way = asyncio.ensure_future(self._sync(self._last_ts, self._version))
-        self._under_way.add_done_callback(self._note)
+        if self._archive.waiting >= BUFFERED_BYTES_MAX:
+            await self._settled()
+        if self._under_way is not None and self._under_way.done():
+            await self._settled()
+        self._more = True
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(self._sync())
+            self._under_way.add_done_callback(self._note)
 
-    async def _sync(self, upto_ts: int, version: int) -> None:
-        if self._archive.waiting:
-            await self._archive.sync()
-        self._synced, self._synced_version = upto_ts, version
+    async def _sync(self) -> None:
+        while self._more:
+            self._more = False
+            upto_ts, version = self._last_ts, self._version
+            if self._archive.waiting:
+                await self._archive.sync()
+            self._synced, self._synced_version = upto_ts, version
 
     def _note(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None and not self._failure.done():

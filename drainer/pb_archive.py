@@ -55,7 +55,7 @@ class _Half:
         ]
         self.names: dict[str, Any] = {"join": b"".join, "VARINTS": VARINTS, "CHANGED": CHANGED_HEADS}
         for place, form in enumerate(self.forms):
-            self.names |= {f"ONE{place}": form.one, f"TWO{place}": form.two}
+            self.names |= {f"ONE{place}": form.heads(), f"TWO{place}": form.two}
 
     def _convert(self, column: Column, place: int) -> Conversion:
         self.forms.append(pb_column(column))
@@ -182,7 +182,13 @@ class PbEncoder:
         parts: list[bytes] = []
         for events in transaction.tables:
             makers, counts = self._ready.get(events.table) or self._prepare(events.table)
-            for kind, row in zip(events.kinds, events.rows, strict=True):
+            rows = events.rows
+            if len(rows) == 1:
+                kind = events.kinds[0]
+                parts.append(makers[kind](rows[0]))
+                counts[kind] += 1
+                continue
+            for kind, row in zip(events.kinds, rows, strict=True):
                 parts.append(makers[kind](row))
                 counts[kind] += 1
         return b"".join(parts)

@@ -18,7 +18,7 @@ Source: the Go drainer's file sink; its value codec is TiDB's, not comparable.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,6 +62,7 @@ from drainer.obinlog_column import ByNumber, delimited, varint
 
 _HEADS_MAX: Final = 1 << 10
 _PAIR: Final = 32
+_INTEGER_MAX: Final = 11  # flag and 64 bits as a varint
 NIL: Final = NULL_DATUM
 
 
@@ -110,6 +111,12 @@ class PbColumn:
         old, new = sizes >> _PAIR, sizes & ((1 << _PAIR) - 1)
         head = self.prefix + b"\x22" + varint(old)
         return b"\x22" + varint(len(head) + old + len(CHANGED_HEADS[new]) + new) + head
+
+    def heads(self) -> Sequence[bytes] | _Heads:
+        """What stands before a value, by its length; of integers all that there can be."""
+        if self.conversion.shape in (Shape.SIGNED, Shape.UNSIGNED):
+            return tuple(self._one_head(size) for size in range(_INTEGER_MAX + 1))
+        return self.one
 
     def element(self, datum: bytes) -> bytes:
         """A `row` field of an INSERT or DELETE."""

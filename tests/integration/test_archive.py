@@ -23,13 +23,13 @@ from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
 from drainer.archive_segments import ArchiveSegments
 from drainer.obinlog import commit_ts_of
-from tests.benchmarks import sysbench_like
+from tests.benchmarks import workloads
 from tests.benchmarks.file_sink import replayed, segments, verify
 from tests.benchmarks.stored import fill
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 60.0
-TRANSACTIONS = 3000
+TRANSACTIONS = 6000
 
 
 class Scene:
@@ -98,7 +98,7 @@ def timestamps(directory: Path) -> Iterator[int]:
 
 
 async def stored(scene: Scene, endpoint: str, directory: Path) -> Scenario:
-    scenario = sysbench_like.make(transactions=TRANSACTIONS)
+    scenario = workloads.hot(TRANSACTIONS)
     upstream = await StandaloneUpstream.connect(endpoint, cluster_id=scenario.cluster_id)
     await Replay.prepare(scenario, upstream)
     (records,) = scenario.files
