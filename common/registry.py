@@ -51,8 +51,8 @@ class ClusterView:
 class EntryChanged(Conflict):
     """An entry is not at the expected revision but at `revision`, 0 if there is none."""
 
-    def __init__(self, message: str, revision: int) -> None:
-        super().__init__(message, hint="read it again")
+    def __init__(self, message: str, revision: int = 0, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.revision = revision
 
 

@@ -104,7 +104,7 @@ class EtcdRegistry:
         found = result.results[0].kvs
         what = f"has revision {found[0].mod_revision}, not {before}" if found else "does not exist"
         revision = found[0].mod_revision if found else 0
-        raise EntryChanged(f"entry of {kind[:-1]} {status.node_id} {what}", revision)
+        raise EntryChanged(f"entry of {kind[:-1]} {status.node_id} {what}", revision, hint="read it again")
 
     async def remove(self, kind: str, node_id: str, expected: int) -> None:
         """Delete the entry, at revision `expected`, of a node that never comes back. Raises `Conflict`."""
