@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from common import log
 from common.clock import Clock
 from drainer import metrics
+from drainer.batch_taking import BatchTaking
 from drainer.change import Position
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.checkpoint_keeper import CheckpointKeeper
@@ -117,11 +118,10 @@ class Applier:
         self.lane_count = LaneCount(
             count, settings.lanes_max or count, lambda: self._lanes, lambda: self.rows, clock
         )
-        self._stopping = False
         self._broken = False
         self._guessed = False  # some targets are of tables that the downstream may not have any more
         self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
-        self._next: asyncio.Future[MergedBatch] | None = None
+        self._taking = BatchTaking()
         self._finished = asyncio.Event()
         self._last_ts = self._lanes.resolved_ts
         self._doing = "starting"
@@ -210,7 +210,7 @@ class Applier:
         """Apply until stopped. Raises what made it impossible to go on."""
         self._lanes.start()
         try:
-            while (batch := await self._batch(batches)) is not None:
+            while (batch := await self._next_batch(batches)) is not None:
                 await self._apply(batch)
         except BaseException:
             # A transaction may be cut half: what was not handed over stays out, the next start brings it.
@@ -219,23 +219,10 @@ class Applier:
         finally:
             self._finished.set()
 
-    async def _batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
-        """The next batch; None when there is none or the applier is to stop."""
-        if self._is_stopping():
-            return None
-        self._doing = "waiting for binlogs"
-        self._next = asyncio.ensure_future(anext(batches))
-        try:
-            return await self._next
-        except StopAsyncIteration:
-            return None
-        except asyncio.CancelledError:
-            if self._is_stopping():
-                return None
-            raise
-
-    def _is_stopping(self) -> bool:
-        return self._stopping
+    async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
+        if not self._taking.is_stopping():
+            self._doing = "waiting for binlogs"
+        return await self._taking.take(batches)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs beside it, by name; to be called once."""
@@ -267,12 +254,10 @@ class Applier:
         A transaction that came in pieces is not finished: the lanes' positions say how far it is.
         Raises what made a lane fail, after everything is closed.
         """
-        self._stopping = True
+        self._taking.stop()
         self._control.let_go()
         self.desk.stop()
         self._changed.set()
-        if self._next is not None:
-            self._next.cancel()
         drained = False
         try:
             async with asyncio.timeout(deadline_s):
@@ -311,16 +296,16 @@ class Applier:
                     if len(self._kinds) >= self._hands.rows:
                         await self._hand_over()
                         await self._room()
-            if self._stopping:
+            if self._taking.is_stopping():
                 break
         else:
             self._last_ts = max(self._last_ts, batch.watermark)
         await self._hand_over()
         await self._room()
-        if self._keeper.map_is_due and not self._stopping:
+        if self._keeper.map_is_due and not self._taking.is_stopping():
             await self._drained()
             await self._keeper.map_downstream(self._lanes.resolved_ts)
-        if not self._stopping:
+        if not self._taking.is_stopping():
             await self._between_batches()
 
     async def _between_batches(self) -> None:
@@ -353,7 +338,9 @@ class Applier:
     async def _pieces(self, spilled: Spilled) -> AsyncIterator[Transaction]:
         """Ends early when the applier is to stop."""
         pieces = await asyncio.to_thread(self._translator.pieces, spilled)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None and not self._stopping:
+        while (
+            piece := await asyncio.to_thread(next, pieces, None)
+        ) is not None and not self._taking.is_stopping():
             yield piece
 
     async def _take(self, transaction: Transaction) -> None:
@@ -402,7 +389,7 @@ class Applier:
     async def _room(self) -> None:
         """Wait until every lane can take more; always lets other tasks run."""
         await asyncio.sleep(0)
-        await self._until(lambda: self._lanes.has_room and (self.desk.has_room or self._stopping))
+        await self._until(lambda: self._lanes.has_room and (self.desk.has_room or self._taking.is_stopping()))
 
     async def _drained(self) -> None:
         await self._hands.settled()
@@ -422,7 +409,7 @@ class Applier:
         if self._control.holds:
             self._doing = "held back by the operator"
             await self._control.admit(1, len(ddl.query))
-        if self._stopping:
+        if self._taking.is_stopping():
             return
         await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts

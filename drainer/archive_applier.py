@@ -22,6 +22,7 @@ from common.errors import DownstreamError
 from drainer import metrics
 from drainer.archive import BUFFERED_BYTES_MAX, Archive
 from drainer.archive_ddl import ddl_texts, ruling_of
+from drainer.batch_taking import BatchTaking
 from drainer.binlog_directory import NO_ROOM
 from drainer.checkpoint_row import Checkpoint
 from drainer.control import Control
@@ -91,8 +92,8 @@ class ArchiveApplier:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way: asyncio.Future[None] | None = None
         self._storing = asyncio.Lock()
-        self._stopping = self._broken = False
-        self._next: asyncio.Future[MergedBatch] | None = None
+        self._broken = False
+        self._taking = BatchTaking()
         self._finished = asyncio.Event()
         self._doing = "starting"
         self._start_ts = self._last_ts = self._synced = start.commit_ts
@@ -149,7 +150,7 @@ class ArchiveApplier:
     async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
         """Write until stopped. Raises what made it impossible to go on."""
         try:
-            while (batch := await self._batch(batches)) is not None:
+            while (batch := await self._next_batch(batches)) is not None:
                 await self._apply(batch)
         except BaseException:
             self._broken = True
@@ -157,19 +158,10 @@ class ArchiveApplier:
         finally:
             self._finished.set()
 
-    async def _batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
-        if self._stopping:
-            return None
-        self._doing = "waiting for binlogs"
-        self._next = asyncio.ensure_future(anext(batches))
-        try:
-            return await self._next
-        except StopAsyncIteration:
-            return None
-        except asyncio.CancelledError:
-            if self._is_stopping():
-                return None
-            raise
+    async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
+        if not self._taking.is_stopping():
+            self._doing = "waiting for binlogs"
+        return await self._taking.take(batches)
 
     async def watch(self) -> None:
         """Ends with what made writing impossible, whoever waits."""
@@ -221,10 +213,8 @@ class ArchiveApplier:
 
         Raises what made writing impossible.
         """
-        self._stopping = True
+        self._taking.stop()
         self._control.let_go()
-        if self._next is not None:
-            self._next.cancel()
         drained = False
         try:
             async with asyncio.timeout(deadline_s):
@@ -257,15 +247,12 @@ class ArchiveApplier:
                     self._take(item)
                     if self._archive.waiting >= BUFFERED_BYTES_MAX:
                         await self._hand_over()
-            if self._is_stopping():
+            if self._taking.is_stopping():
                 break
         else:
             self._last_ts = max(self._last_ts, batch.watermark)
         await self._hand_over()
         await asyncio.sleep(0)
-
-    def _is_stopping(self) -> bool:
-        return self._stopping
 
     async def _admit(self, transaction: Transaction) -> None:
         await self._hand_over()
@@ -290,7 +277,9 @@ class ArchiveApplier:
         self._doing = f"archiving the large transaction of commit_ts {spilled.commit_ts}"
         await self._settled()
         pieces = await asyncio.to_thread(self._translator.pieces, spilled)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None and not self._stopping:
+        while (
+            piece := await asyncio.to_thread(next, pieces, None)
+        ) is not None and not self._taking.is_stopping():
             if self._control.holds:
                 await self._admit(piece)
             self._take(piece)
@@ -305,7 +294,7 @@ class ArchiveApplier:
                 raise _stopped(ddl, ddl.refused or ruling.reason)
             if self._control.holds:
                 await self._control.admit(1, len(ddl.query))
-            if self._is_stopping():
+            if self._taking.is_stopping():
                 return
             if ruling.action in (APPLY, REWRITE):
                 try:

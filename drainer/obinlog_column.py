@@ -172,40 +172,44 @@ class ColumnForm:
         return ", ".join(pieces)
 
 
-def _shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Reader:
-    """A reader whose values are columns already."""
+def shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Reader:
+    """A reader whose values are shown already: what is written of them."""
 
-    def column(b: bytes, i: int) -> tuple[bytes, int]:
+    def written(b: bytes, i: int) -> tuple[bytes, int]:
         value, end = read(b, i)
         return show(value), end
 
-    return column
+    return written
 
 
 @functools.cache
-def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache of columns for all that show times alike."""
+def time_reader(is_date: bool, fsp: int, show: Callable[[str], bytes]) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache for all that show times alike."""
     if is_date:
-        return cached_reader(lambda packed: _text(date_text(packed).encode()))
-    return cached_reader(lambda packed: _text(datetime_text(packed, fsp).encode()))
+        return cached_reader(lambda packed: show(date_text(packed)))
+    return cached_reader(lambda packed: show(datetime_text(packed, fsp)))
+
+
+def _column_of_text(text: str) -> bytes:
+    return _text(text.encode())
 
 
 def _made(kind: FieldType) -> Conversion:
     """Types whose reader gives the whole column."""
     tp, fsp = kind.tp, kind.fsp
     if tp in TIME_TYPES:
-        read, cache = _time_reader(tp in (DATE, NEWDATE), fsp)
+        read, cache = time_reader(tp in (DATE, NEWDATE), fsp, _column_of_text)
         return Conversion(Shape.TIME, "", read, cache=cache)
     if tp == TIME:
         return Conversion(
-            Shape.CALL, "", _shown(read_duration, lambda ns: _text(duration_text(ns, fsp).encode()))
+            Shape.CALL, "", shown(read_duration, lambda ns: _column_of_text(duration_text(ns, fsp)))
         )
     if tp == DECIMAL:
-        return Conversion(Shape.CALL, "", _shown(read_decimal, lambda text: _text(text.encode())))
+        return Conversion(Shape.CALL, "", shown(read_decimal, _column_of_text))
     if tp == FLOAT:
-        return Conversion(Shape.CALL, "", _shown(read_float, _float))
+        return Conversion(Shape.CALL, "", shown(read_float, _float))
     assert tp == JSON, tp
-    return Conversion(Shape.CALL, "", _shown(read_json, _bytes))
+    return Conversion(Shape.CALL, "", shown(read_json, _bytes))
 
 
 def _as_it_is(value: bytes) -> bytes:

@@ -17,7 +17,6 @@ Source: the Go drainer's file sink; its value codec is TiDB's, not comparable.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,9 +34,7 @@ from common.rowcodec.datum import (
 )
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.put import put_bytes, put_int
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader
+from common.rowcodec.temporal import duration_text
 from common.rowcodec.varint import UINT64_END, put_uvarint
 from common.table_info import (
     BIT,
@@ -58,7 +55,7 @@ from common.table_info import (
     FieldType,
 )
 from drainer.obinlog import type_name
-from drainer.obinlog_column import ByNumber, delimited, varint
+from drainer.obinlog_column import ByNumber, delimited, shown, time_reader, varint
 
 _HEADS_MAX: Final = 1 << 10
 _PAIR: Final = 32
@@ -145,22 +142,6 @@ class PbColumn:
         return value
 
 
-def _shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Reader:
-    def datum(b: bytes, i: int) -> tuple[bytes, int]:
-        value, end = read(b, i)
-        return show(value), end
-
-    return datum
-
-
-@functools.cache
-def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache of datums for all that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: put_bytes(date_text(packed).encode()))
-    return cached_reader(lambda packed: put_bytes(datetime_text(packed, fsp).encode()))
-
-
 def _signed(value: int) -> bytes:
     return put_int(value - UINT64_END if value >= UINT64_END >> 1 else value, unsigned=False)
 
@@ -178,21 +159,21 @@ def _conversion(kind: FieldType) -> Conversion:
     names = {"NIL": NIL, "put_unsigned": put_unsigned}
 
     def call(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Conversion:
-        return Conversion(Shape.CALL, "", _shown(read, show), names, null="NIL")
+        return Conversion(Shape.CALL, "", shown(read, show), names, null="NIL")
 
     if kind.array or tp == JSON:
         return call(read_json, put_bytes)
     if tp in INTEGER_TYPES and (not kind.unsigned or tp == YEAR):
-        return Conversion(Shape.SIGNED, "", _shown(read_int, _signed), names, raw=True, null="NIL")
+        return Conversion(Shape.SIGNED, "", shown(read_int, _signed), names, raw=True, null="NIL")
     if tp in INTEGER_TYPES:
-        return Conversion(Shape.UNSIGNED, "", _shown(read_int, _unsigned), names, raw=True, null="NIL")
+        return Conversion(Shape.UNSIGNED, "", shown(read_int, _unsigned), names, raw=True, null="NIL")
     if tp in (ENUM, SET, BIT):
-        read = _shown(read_unsigned, put_unsigned)
+        read = shown(read_unsigned, put_unsigned)
         return Conversion(Shape.UNSIGNED, "", read, names, raw=True, null="NIL")
     if tp in STRING_TYPES:
-        return Conversion(Shape.BYTES, "", _shown(read_bytes, put_bytes), names, raw=True, null="NIL")
+        return Conversion(Shape.BYTES, "", shown(read_bytes, put_bytes), names, raw=True, null="NIL")
     if tp in TIME_TYPES:
-        reader, cache = _time_reader(tp in (DATE, NEWDATE), fsp)
+        reader, cache = time_reader(tp in (DATE, NEWDATE), fsp, _text)
         return Conversion(Shape.TIME, "", reader, names, cache=cache, null="NIL")
     if tp in (FLOAT, DOUBLE):
         return call(read_double, put_double)

@@ -83,6 +83,19 @@ def read(name: str) -> Recording:
     return Recording(cluster_id, list(jobs.values()), sorted(entries, key=lambda entry: entry.commit_ts))
 
 
+def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements and commit; the rows of the last one."""
+    connection = mysql.connect(target)
+    try:
+        for statement in statements[:-1]:
+            mysql.run(connection, statement.encode())
+        found = mysql.rows(connection, statements[-1].encode())
+        connection.commit()
+        return found
+    finally:
+        connection.close()
+
+
 def clean(target: mysql.Target) -> None:
     connection = mysql.connect(target)
     system = {"information_schema", "performance_schema", "mysql", "sys"}

@@ -15,6 +15,7 @@ from drainer.checkpoint import Intent
 from drainer.ddl_apply import DdlRunner, Refused, statement_of, touches_database
 from drainer.sink import mysql
 from drainer.txn import Ddl, Tracked
+from tests.drainer.apply_life import run
 
 
 @pytest.mark.parametrize(
@@ -62,18 +63,6 @@ def runner(target: mysql.Target) -> Iterator[DdlRunner]:
     runner = DdlRunner(target, Schema())
     yield runner
     runner.close()
-
-
-def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
-    connection = mysql.connect(target)
-    try:
-        for statement in statements[:-1]:
-            mysql.run(connection, statement.encode())
-        found = mysql.rows(connection, statements[-1].encode())
-        connection.commit()
-        return found
-    finally:
-        connection.close()
 
 
 def ddl(

@@ -17,25 +17,13 @@ from drainer.merger import Merged
 from drainer.sink import mysql
 from drainer.table_reader import TableReader
 from drainer.txn import INSERT, TableVersion
-from tests.drainer.apply_life import Life, Recording, column, create_job, created, stored_ts
+from tests.drainer.apply_life import Life, Recording, column, create_job, created, run, stored_ts
 
 pytestmark = pytest.mark.integration
 
 ADD_INDEX = 7
 A, B = column(1, "a", LONG), column(2, "b", LONG)
 NARROW, WIDE = (TableInfo(7, "n", columns) for columns in ((A,), (A, B)))
-
-
-def run(target: mysql.Target, *statements: str) -> list[tuple[object, ...]]:
-    connection = mysql.connect(target)
-    try:
-        for statement in statements[:-1]:
-            mysql.run(connection, statement.encode())
-        found = mysql.rows(connection, statements[-1].encode())
-        connection.commit()
-        return found
-    finally:
-        connection.close()
 
 
 def test_rows_of_the_past_may_be_of_columns_that_are_gone(target: mysql.Target) -> None:
