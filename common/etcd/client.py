@@ -80,6 +80,14 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """`term` is etcd's term of office in which it was granted: it changes with every new leader."""
+
+    id: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class OpResult:
     """What one operation of a transaction gave: pairs of a range, or a nested transaction's result."""
 
@@ -288,32 +296,33 @@ class EtcdClient:
         """Write without a condition; returns the revision."""
         return (await self.txn([], [put(key, value, lease)])).revision
 
-    async def grant(self, ttl_s: int) -> int:
+    async def grant(self, ttl_s: int, timeout_s: float | None = None) -> Lease:
         """A new lease; it ends `ttl_s` seconds after the last `keep_alive`."""
         request = messages.LeaseGrantRequest(TTL=ttl_s)
-        response = await self._call(
-            lambda endpoint: endpoint.lease.LeaseGrant(request, timeout=self._timeout_s)
-        )
-        return int(response.ID)
+        deadline_s = timeout_s or self._timeout_s
+        response = await self._call(lambda endpoint: endpoint.lease.LeaseGrant(request, timeout=deadline_s))
+        return Lease(int(response.ID), int(response.header.raft_term))
 
-    async def keep_alive(self, lease: int, timeout_s: float | None = None) -> None:
-        """Extend a lease once. Raises `LeaseLost`."""
+    async def keep_alive(self, lease: int, timeout_s: float | None = None) -> int:
+        """Extend a lease once; returns etcd's term of office. Raises `LeaseLost`."""
         deadline_s = timeout_s or self._timeout_s
 
         async def requests() -> AsyncIterator[Any]:
             yield messages.LeaseKeepAliveRequest(ID=lease)
 
-        async def extend(endpoint: _Endpoint) -> int:
+        async def extend(endpoint: _Endpoint) -> tuple[int, int]:
             call = endpoint.lease.LeaseKeepAlive(requests(), timeout=deadline_s)
             try:
                 async for response in call:
-                    return int(response.TTL)
-                return 0
+                    return int(response.TTL), int(response.header.raft_term)
+                return 0, 0
             finally:
                 call.cancel()
 
-        if await self._call(extend) <= 0:
+        ttl_s, term = await self._call(extend)
+        if ttl_s <= 0:
             raise LeaseLost("the lease is gone")
+        return term
 
     async def revoke(self, lease: int) -> None:
         """End a lease now; its keys vanish. A lease that is gone already is fine."""

@@ -184,7 +184,12 @@ class AnnouncedElsewhere(Conflict):
 
 
 class EtcdAnnouncement:
-    """A lease and the key under it."""
+    """A lease and the key under it; a new lease after every change of etcd's leader.
+
+    A leader that stood still does not know, for a moment after it wakes up, that there is another by now. It
+    ends what has run out by its own clock, and the other leader carries that out (etcd up to 3.5.12). It knows
+    only leases that were granted before: one that was granted since is out of its reach.
+    """
 
     def __init__(
         self, registry: EtcdRegistry, client: EtcdClient, kind: str, node_id: str, ttl_s: int, token: str
@@ -197,6 +202,7 @@ class EtcdAnnouncement:
         self._key = alive_key(kind, node_id)
         self._identity = process_identity.current(token)
         self._lease = 0
+        self._term = 0
         # A member that stands still may not cost the lease: another one is asked in time.
         self.patience_s = min(REQUEST_TIMEOUT_S, ttl_s / 4)
 
@@ -204,20 +210,34 @@ class EtcdAnnouncement:
         """Put the key under a new lease, if nobody who may be alive holds it."""
         lease = await self._client.grant(self._ttl_s)
         try:
-            await self._take_with(lease)
+            await self._take_with(lease.id)
         except BaseException:
             with contextlib.suppress(Unavailable):
-                await self._client.revoke(lease)
+                await self._client.revoke(lease.id)
             raise
-        self._lease = lease
+        self._lease, self._term = lease.id, lease.term
 
-    async def _take_with(self, lease: int) -> None:
+    async def _move(self, term: int) -> None:
+        """Put the key under a lease that leaders before `term` do not know.
+
+        A step that fails is taken again with the next extension. What it began is left to run out: the key may
+        be under the new lease already.
+        """
+        lease = await self._client.grant(self._ttl_s, self.patience_s)
+        await self._take_with(lease.id, self.patience_s)
+        # Not the new lease's term: that may have begun behind the grant.
+        earlier, self._lease, self._term = self._lease, lease.id, term
+        with contextlib.suppress(Unavailable):
+            await self._client.revoke(earlier)
+
+    async def _take_with(self, lease: int, timeout_s: float | None = None) -> None:
         expected = 0
         while True:
             result = await self._client.txn(
                 [etcd.mod_is(self._key, expected)],
                 [etcd.put(self._key, self._identity.to_json(), lease)],
                 [etcd.get(self._key)],
+                timeout_s=timeout_s,
             )
             if result.succeeded:
                 return
@@ -246,7 +266,9 @@ class EtcdAnnouncement:
     async def keep_alive(self) -> None:
         if self._lease:
             try:
-                await self._client.keep_alive(self._lease, self.patience_s)
+                term = await self._client.keep_alive(self._lease, self.patience_s)
+                if term != self._term:
+                    await self._move(term)
                 return
             except LeaseLost:
                 _logger.warning("lease had run out, announcing anew", node_id=self._node_id)

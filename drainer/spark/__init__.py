@@ -1,1 +1,1 @@
-"""Archives as tables: a Spark data source over relay logs, file archives and value logs, and what is made of them."""
+"""Archives as tables: a Spark data source over relay logs, file archives and value logs, and its uses."""

@@ -1,7 +1,7 @@
 """Records: what readers of segments give, whatever wrote the segment.
 
-Values only. A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE, that
-is (column id, datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one
+Values only. A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE,
+(column id, datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one
 compiled plan per table version reads every image, whichever change it came with.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from drainer.txn import Ddl, TableVersion
 
 Row: TypeAlias = tuple[TableVersion, int, bytes | None, bytes | None]
-"""Table, kind (`txn.INSERT`, `UPDATE`, `DELETE`), image before, image after. A plain tuple: one for every row."""
+"""Table, kind (`txn.INSERT`, `UPDATE`, `DELETE`), image before, image after. A tuple: there is one a row."""
 
 
 @dataclass(slots=True)  # not frozen: there is one for every few rows, freezing triples its cost
@@ -21,8 +21,8 @@ class Changes:
     """Rows of one transaction, or a piece of a large one, in the order in which they were executed.
 
     `file` and `pos` say where the record begins. `first_seq`: the place of `rows[0]` among all rows of the
-    transaction, so (commit_ts, seq) orders all changes of a cluster. `start_ts` is 0 where the source does not
-    have it. `last` is False on all pieces but the last one.
+    transaction, so (commit_ts, seq) orders all changes of a cluster. `start_ts` is 0 where the source does
+    not have it. `last` is False on all pieces but the last one.
     """
 
     commit_ts: int
@@ -36,7 +36,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A DDL and where its record begins. Several records may have one commit_ts: `part` counts them from 0."""
+    """A DDL and where its record begins. `part` counts records with one commit_ts from 0."""
 
     ddl: Ddl
     file: str
