@@ -1,0 +1,97 @@
+"""Entry point of binlog-spark: finds the commands, reads the command line, runs one of them.
+
+A command is a module of `drainer.spark.commands` with `HELP` (first line: the summary),
+`add_arguments(parser)` and `run(args)`, which returns the exit code. It imports what costs time in `run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+import time
+from types import ModuleType
+from typing import Final
+
+from common import daemon, log
+from common.errors import BinlogError
+from drainer.spark import commands, task_errors
+from drainer.spark.arguments import Parser
+
+PROGRAM: Final = "binlog-spark"
+_TEXT: Final = """\
+Archives of binlogs as tables: read, replay, audit and rewind them with Spark.
+
+An archive is a directory of segments: what a Drainer with db-type = "file" writes (the Go Drainer's too), a
+Drainer's relay log, or a Pump's value log. Everything runs on this host's cores, on a cluster with --master,
+or under spark-submit.
+"""
+_AFTER: Final = """\
+MOMENTS are commit timestamps (TSO) or times in UTC ('2026-11-22 03:04:05'). A time as --start means its first
+timestamp, as --stop its last one; both ends are included.
+
+exit status: 0 done, nothing found  1 wrong configuration  2 wrong flag, or a failure of the program
+  3 a database, file system or cluster does not answer  4 it refused  5 another job works on the same
+  6 the archive is damaged  7 the database refused a row, a DDL or the login  11 findings (audit, files)
+  130 interrupted: what was done stays done, the same command goes on from there
+
+binlog-spark COMMAND --help tells more of a command.
+"""
+
+
+def load(name: str) -> ModuleType:
+    """The module of a command."""
+    return importlib.import_module(f"{commands.__name__}.{name}")
+
+
+def names() -> list[str]:
+    """All commands, in the order of the alphabet."""
+    return sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    made = Parser(prog=PROGRAM, description=_TEXT, epilog=_AFTER)
+    below = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    for name in names():
+        command = load(name)
+        one = below.add_parser(name, help=command.HELP.partition("\n")[0], description=command.HELP)
+        command.add_arguments(one)
+        one.set_defaults(run=command.run)
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """The program; returns the exit code or raises the error that has one."""
+    args = parser().parse_args(argv)
+    log.setup()
+    os.environ["TZ"] = "UTC"  # Python shows timestamps of Spark in the process's zone
+    time.tzset()
+    try:
+        code: int = args.run(args)
+    except Exception as error:
+        told = task_errors.translated(error)
+        if told is None or told is error:
+            raise
+        raise told from error
+    return code
+
+
+def main() -> None:
+    """Console script."""
+    try:
+        code = run(sys.argv[1:])
+    except BinlogError as error:
+        daemon.print_error(PROGRAM, error)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = daemon.EXIT_FORCED
+    except BrokenPipeError:  # `binlog-spark read ... | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands of `binlog-spark`, one module each: `HELP`, `add_arguments(parser)`, `run(args) -> exit code`."""

@@ -1,0 +1,97 @@
+"""Session: a Spark session set up as readers, folds and writers of this package need it.
+
+In      a name, a master (by default what `spark-submit` said, else all cores of this host), Spark's settings
+Out     a session in which `spark.read.format("binlog")` works
+Holds   times are UTC in Spark and in Python; workers run this interpreter; on this host nothing listens
+        beyond loopback and no page is served; a cluster's executors get this package as a zip
+Never   changes a session that is there already, but for the data source and the zone
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_HINT: Final = "install Java 17 or newer (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+EXTRA_HINT: Final = "install the extra: pip install 'tidb-binlog[spark]'"
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+"""`spark-submit` has started the JVM and leaves its port here; master and files are settings of that JVM."""
+_EVERYWHERE: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.executorEnv.TZ": "UTC",
+    "spark.ui.showConsoleProgress": "false",  # it writes over our lines
+}
+_HERE: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(
+    app: str = "binlog-spark", master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session, made if there is none. `conf` wins over what stands here. Raises `ConfigError`."""
+    submitted = _GATEWAY in os.environ
+    if not submitted:
+        _need_java()
+    try:
+        from pyspark.sql import SparkSession
+
+        from drainer.spark import source
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
+    chosen = dict(_EVERYWHERE)
+    if not submitted:
+        master = master or "local[*]"
+        chosen |= _settings(master)
+    chosen |= conf or {}
+    builder = SparkSession.builder.appName(app)
+    if master:
+        builder = builder.master(master)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    source.register(made)
+    return made
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process of this host."""
+    return master == "local" or master.startswith("local[")
+
+
+def _settings(master: str) -> dict[str, str]:
+    """What the JVM that is started now gets."""
+    chosen = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"}
+    if is_local(master):
+        # Spark looks for an address that others reach, and warns where it finds none.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        return {**chosen, **_HERE}
+    from drainer.spark import packaging
+
+    directory = Path(tempfile.mkdtemp(prefix="binlog-spark-"))
+    return {**chosen, "spark.submit.pyFiles": str(packaging.package(directory))}
+
+
+def _need_java() -> None:
+    """Spark's own words for a missing Java are a stack of Python frames."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+            raise ConfigError(f"JAVA_HOME {home} has no bin/java", hint=JAVA_HINT)
+    elif shutil.which("java") is None:
+        raise ConfigError("Spark needs Java, and there is none in PATH", hint=JAVA_HINT)
