@@ -17,7 +17,6 @@ import datetime
 import errno
 import fcntl
 import os
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,12 +25,11 @@ from common.durable_file import sync_directory
 from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
 from common.record import RecordError, crc32c
 from drainer import binlog_file
-from drainer.binlog_file import Place, Synced
+from drainer.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _BUFFERS_MAX: Final = 512
 _JOIN_BYTES_MAX: Final = 1 << 20
-_MARK: Final = struct.Struct("<QQI")
 
 
 class NoRoom(BinlogError):
@@ -91,7 +89,7 @@ class BinlogDirectory:
         self._lock = self._locked()
         self.files: dict[int, BinlogFile] = {}
         self.places: dict[int, list[Place]] = {}
-        self._mark = os.open(os.path.join(self.path, ".synced"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._mark = os.open(os.path.join(self.path, SYNCED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._open_files()
         except BaseException:
@@ -166,11 +164,7 @@ class BinlogDirectory:
         os.fsync(file.descriptor)
 
     def _read_mark(self) -> Synced | None:
-        data = os.pread(self._mark, _MARK.size, 0)
-        if len(data) != _MARK.size:
-            return None
-        index, offset, checksum = _MARK.unpack(data)
-        return Synced(index, offset) if crc32c(data[:16]) == checksum else None
+        return Synced.from_bytes(os.pread(self._mark, SYNCED_SIZE, 0))
 
     @property
     def cluster_id(self) -> int:
@@ -271,8 +265,7 @@ class BinlogDirectory:
             raise self._break(file.path, error) from None
 
     def _write_mark(self, index: int, offset: int) -> None:
-        mark = struct.pack("<QQ", index, offset)
-        os.pwrite(self._mark, mark + crc32c(mark).to_bytes(4, "little"), 0)
+        os.pwrite(self._mark, Synced(index, offset).to_bytes(), 0)
 
     def rotate(self) -> None:
         """Go on in a new file; everything in the one before is synced first. Raises `NoRoom` or `Broken`."""

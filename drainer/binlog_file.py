@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -28,6 +29,7 @@ from common.record import (
     FILE_HEADER_SIZE,
     FILE_OVERHEAD,
     RecordError,
+    crc32c,
     crc32c_extend,
 )
 
@@ -35,6 +37,9 @@ OPEN_LENGTH: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"binlog-(\d{1,19})(?:-\d{14}(?:-\d+(?:\.[\w.]*)?)?)?")
 _COMPRESSED: Final = re.compile(r"\.(?:tar\.)?(?:gz|tgz|zst)$")
 _CHUNK: Final = 1 << 20
+_MARK: Final = struct.Struct("<QQ")
+SYNCED: Final = ".synced"
+SYNCED_SIZE: Final = _MARK.size + 4
 
 Read = Callable[[int, int], bytes]
 
@@ -117,6 +122,18 @@ class Synced:
 
     index: int
     offset: int
+
+    def to_bytes(self) -> bytes:
+        """As it lies in `.synced`, checksum behind it."""
+        data = _MARK.pack(self.index, self.offset)
+        return data + crc32c(data).to_bytes(4, "little")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Synced | None:
+        """None for what is not whole."""
+        if len(data) != SYNCED_SIZE or crc32c(data[:-4]).to_bytes(4, "little") != data[-4:]:
+            return None
+        return cls(*_MARK.unpack_from(data))
 
 
 def is_torn_end(error: RecordError, index: int, synced: Synced | None, read: Read, size: int) -> bool:

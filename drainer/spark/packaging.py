@@ -21,11 +21,9 @@ SCRIPT: Final = "binlog_spark.py"
 _KEPT: Final = frozenset({".py", ".typed", ".properties"})
 _FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)  # of the format
 _START: Final = """\
-import sys
-
 from drainer.spark.__main__ import main
 
-sys.exit(main())
+main()
 """
 
 
