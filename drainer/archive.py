@@ -2,7 +2,8 @@
 
 Drives  `archive_records` (core), the segments' directory, on a thread of its own
 Owns    the directory's lock: whoever else may think it is this drainer's turn cannot write here
-Order   append, sync, then the checkpoint; a segment that is full is closed and its index stored
+Order   append, new definitions before the records that need them; sync, then the checkpoint; a segment that
+        is full is closed and its index stored
 Holds   what `sync` returned for is on the medium with its directory entry. At the start a torn end is cut,
         and what is there says where to go on: what lies at or below `last_ts` is there. A full disk is waited
         for, nothing is lost; any other failure of the disk is final
@@ -52,6 +53,7 @@ class ArchiveFiles:
         self._directory.adopt_cluster(cluster_id)
         self._groups: deque[Group] = deque()
         self._indexes: dict[int, bytes] = {}
+        self._tables: dict[int, list[bytes]] = {}
         try:
             self._segments = ArchiveSegments(self._directory.path)
             self.described = self._open(stored_ts)
@@ -108,9 +110,11 @@ class ArchiveFiles:
                     return found.last_ts
         return 0
 
-    def give(self, groups: list[Group], indexes: dict[int, bytes]) -> None:
-        """What `write` is to write, and the indexes of segments as they are behind it."""
+    def give(self, groups: list[Group], tables: dict[int, list[bytes]], indexes: dict[int, bytes]) -> None:
+        """What `write` is to write, the definitions it needs, and the indexes of segments behind it."""
         self._groups.extend(groups)
+        for index, lines in tables.items():
+            self._tables.setdefault(index, []).extend(lines)
         self._indexes |= indexes
 
     def write(self) -> None:
@@ -119,6 +123,7 @@ class ArchiveFiles:
         while self._groups:
             if self._groups[0].index > self.newest:
                 self._rotate()
+            self._store_tables()
             self._writer.write([self._groups.popleft()])
 
     def sync(self) -> None:
@@ -136,11 +141,21 @@ class ArchiveFiles:
         self._store(self.newest, SegmentIndex(self._cluster_id).to_json())
 
     def _store(self, index: int, data: bytes) -> None:
+        self._beside(index, lambda name: self._segments.store(name, data))
+
+    def _store_tables(self) -> None:
+        """Those of the newest segment, before the records that need them."""
+        lines = self._tables.get(self.newest)
+        if lines:
+            self._beside(self.newest, lambda name: self._segments.add_tables(name, lines))
+            del self._tables[self.newest]
+
+    def _beside(self, index: int, write: Callable[[str], None]) -> None:
         name = self._names().get(index)
         if name is None:
             return  # removed meanwhile
         try:
-            self._segments.store(name, data)
+            write(name)
         except OSError as error:
             what = f"index of {self._directory.path}/{name}: {error.strerror}"
             if error.errno in NO_ROOM:
@@ -211,7 +226,7 @@ class Archive:
 
     async def write(self) -> None:
         """What was appended is with the operating system. Raises `Broken`."""
-        self._files.give(self._records.take(), {})
+        self._files.give(self._records.take(), self._records.take_tables(), {})
         await self._patiently(self._files.write)
 
     async def sync(self, *, indexes: bool = False) -> None:
@@ -220,7 +235,7 @@ class Archive:
         A transaction in pieces is there when its last piece was appended before. One call at a time.
         """
         started_s = self._clock.monotonic_s()
-        self._files.give(self._records.take(), self._due(indexes))
+        self._files.give(self._records.take(), self._records.take_tables(), self._due(indexes))
         sizes = self._sizes.taken()
         await self._patiently(self._files.sync)
         metrics.RELAY_RECORD_BYTES.add(sizes.counts, sizes.total)

@@ -1,7 +1,8 @@
 """Archive records: items of the stream become groups of bytes for an archive's segments, and their index.
 
 In     transactions, pieces of large ones, DDL, in the order of the stream
-Out    `Group`s for a `RelayWriter`; of every segment that was touched its index as far as it goes
+Out    `Group`s for a `RelayWriter`; of every segment that was touched its index as far as it goes, and the
+       definitions that its records need
 Holds  the records of one DDL are in one segment, next to each other
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from common.record import FILE_OVERHEAD
+from drainer import archive_tables
 from drainer.pb_archive import PbEncoder
 from drainer.relay_records import RelayRecords
 from drainer.segment_index import SegmentIndex
@@ -26,6 +28,7 @@ class ArchiveRecords(RelayRecords):
         super().__init__(index, described.size, {}, max_file_size, observe, self._encode)
         self._described = described
         self._closed: dict[int, SegmentIndex] = {}
+        self._tables: dict[int, list[bytes]] = {}
         self._is_ddl = False
 
     def ddl(self, ddl: Ddl, *texts: str) -> None:
@@ -54,8 +57,17 @@ class ArchiveRecords(RelayRecords):
             found[self._index] = self._described
         return found
 
+    def take_tables(self) -> dict[int, list[bytes]]:
+        """By segment: lines of definitions that records since the last call need."""
+        found, self._tables = self._tables, {}
+        return found
+
     def _record_ended(self, commit_ts: int, payload_size: int) -> None:
         super()._record_ended(commit_ts, payload_size)
+        if self._encode.fresh:
+            lines = self._tables.setdefault(self._index, [])
+            lines += [archive_tables.line(commit_ts, version) for version in self._encode.fresh]
+            self._encode.fresh.clear()
         start = self._size - payload_size - FILE_OVERHEAD
         self._described.add(commit_ts, start, self._size, is_ddl=self._is_ddl)
 

@@ -1,13 +1,15 @@
-"""Archive segments: the directory of an archive around the segment that is written. Indexes, closed segments.
+"""Archive segments: the directory around the segment that is written: indexes, definitions, closed segments.
 
 Drives  the operating system
 Owns    the files of `index/`, which segments are kept
 Holds   a segment is removed only when all older ones are gone, and never the newest one: what is left has no
-        gaps. An index is replaced whole; one that is missing or damaged is made again from its segment
+        gaps. An index is replaced whole; one that is missing or damaged is made again from its segment.
+        Definitions of tables are only added
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Final
 
@@ -18,7 +20,7 @@ from common.durable_file import replace_file, sync_directory
 from common.errors import Corruption
 from common.record import RecordError
 from common.wire import pb_binlog_pb2
-from drainer import binlog_file, segment_index
+from drainer import archive_tables, binlog_file, segment_index
 from drainer.binlog_directory import BinlogFile
 from drainer.binlog_file import Place
 from drainer.segment_index import SegmentIndex
@@ -56,6 +58,24 @@ class ArchiveSegments:
     def store(self, name: str, index: bytes) -> None:
         """Put an index, rendered, in its place; durable when this returns."""
         replace_file(self._index_path(name), index)
+
+    def add_tables(self, name: str, lines: list[bytes]) -> None:
+        """Put definitions behind those that are there; durable when this returns."""
+        path = self._tables_path(name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            # What is there may end anywhere, and after a failed sync be something else on the medium.
+            view = memoryview(b"\n" + b"".join(lines))
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        # Also for a file that was there: whoever made it may have been killed before this.
+        sync_directory(self._indexes)
+
+    def _tables_path(self, name: str) -> str:
+        return os.path.join(self._indexes, archive_tables.file_name(name))
 
     def _index_path(self, name: str) -> str:
         return os.path.join(self._indexes, segment_index.file_name(name))
@@ -97,10 +117,9 @@ class ArchiveSegments:
             if index >= newest or os.stat(path).st_mtime >= than_s:
                 break
             os.unlink(path)
-            try:
-                os.unlink(self._index_path(name))
-            except FileNotFoundError:
-                pass
+            for beside in (self._index_path(name), self._tables_path(name)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(beside)
             gone += 1
             logger.info("segment is older than retention-time", segment=name)
         return gone

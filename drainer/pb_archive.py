@@ -156,10 +156,14 @@ class PbEncoder:
         self._plans: dict[TableVersion, PbPlan] = {}
         self._ready: dict[TableVersion, _Ready] = {}
         self._counts: dict[tuple[str, str], list[int]] = {}
+        self._met: set[TableVersion] = set()  # in this file
+        self.fresh: list[TableVersion] = []
+        """Table versions of which the file had no row before; whoever takes them empties the list."""
         self._high = (-1, b"")  # the upper part of a commit_ts as a varint: it stays for minutes
 
     def begin_file(self) -> None:
-        """What follows goes into another file; records do not depend on each other."""
+        """What follows goes into another file."""
+        self._met.clear()
 
     def take_counts(self) -> dict[tuple[str, str], list[int]]:
         """Rows by table (as archived) and kind since the last call."""
@@ -200,6 +204,9 @@ class PbEncoder:
                 self._plans.clear()
                 self._ready.clear()
             plan = self._plans[version] = PbPlan(version)
+        if version not in self._met:
+            self._met.add(version)
+            self.fresh.append(version)
         counts = self._counts.setdefault(version.downstream, [0, 0, 0])
         ready = self._ready[version] = (plan.insert, plan.update, plan.delete), counts
         return ready

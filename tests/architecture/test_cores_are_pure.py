@@ -71,6 +71,7 @@ CORES = (
     "deploy.playground.workload",
     "drainer.archive_ddl",
     "drainer.archive_records",
+    "drainer.archive_tables",
     "drainer.arrival",
     "drainer.binlog_file",
     "drainer.causality",

@@ -18,14 +18,14 @@ from common.clock import ManualClock
 from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
 from common.record import RecordError, decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
-from drainer import binlog_file
+from drainer import archive_tables, binlog_file
 from drainer.archive import Archive
 from drainer.archive_applier import ArchiveStart, where_to_go_on
 from drainer.archive_segments import ArchiveSegments
 from drainer.binlog_directory import BinlogDirectory
 from drainer.checkpoint_row import Checkpoint
 from drainer.merger import MergedBatch
-from drainer.obinlog import ObinlogWriter
+from drainer.obinlog import ObinlogWriter, definition_json
 from drainer.segment_index import STRIDE, SegmentIndex
 from drainer.txn import Ddl, Transaction
 from tests.drainer import recorded
@@ -41,6 +41,14 @@ def go_file(scenario: str) -> bytes:
 def archived(scenario: str, directory: Path, **settings: int) -> list[bytes]:
     asyncio.run(whole(directory, Ready(items(scenario)), **settings))
     return payloads(directory)
+
+
+def records_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        payload, end = decode_file(data, at)
+        yield at, payload
+        at = end
 
 
 def names(directory: Path) -> list[str]:
@@ -88,6 +96,50 @@ def test_an_index_says_what_reading_the_segment_says(tmp_path: Path) -> None:
         assert all(b - a >= STRIDE for (_, a), (_, b) in itertools.pairwise(index.places))
         places.add(len(index.places))
     assert max(places) > 1
+
+
+def tables_of(directory: Path, name: str) -> list[archive_tables.ArchivedTable]:
+    return list(archive_tables.read((directory / "index" / archive_tables.file_name(name)).read_bytes()))
+
+
+@pytest.mark.parametrize("scenario", ["keys", "ddl", "types"])
+def test_every_segment_has_the_definitions_that_its_rows_need(scenario: str, tmp_path: Path) -> None:
+    """As the translator had them: the whole of it, under the names that the events have."""
+    archived(scenario, tmp_path, max_file_size=20_000)
+    wanted = {
+        (item.commit_ts, *events.table.downstream): definition_json(events.table)
+        for item in items(scenario)
+        if isinstance(item, Transaction)
+        for events in item.tables
+    }
+    seen = 0
+    for name in names(tmp_path):
+        known = tables_of(tmp_path, name) if index_of(tmp_path, name).rows else []
+        for _, payload in records_of(tmp_path / name):
+            message = pb.Binlog.FromString(payload)
+            for event in message.dml_data.events:
+                of_name = [one for one in known if one[1:3] == (event.schema_name, event.table_name)]
+                last = [one for one in of_name if one.first_ts <= message.commit_ts][-1]
+                at = message.commit_ts, event.schema_name, event.table_name
+                assert definition_json(last.version) == wanted[at]
+                seen += 1
+    assert seen > 30
+
+
+def test_definitions_survive_a_torn_line_and_come_once(tmp_path: Path) -> None:
+    archived("keys", tmp_path, max_file_size=1 << 30)
+    (name,) = names(tmp_path)
+    before = tables_of(tmp_path, name)
+    assert len(before) > 5
+    path = tmp_path / "index" / archive_tables.file_name(name)
+    path.write_bytes(path.read_bytes()[:-40])
+    torn = archive_tables.line(before[-1].first_ts, before[-1].version)
+    ArchiveSegments(str(tmp_path)).add_tables(name, [torn, torn])
+    again = tables_of(tmp_path, name)
+    assert [(one[:3], definition_json(one.version)) for one in again] == [
+        (one[:3], definition_json(one.version)) for one in before
+    ]
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_graceful_stop_leaves_a_consistent_savepoint_of_gos_form(tmp_path: Path) -> None:
@@ -262,9 +314,9 @@ async def test_segments_older_than_wanted_go_the_oldest_first(tmp_path: Path) ->
     assert await archive.remove_older(7) == 2
     await archive.close()
     assert names(tmp_path) == segments[2:]
-    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == [
-        f"{one}.json" for one in segments[2:]
-    ]
+    beside = {path.name for path in (tmp_path / "index").iterdir()}
+    assert {name for name in beside if name.endswith(".json")} == {f"{one}.json" for one in segments[2:]}
+    assert {name[: -len(".tables.jsonl")] for name in beside if name.endswith("l")} <= set(segments[2:])
 
 
 async def test_a_ddl_that_loses_rows_or_has_a_stop_rule_stops_before_it(tmp_path: Path) -> None:

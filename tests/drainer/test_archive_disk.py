@@ -14,7 +14,7 @@ from common.clock import ManualClock
 from common.errors import BinlogError
 from common.record import decode_file
 from common.wire import pb_binlog_pb2 as pb
-from drainer import archive_segments, binlog_directory
+from drainer import archive_segments, archive_tables, binlog_directory
 from drainer.archive import ArchiveFiles
 from drainer.archive_ddl import ddl_texts
 from drainer.archive_records import ArchiveRecords
@@ -74,7 +74,8 @@ class Life:
                     records.ddl(item, *ddl_texts(item, None, same_names))
                 elif item.tables:
                     records.transaction(item)
-            files.give(records.take(), {index: one.to_json() for index, one in records.indexes().items()})
+            groups, tables = records.take(), records.take_tables()
+            files.give(groups, tables, {index: one.to_json() for index, one in records.indexes().items()})
             self._patiently(files.sync)
             self.synced = rest[at : at + 3][-1].commit_ts
 
@@ -87,16 +88,21 @@ class Life:
 
 
 def contents() -> list[int]:
-    """commit_ts of every record; a segment that is not the last one has nothing else."""
+    """commit_ts of every record, whose tables are defined; a segment before the last has nothing else."""
     found = []
     segments = ArchiveSegments(PATH)
     in_order = segments.in_order()
     for index, name in in_order:
-        data = bytes(disk._calls.disk.files()[name].data)  # type: ignore[union-attr]
+        files = disk._calls.disk.files()  # type: ignore[union-attr]
+        data = bytes(files[name].data)
+        tables = files.get(archive_tables.file_name(name))
+        defined = {one[1:3] for one in archive_tables.read(bytes(tables.data) if tables else b"")}
         at = 0
         while at < len(data):
             payload, at = decode_file(data, at)
-            found.append(pb.Binlog.FromString(payload).commit_ts)
+            message = pb.Binlog.FromString(payload)
+            found.append(message.commit_ts)
+            assert {(event.schema_name, event.table_name) for event in message.dml_data.events} <= defined
         known = segments.index_of(name)
         assert known is None or known.size <= len(data)
         if known is not None and known.closed:
