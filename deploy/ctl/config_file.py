@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import config
+from common import config, show
 from common.config import Setting
 from common.errors import ConfigError
-from deploy.ctl import node_name, show
+from deploy.ctl import node_name
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON, WRONG
 

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import log
+from common import log, show
 from common.errors import Conflict, FlagError, Rejected
 from common.node import OFFLINE
 from common.registry import ClusterView
 from common.tls import TlsConfig
-from deploy.ctl import connection, node_http, show
+from deploy.ctl import connection, node_http
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common import tso
+from common import show, tso
 from common.clock import SystemClock
 from common.quantities import span
-from deploy.ctl import moment, show
+from deploy.ctl import moment
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON
 

@@ -143,7 +143,7 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
         "--master",
         default=None,
         metavar="URL",
-        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here; spark-submit knows its own)",
+        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or what spark-submit says)",
     )
     group.add_argument(
         "--conf",

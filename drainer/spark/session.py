@@ -9,6 +9,7 @@ Never   changes a session that is there already, but for the data source and the
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -84,6 +85,7 @@ def _settings(master: str) -> dict[str, str]:
     from drainer.spark import packaging
 
     directory = Path(tempfile.mkdtemp(prefix="binlog-spark-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch it as long as we run
     return {**chosen, "spark.submit.pyFiles": str(packaging.package(directory))}
 
 

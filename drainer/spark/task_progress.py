@@ -1,0 +1,100 @@
+"""Task progress: how far Spark's jobs are, for whoever waits for a command.
+
+Drives  Spark's status tracker from a thread of its own, twice a second, while the block runs
+Out     standard error: on a terminal one line that is written over, elsewhere a plain line every ten seconds
+Never   writes to standard output, which is the command's result, or after the block has ended
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from py4j.protocol import Py4JError
+
+from common.clock import Clock, SystemClock
+from common.quantities import span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from drainer.terminal_line import TerminalLine
+
+PACE_S: Final = 0.5
+LINE_EVERY_S: Final = 10.0
+_ESTIMATE_FROM: Final = 0.05
+"""Part of the tasks that is done before a time left is worth saying."""
+
+
+def shown(work: str, done: int, tasks: int, elapsed_s: float, detail: str = "") -> str:
+    """One line. The time left is of the stages that Spark knows so far."""
+    parts = [work]
+    if detail:
+        parts.append(detail)
+    if tasks:
+        parts.append(f"{done} of {tasks} tasks")
+    parts.append(span(elapsed_s))
+    if tasks and done < tasks and done >= tasks * _ESTIMATE_FROM and done:
+        parts.append(f"about {span(elapsed_s * (tasks - done) / done)} left")
+    return ", ".join(parts)
+
+
+class TaskProgress:
+    """`with TaskProgress(spark, "counting"): ...`; `detail` says more than the tasks do."""
+
+    def __init__(self, spark: SparkSession, work: str, clock: Clock | None = None) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._work = work
+        self._clock = clock or SystemClock()
+        self._detail = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="task-progress", daemon=True)
+        self._line: TerminalLine | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from drainer.terminal_line import TerminalLine
+
+            self._line = TerminalLine()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._line is not None:
+            self._line.clear()
+
+    def detail(self, text: str) -> None:
+        """What is done now, in words."""
+        self._detail = text
+
+    def _run(self) -> None:
+        began_s = said_s = self._clock.monotonic_s()
+        while not self._ended.wait(PACE_S):
+            now_s = self._clock.monotonic_s()
+            if self._line is None and now_s - said_s < LINE_EVERY_S:
+                continue
+            said_s = now_s
+            try:
+                done, tasks = self._tasks()
+            except Py4JError:  # the JVM ends: the block hears of it too, and tells why
+                return
+            text = shown(self._work, done, tasks, now_s - began_s, self._detail)
+            if self._line is not None:
+                self._line.show(text)
+            else:
+                sys.stderr.write(text + "\n")
+
+    def _tasks(self) -> tuple[int, int]:
+        """Of the stages that run: (done, all)."""
+        stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
