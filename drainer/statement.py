@@ -66,23 +66,34 @@ class Statement:
 def statements(folds: Iterable[TableFold], bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
     """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode)."""
     for net in folds:
-        if not net.table.keyed:
-            yield from _keyless(net.ordered, bytes_max)
-            continue
-        for table, removals in _by_target(net, net.removals(replaying=replaying)):
-            yield from _deletes(table, removals, bytes_max, replaying)
-        absent, present = net.writes(replaying=replaying)
-        for table, changes in _by_target(net, absent):
-            head = _head(table, b"REPLACE INTO " if replaying else b"INSERT INTO ")
-            surplus = None if replaying else 0
-            yield from _writes(table, head, changes, b"", bytes_max, surplus)
-        for table, changes in _by_target(net, present):
-            surplus = None if replaying else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
-            if table.form is Form.REPLACE:
-                yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
-            else:
-                head = _head(table, b"INSERT INTO ")
-                yield from _writes(table, head, changes, _on_duplicate(table), bytes_max, surplus)
+        yield from removals(net, bytes_max, replaying=replaying)
+        yield from writes(net, bytes_max, replaying=replaying)
+
+
+def removals(net: TableFold, bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
+    """What has to go before anything is written."""
+    if net.table.keyed:
+        for table, changes in _by_target(net, net.removals(replaying=replaying)):
+            yield from _deletes(table, changes, bytes_max, replaying)
+
+
+def writes(net: TableFold, bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
+    """All the rest; tables without key have nothing else."""
+    if not net.table.keyed:
+        yield from _keyless(net.ordered, bytes_max)
+        return
+    absent, present = net.writes(replaying=replaying)
+    for table, changes in _by_target(net, absent):
+        head = _head(table, b"REPLACE INTO " if replaying else b"INSERT INTO ")
+        surplus = None if replaying else 0
+        yield from _writes(table, head, changes, b"", bytes_max, surplus)
+    for table, changes in _by_target(net, present):
+        surplus = None if replaying else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
+        if table.form is Form.REPLACE:
+            yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
+        else:
+            head = _head(table, b"INSERT INTO ")
+            yield from _writes(table, head, changes, _on_duplicate(table), bytes_max, surplus)
 
 
 def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTarget, list[Change]]]:

@@ -14,9 +14,14 @@ from drainer.txn import TableVersion
 
 
 def target_of(
-    version: TableVersion, lanes: int, downstream: DownstreamTable | None = None, *, sync_mode: int = FULL
+    version: TableVersion,
+    lanes: int,
+    downstream: DownstreamTable | None = None,
+    *,
+    sync_mode: int = FULL,
+    plan: type[SqlPlan] = SqlPlan,
 ) -> TableTarget:
-    """Compile everything that lanes need to apply rows of this table version.
+    """Compile everything that lanes need to apply rows of this table version; `plan` says what they are.
 
     Without `downstream` the table there is taken to be as upstream's. Raises `DownstreamError` if the
     downstream's table cannot take the rows, `ConfigError` if a key column is left out.
@@ -25,7 +30,7 @@ def target_of(
     if version.left_out:
         refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
     how = match(info, downstream, sync_mode, version.left_out) if downstream else Match(version.left_out)
-    sql = _plan(version, how, downstream)
+    sql = _plan(version, how, downstream, plan)
     facts = key_facts(info, sql.key_columns, sql.key_index, downstream)
     form = Form.KEYLESS
     if sql.key_columns:
@@ -56,9 +61,11 @@ def _keys_are_known(downstream: DownstreamTable | None) -> bool:
     return not any({None, *computed} & key.columns for key in downstream.unique_keys)
 
 
-def _plan(version: TableVersion, how: Match, downstream: DownstreamTable | None) -> SqlPlan:
+def _plan(
+    version: TableVersion, how: Match, downstream: DownstreamTable | None, kind: type[SqlPlan]
+) -> SqlPlan:
     if downstream is None:
-        return compile_sql(version.info, written=Written(how.left_out, how.unwritten))
+        return compile_sql(version.info, written=Written(how.left_out, how.unwritten), kind=kind)
     charsets = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
     watched = {column.id for column in version.info.columns if column.name.lower() in in_keys}
@@ -69,7 +76,7 @@ def _plan(version: TableVersion, how: Match, downstream: DownstreamTable | None)
                 charsets[column.id] = Charset(theirs.charset, theirs.length)
     casts_json = downstream.dialect is not Dialect.MARIADB
     written = Written(how.left_out, how.unwritten, charsets, frozenset(watched), casts_json)
-    return compile_sql(version.info, written=written)
+    return compile_sql(version.info, written=written, kind=kind)
 
 
 def missing(version: TableVersion) -> DownstreamError:

@@ -418,7 +418,11 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
 
 
 def compile_sql(
-    info: TableInfo, *, defaults_from: TableInfo | None = None, written: Written = EVERYTHING
+    info: TableInfo,
+    *,
+    defaults_from: TableInfo | None = None,
+    written: Written = EVERYTHING,
+    kind: type[SqlPlan] = SqlPlan,
 ) -> SqlPlan:
-    """Plan for a table version; `defaults_from` as in `compile_table`."""
-    return SqlPlan(info, defaults_from, written)
+    """Plan for a table version; `defaults_from` as in `compile_table`, `kind` says what its rows are."""
+    return kind(info, defaults_from, written)
