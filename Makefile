@@ -1,27 +1,37 @@
-# Two commands do everything on a fresh Debian-like machine: `make demo` and `make test`.
+# Three commands do everything on a fresh Debian-like machine: `make demo`, `make demo-spark` and `make test`.
 
 PYTHON := .venv/bin/python
 STAMP := .venv/.ready
+# Java and PySpark are half a gigabyte that the demo does without.
+SPARK_STAMP := .venv/.ready-spark
 
-.PHONY: setup demo test bench lint clean
+.PHONY: setup setup-spark demo demo-spark test bench lint clean
 
 setup: $(STAMP)
+
+setup-spark: $(SPARK_STAMP)
 
 $(STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh
 
+$(SPARK_STAMP): pyproject.toml deploy/install.sh
+	sh deploy/install.sh spark
+
 demo: setup
 	$(PYTHON) -m deploy.playground $(ARGS)
+
+demo-spark: setup-spark
+	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
 test: lint
 	$(PYTHON) -m pytest $(ARGS)
 
-lint: setup
+lint: setup-spark
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/ruff check --quiet .
 	.venv/bin/mypy
 
-bench: setup
+bench: setup-spark
 	$(PYTHON) -m tests.benchmarks $(ARGS)
 
 clean:
