@@ -319,7 +319,8 @@ class EtcdClient:
             finally:
                 call.cancel()
 
-        ttl_s, term = await self._call(extend)
+        answer: tuple[int, int] = await self._call(extend)
+        ttl_s, term = answer
         if ttl_s <= 0:
             raise LeaseLost("the lease is gone")
         return term

@@ -187,8 +187,8 @@ class EtcdAnnouncement:
     """A lease and the key under it; a new lease after every change of etcd's leader.
 
     A leader that stood still does not know, for a moment after it wakes up, that there is another by now. It
-    ends what has run out by its own clock, and the other leader carries that out (etcd up to 3.5.12). It knows
-    only leases that were granted before: one that was granted since is out of its reach.
+    ends what has run out by its own reckoning, and the other leader carries that out (etcd up to 3.5.12). But
+    it knows no lease that was granted since.
     """
 
     def __init__(
@@ -203,6 +203,7 @@ class EtcdAnnouncement:
         self._identity = process_identity.current(token)
         self._lease = 0
         self._term = 0
+        self._unsure: list[int] = []  # leases of moves that failed: the key may be under one of them
         # A member that stands still may not cost the lease: another one is asked in time.
         self.patience_s = min(REQUEST_TIMEOUT_S, ttl_s / 4)
 
@@ -220,15 +221,17 @@ class EtcdAnnouncement:
     async def _move(self, term: int) -> None:
         """Put the key under a lease that leaders before `term` do not know.
 
-        A step that fails is taken again with the next extension. What it began is left to run out: the key may
-        be under the new lease already.
+        A move that fails is made again with the next extension; its lease stays, the key may be under it.
         """
         lease = await self._client.grant(self._ttl_s, self.patience_s)
+        self._unsure.append(lease.id)
         await self._take_with(lease.id, self.patience_s)
         # Not the new lease's term: that may have begun behind the grant.
-        earlier, self._lease, self._term = self._lease, lease.id, term
+        earlier = {self._lease, *self._unsure} - {lease.id}
+        self._lease, self._term, self._unsure = lease.id, term, []
         with contextlib.suppress(Unavailable):
-            await self._client.revoke(earlier)
+            for useless in earlier:
+                await self._client.revoke(useless)
 
     async def _take_with(self, lease: int, timeout_s: float | None = None) -> None:
         expected = 0
@@ -277,6 +280,6 @@ class EtcdAnnouncement:
 
     async def withdraw(self) -> None:
         self._registry.withdrawn(self._kind, self._node_id)
-        lease, self._lease = self._lease, 0
-        if lease:
+        leases, self._lease, self._unsure = [self._lease, *self._unsure], 0, []
+        for lease in filter(None, leases):
             await self._client.revoke(lease)

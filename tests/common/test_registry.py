@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aetcd import rpc as messages
@@ -216,7 +218,7 @@ async def test_a_holder_on_another_machine_is_waited_for(registry: EtcdRegistry,
     await client.put(
         alive_key(PUMPS, "p"),
         b'{"host":"far","pid":1,"space":"other","started":"1","token":"t"}',
-        lease,
+        lease.id,
     )
     await asyncio.wait_for(registry.announce(PUMPS, "p", 10), 20)  # it never extends its lease
     await client.put(
@@ -240,6 +242,63 @@ async def test_a_lost_lease_is_announced_anew(registry: EtcdRegistry, client: Et
     with pytest.raises(Conflict, match="already running"):
         await announcement.keep_alive()
     await other.close()
+
+
+async def test_a_lease_from_before_a_change_of_leader_is_out_of_use(tmp_path: Path) -> None:
+    """An old leader that wakes up ends, through the new one, the leases that it knew."""
+    server = EtcdServer.start(tmp_path)
+    registry = await connect(server.endpoint)
+    watching = await connect(server.endpoint)
+    client = await EtcdClient.connect(server.endpoint)
+    try:
+        announcement = await registry.announce(PUMPS, "p", 60)
+        first = await registry.put(PUMPS, status("p"), None)
+        known = announcement._lease  # type: ignore[attr-defined]
+        await announcement.keep_alive()
+        assert announcement._lease == known  # type: ignore[attr-defined]
+        server.kill()
+        server.restart()  # elects itself anew
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await announcement.keep_alive()
+                    break
+        async with aclosing(watching.watch()) as watch:
+            await anext(watch)
+            await client.revoke(known)
+            assert (await registry.view()).pumps["p"].alive is True
+            await announcement.keep_alive()
+            await registry.put(PUMPS, status("p", PAUSED), first)
+            view = await _until(watch, lambda view: view.pumps["p"].mod_revision > first)
+            assert view.pumps["p"].alive is True
+        await announcement.withdraw()
+        assert (await registry.view()).pumps["p"].alive is False
+    finally:
+        for user in (registry, watching, client):
+            await user.close()
+        server.stop()
+
+
+async def test_the_lease_of_a_move_that_failed_ends_with_the_announcement(
+    registry: EtcdRegistry, client: EtcdClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key may have been put all the same: the answer was lost."""
+    announcement = await registry.announce(PUMPS, "p", 60)
+    await registry.put(PUMPS, status("p"), None)
+    announcement._term -= 1  # type: ignore[attr-defined]
+    txn = registry._client.txn
+
+    async def unheard(*arguments: Any, **options: Any) -> None:
+        await txn(*arguments, **options)
+        raise Unavailable("the answer is lost")
+
+    monkeypatch.setattr(registry._client, "txn", unheard)
+    with pytest.raises(Unavailable):
+        await announcement.keep_alive()
+    monkeypatch.undo()
+    assert (await registry.view()).pumps["p"].alive is True
+    await announcement.withdraw()
+    assert (await registry.view()).pumps["p"].alive is False
 
 
 async def _until(watch: AsyncIterator[ClusterView], wanted: Callable[[ClusterView], bool]) -> ClusterView:

@@ -27,6 +27,7 @@ from common.node import ONLINE, NodeStatus
 from common.port import free_ports
 from common.registry import PUMPS, NodeEntry, status_key
 from deploy.playground.mariadb import MariaDbServer
+from drainer.standby import lease_s
 from tests.integration.etcd_cluster import EtcdCluster, Member
 
 pytestmark = pytest.mark.integration
@@ -166,10 +167,13 @@ async def test_etcd_in_trouble_costs_nobody_his_place(nodes: Nodes) -> None:
         leader.kill()
         await nodes.until_alive("pump", "drainer")
         cluster.start([leader])
-        # The leader stands still: its connections stay open and say nothing.
+        # The leader stands still: its connections stay open and say nothing. When it wakes up, the drainer's
+        # lease has run out by its reckoning.
         frozen = await leader_of(cluster)
         frozen.freeze()
+        thaw_s = SystemClock().monotonic_s() + lease_s(0)
         await nodes.until_alive("pump", "drainer")
+        await asyncio.sleep(thaw_s - SystemClock().monotonic_s())
         frozen.thaw()
         # What a watch would need to go on is compacted away while two of three are gone.
         client = await etcd.EtcdClient.connect(cluster.endpoints)

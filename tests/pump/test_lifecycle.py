@@ -352,7 +352,7 @@ async def test_a_pump_that_loses_its_name_stops_and_leaves_the_entry_alone(
     request = messages.RangeRequest(key=key)
     found = await client._read(lambda endpoint: endpoint.kv.Range(request, timeout=5))
     owner = b'{"host":"elsewhere","pid":1,"space":"","started":"","token":"t"}'
-    await client.put(key, owner, await client.grant(60))
+    await client.put(key, owner, (await client.grant(60)).id)
     await client.revoke(found.kvs[0].lease)
     await nodes.write(PUMPS, NodeStatus("p1", "elsewhere:8250", node.ONLINE, 7, 7))
     assert await asyncio.to_thread(process.wait) == 5
