@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn
 
@@ -96,11 +97,16 @@ class Server:
 
     def __init__(self, server: grpc.aio.Server, port: int) -> None:
         self._server = server
+        self._stopping = asyncio.Lock()  # grpcio dies of two stops at once
         self.port = port
 
     async def stop(self, grace_s: float | None) -> None:
-        """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them."""
-        await self._server.stop(grace_s)
+        """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them.
+
+        A second stop waits for the first one.
+        """
+        async with self._stopping:
+            await self._server.stop(grace_s)
 
 
 async def serve(
