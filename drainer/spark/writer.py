@@ -1,0 +1,182 @@
+"""Writer: chunks of effects become statements and go downstream, each chunk in one transaction, once.
+
+Drives  one connection; `row_fold`, `statement` (cores) for what to write, `progress` for what is written
+Holds   a chunk's rows and its place in `spark_progress` commit together. After a lost connection or an
+        ambiguous COMMIT the place says whether the chunk is in
+Never   reads definitions downstream: the driver did, once a step (`Tables`)
+
+What passes by itself is tried again for a while; then, as for what does not pass, the task fails, and Spark
+runs it again, on another host if it has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final
+
+import pymysql
+
+from common.backoff import Backoff
+from common.errors import DownstreamError, Unavailable
+from drainer.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
+from drainer.column_match import DownstreamTable
+from drainer.row_fold import TableFold
+from drainer.sink import mysql
+from drainer.sink.trouble import Trouble, trouble_of
+from drainer.spark.operations import OPERATION, Effect
+from drainer.spark.progress import Bucket
+from drainer.sql_literal import ImagePlan
+from drainer.statement import Statement, removals, writes
+from drainer.table_target import target_of
+from drainer.txn import TableVersion
+
+STATEMENT_BYTES_MAX: Final = 1 << 20
+_PACKET_SLACK_BYTES: Final = 4096
+_TRIES_MAX: Final = 12  # about half a minute, but for locks
+
+
+class Phase(IntEnum):
+    """What of a chunk's effects is written."""
+
+    ALL = 0
+    REMOVALS = 1
+    WRITES = 2
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What there is to know of the tables of a step; travels to tasks. By definition number, by table."""
+
+    versions: Mapping[int, TableVersion]
+    downstream: Mapping[int, DownstreamTable]
+    _targets: dict[int, TableTarget] = field(default_factory=dict, repr=False, compare=False)
+
+    def target(self, definition: int, table: int) -> TableTarget:
+        found = self._targets.get(definition)
+        if found is None:
+            version = self.versions[definition]
+            found = self._targets[definition] = target_of(version, 1, self.downstream[table], plan=ImagePlan)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"versions": self.versions, "downstream": self.downstream, "_targets": {}}
+
+
+def folds(effects: Iterable[Effect], tables: Tables) -> list[TableFold]:
+    """Effects as the drainer's lanes have them, tables in order of first appearance."""
+    nets: dict[int, TableFold] = {}
+    for effect in effects:
+        table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
+        target = tables.target(definition, table)
+        net = nets.get(table)
+        if net is None:
+            net = nets[table] = TableFold(target)
+        elif net.table is not target:
+            net.mixed = True
+        if not target.keyed:
+            change: Change = (target, APPEND if times > 0 else DROP_ONE, b"", image or b"", 0)
+            net.ordered += [change] * abs(times)
+            continue
+        first, last = first_order & OPERATION, last_order & OPERATION
+        net.first[key] = (target, first, key, before or b"", 0)
+        net.last[key] = (target, last, key, image or b"", 0)
+        if reborn and first > PUT_MOVED:
+            net.reborn.add(key)
+    return list(nets.values())
+
+
+def statements(nets: Iterable[TableFold], phase: Phase, bytes_max: int, *, safe: bool) -> Iterator[Statement]:
+    for net in nets:
+        if phase is not Phase.WRITES:
+            yield from removals(net, bytes_max, replaying=safe)
+        if phase is not Phase.REMOVALS:
+            yield from writes(net, bytes_max, replaying=safe)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which chunk it is."""
+
+    bucket: Bucket
+    chunk: int
+
+
+class Writer:
+    """`safe`: rows may be downstream already, or be gone. Raises `DownstreamError`, `Unavailable`."""
+
+    def __init__(self, target: mysql.Target, tables: Tables, *, safe: bool) -> None:
+        self._target = target
+        self._tables = tables
+        self._safe = safe
+        self._connection: pymysql.Connection[Any] | None = None
+        self._bytes_max = STATEMENT_BYTES_MAX
+        self._pause = threading.Event()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
+
+    def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[Effect]) -> bool:
+        """Write a chunk; False if it was written before."""
+        nets = folds(effects, self._tables)
+        backoff, tries = Backoff(0.05, 5.0), 0
+        while True:
+            try:
+                return self._attempt(bucket, chunk, phase, nets, len(effects))
+            except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+                self.close()
+                trouble = trouble_of(error)
+                tries += trouble is not Trouble.LOCK
+                if trouble is None:
+                    names = ", ".join(net.table.label for net in nets)
+                    raise mysql.refuse(error, f"writing rows of {names}") from None
+                if tries >= _TRIES_MAX:
+                    raise Unavailable(
+                        f"downstream {self._target!r}: {mysql.safe_text(error)}",
+                        hint="run the same command again once it is back: it goes on where it stopped",
+                    ) from None
+                self._pause.wait(backoff.next_s())
+
+    def _attempt(
+        self, bucket: Bucket, chunk: int, phase: Phase, nets: list[TableFold], keys: int
+    ) -> bool:
+        connection = self._connected()
+        following = bucket.next_chunk(connection)
+        if following > chunk:
+            connection.rollback()
+            return False
+        assert following == chunk, (bucket, chunk, following)
+        drift = 0
+        for statement in statements(nets, phase, self._bytes_max, safe=self._safe):
+            drift += statement.drift(self._execute(connection, statement))
+        bucket.advance(connection, chunk, 0 if phase is Phase.REMOVALS else keys, drift)
+        connection.commit()
+        return True
+
+    def _execute(self, connection: pymysql.Connection[Any], statement: Statement) -> int:
+        if len(statement.sql) > self._bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
+            raise DownstreamError(
+                f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
+                " than max_allowed_packet of the downstream",
+                hint="raise max_allowed_packet there, and run the same command again",
+            )
+        if not statement.lax:
+            return mysql.run(connection, statement.sql)
+        mode = self._target.mode
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        affected = mysql.run(connection, statement.sql)
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        return affected
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = mysql.connect(self._target)
+            packet = mysql.packet_bytes_max(self._connection)
+            self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
+        return self._connection
