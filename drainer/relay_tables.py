@@ -55,7 +55,7 @@ from drainer.obinlog_read import ForeignTable
 from drainer.sink import mysql
 from drainer.txn import TableVersion
 
-_TYPES: Final = {
+TYPES: Final = {
     "tinyint": TINY,
     "smallint": SHORT,
     "mediumint": INT24,
@@ -87,8 +87,8 @@ _TYPES: Final = {
     "mediumblob": MEDIUM_BLOB,
     "longblob": LONG_BLOB,
 }
-_BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-_ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
+BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME"
     " FROM information_schema.COLUMNS WHERE LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
@@ -100,7 +100,7 @@ class _Theirs:
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.type = str(row[1]).lower()
-        self.elements = tuple(text.replace("''", "'") for text in _ELEMENT.findall(str(row[1])))
+        self.elements = tuple(text.replace("''", "'") for text in ELEMENT.findall(str(row[1])))
         self.nullable = str(row[2]).upper() == "YES"
         self.charset, self.collation = str(row[3] or ""), str(row[4] or "")
 
@@ -175,7 +175,7 @@ def _info(table: ForeignTable, theirs: dict[str, _Theirs], table_id: int) -> Tab
 
 
 def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: _Theirs | None, place: int) -> Column:
-    tp = _TYPES.get(info.mysql_type)
+    tp = TYPES.get(info.mysql_type)
     if tp is None:
         raise DownstreamError(
             f"column {info.name} of {table.schema}.{table.name} in the relay log has the type "
@@ -194,7 +194,7 @@ def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: _Theirs | None, pl
         flag |= FLAG_NOT_NULL
     if theirs is not None and "unsigned" in theirs.type:
         flag |= FLAG_UNSIGNED
-    binary = info.mysql_type in _BINARY
+    binary = info.mysql_type in BINARY
     kind = FieldType(
         tp,
         flag,
