@@ -32,7 +32,11 @@ _LITERALS: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
 
 def put_json(value: Any) -> bytes:
     """Datum of a document; ValueError if it is not JSON or nested too deeply."""
-    document = json.loads(value) if isinstance(value, str | bytes) else value
+    return put_document(json.loads(value) if isinstance(value, str | bytes) else value)
+
+
+def put_document(document: Any) -> bytes:
+    """The same of a document that was parsed, which may be a string."""
     tp, payload = _encode(document, 1)
     return bytes((0x0A, tp)) + payload
 

@@ -166,6 +166,8 @@ CORES = (
     "pumpclient.selector",
     "pumpclient.table_definition",
     "pumpclient.write_policy",
+    "drainer.spark.pb_value",
+    "drainer.spark.pb_walk",
 )
 FORBIDDEN = {
     "asyncio",
