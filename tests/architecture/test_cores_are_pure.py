@@ -108,6 +108,7 @@ CORES = (
     "drainer.schema_reading",
     "drainer.segment_index",
     "drainer.session_mode",
+    "drainer.spark.undo",
     "drainer.spark.stream_offsets",
     "drainer.statement",
     "drainer.succession",
