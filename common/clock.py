@@ -6,6 +6,7 @@ values (`common.tso`) are three different things and are never mixed.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Protocol
 
@@ -41,3 +42,9 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
+
+
+def use_utc() -> None:
+    """Times of this process are UTC from here on; libraries that show times in the local zone follow."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()

@@ -153,7 +153,7 @@ def _lines(ts: int, zone_name: str) -> str:
     """The moment in UTC and in a zone, which Go appends; nothing for no zone and for an unknown one."""
     if not zone_name:
         return ""
-    from deploy.ctl import moment
+    from common import moment
 
     try:
         zone = moment.zone(zone_name)

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from common import show, tso
+from common import moment, show, tso
 from common.clock import SystemClock
 from common.node import OFFLINE, PAUSED
 from common.quantities import span
 from common.registry import NodeEntry
-from deploy.ctl import moment
 
 _GONE: Final = (PAUSED, OFFLINE)
 """Who says so is not dead: his process ended in order."""

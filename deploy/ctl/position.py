@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from common import show, tso
+from common import moment, show, tso
 from common.clock import SystemClock
 from common.quantities import span
-from deploy.ctl import moment
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from common import show, tso
+from common import moment, show, tso
 from common.clock import SystemClock
 from common.durable_file import replace_file
 from common.errors import ConfigError, Rejected
-from deploy.ctl import connection, moment
+from deploy.ctl import connection
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from common import show
+from common import moment, show
 from common.quantities import span
 from common.registry import DRAINERS, PUMPS
-from deploy.ctl import connection, look, moment, node_table
+from deploy.ctl import connection, look, node_table
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE, JSON, NOT_WELL, SOON
 from deploy.ctl.overview import ERROR, STAGES, WARNING, NodeLine, Overview, Trouble

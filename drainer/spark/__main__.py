@@ -10,11 +10,10 @@ import importlib
 import os
 import pkgutil
 import sys
-import time
 from types import ModuleType
 from typing import Final
 
-from common import daemon, log
+from common import clock, daemon, log
 from common.errors import BinlogError
 from drainer.spark import commands, task_errors
 from drainer.spark.arguments import Parser
@@ -66,8 +65,7 @@ def run(argv: list[str]) -> int:
     """The program; returns the exit code or raises the error that has one."""
     args = parser().parse_args(argv)
     log.setup()
-    os.environ["TZ"] = "UTC"  # Python shows timestamps of Spark in the process's zone
-    time.tzset()
+    clock.use_utc()
     try:
         code: int = args.run(args)
     except Exception as error:

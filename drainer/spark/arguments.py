@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -96,16 +95,16 @@ def add_range(parser: argparse.ArgumentParser) -> None:
     )
     add_tables(group)
     group.add_argument(
-        "--ops", type=_words, default=(), metavar="KINDS", help="of insert, update, delete, with commas"
+        "--ops", type=_ops, default="", metavar="KINDS", help="of insert, update, delete, with commas"
     )
 
 
 def add_tables(parser: argparse._ActionsContainer) -> None:
-    """`--tables` alone."""
+    """`--tables` alone: the text that `selection.Selection.of` takes."""
     parser.add_argument(
         "--tables",
-        type=_words,
-        default=(),
+        type=_tables,
+        default="",
         metavar="PATTERNS",
         help="db.table, db.* or ~REGEX, with commas (default: all)",
     )
@@ -166,8 +165,8 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
         "damage": args.damage if args.damage != "fail" else "",
         "start": _moment(args, "start"),
         "stop": _moment(args, "stop"),
-        "tables": ",".join(getattr(args, "tables", ())),
-        "ops": ",".join(getattr(args, "ops", ())),
+        "tables": getattr(args, "tables", ""),
+        "ops": getattr(args, "ops", ""),
         **{f"fs.{key}": value for key, value in args.fs},
         **{name.replace("_", "-"): value for name, value in more.items()},
     }
@@ -237,8 +236,14 @@ def _stop(text: str) -> int:
     return selection.parse_moment(text, end=True)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in re.split(r"\s*,\s*", text.strip()) if word)
+def _tables(text: str) -> str:
+    selection.Selection.of(tables=text)  # a pattern that cannot be read is said before Spark is started
+    return text
+
+
+def _ops(text: str) -> str:
+    selection.Selection.of(ops=text)
+    return text
 
 
 def _pair(text: str) -> tuple[str, str]:

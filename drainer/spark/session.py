@@ -2,7 +2,7 @@
 
 In      a name, a master (by default what `spark-submit` said, else all cores of this host), Spark's settings
 Out     a session in which `spark.read.format("binlog")` works
-Holds   times are UTC in Spark and in Python; workers run this interpreter; on this host nothing listens
+Holds   times are UTC in Spark and in workers; workers run this interpreter; on this host nothing listens
         beyond loopback and no page is served; a cluster's executors get this package as a zip
 Never   changes a session that is there already, but for the data source and the zone
 """

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from common import clock
 from drainer.spark.session import session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two slots, one GiB, two shuffle partitions: keep data and jobs small."""
-    os.environ["TZ"] = "UTC"  # `collect` gives timestamps in the process's zone
-    time.tzset()
+    clock.use_utc()
     made = session(
         "tests",
         "local[2]",

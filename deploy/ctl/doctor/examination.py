@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from common import tso
+from common import moment, tso
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, FlagError
 from common.etcd.client import parse_endpoints
@@ -22,7 +22,6 @@ from common.node import OFFLINE
 from common.port import split_address
 from common.tls import TlsConfig
 from common.upstream.choice import KINDS
-from deploy.ctl import moment
 from deploy.ctl.doctor import (
     addresses,
     judge_checkpoint,

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from common import tso
+from common import moment, tso
 from common.errors import FlagError
-from deploy.ctl import moment
 from tests.deploy.ctl.conftest import Ctl
 
 NOW_S = 1_556_443_799.25

@@ -1,0 +1,54 @@
+"""binlog-spark files: what each file of an archive holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from common import moment, show
+from drainer.spark import arguments
+from drainer.spark.task_progress import TaskProgress
+
+HELP: Final = """\
+what each file holds: range, transactions, rows, damage
+
+    binlog-spark files --archive DIR
+
+Files with an index beside them (`index`) are not read. Ends with 11 where a file is missing or damaged.
+"""
+FINDINGS: Final = 11
+_COUNTS: Final = ("size", "transactions", "ddl", "inserts", "updates", "deletes")
+_HEADINGS: Final = ("file", "kind", "bytes", "from", "to", *_COUNTS[1:], "problem")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    spark = arguments.open_session(args, "binlog-spark files")
+    options = arguments.source_options(args, view="files")
+    frame = spark.read.format("binlog").options(**options).load(args.archive)
+    with TaskProgress(spark, "looking at files"):
+        found = sorted((row.asDict() for row in frame.collect()), key=lambda row: (row["index"], row["file"]))
+    if args.output == arguments.JSON:
+        show.print_json(found)
+    else:
+        rows = [_cells(row) for row in found]
+        total = [sum(row[name] or 0 for row in found) for name in _COUNTS]
+        rows.append(("total", "", str(total[0]), "", "", *map(str, total[1:]), ""))
+        show.print_table(f"files of {args.archive}", _HEADINGS, rows)
+    return FINDINGS if any(row["problem"] for row in found) else 0
+
+
+def _cells(row: dict[str, object]) -> tuple[str, ...]:
+    counts = [str(row[name] or 0) for name in _COUNTS]
+    moments = [_moment(row[name]) for name in ("first_ts", "last_ts")]
+    problem = str(row["problem"] or "")
+    return (str(row["file"]), str(row["kind"]), counts[0], *moments, *counts[1:], problem)
+
+
+def _moment(ts: object) -> str:
+    return moment.utc(ts) if isinstance(ts, int) and ts else ""

@@ -1,0 +1,72 @@
+"""binlog-spark index: write the indexes that segments of an archive lack, the Go Drainer's too.
+
+Drives  the archive's directory, which is a local one; no Spark
+Never   touches a segment, or the index of one that somebody writes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Final
+
+from common import show
+from common.errors import BinlogError, ConfigError, Corruption
+from drainer.archive_segments import ArchiveSegments
+from drainer.spark import arguments
+from drainer.spark.location import Location
+from drainer.spark.segments import Segment, survey
+
+HELP: Final = """\
+write the indexes that segments lack, so that ranges and tables are found without reading
+
+    binlog-spark index --archive DIR
+
+For local archives of db-type = "file", our Drainer's and the Go Drainer's; other readers ignore the directory
+`index` that it fills. The newest segment is passed over, since a Drainer may write it; --newest takes it too.
+Damaged segments get none; the exit code is 6 then.
+"""
+_HEADINGS: Final = ("file", "bytes", "index")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--archive", "--from", dest="archive", required=True, metavar="DIR", help="a local directory"
+    )
+    parser.add_argument("--newest", action="store_true", help="also the newest: no Drainer writes here")
+    arguments.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    location = Location.of(args.archive, {})
+    path = location.local
+    if path is None:
+        raise ConfigError(f"{location.shown} is not local", hint="run this where the archive is written")
+    segments = survey(location, "pb").segments
+    archive = ArchiveSegments(path)
+    told: list[tuple[str, int, str]] = []
+    code = 0
+    for segment in segments if args.newest else segments[:-1]:
+        try:
+            told.append((segment.name, segment.size, _indexed(archive, segment)))
+        except Corruption as error:
+            told.append((segment.name, segment.size, str(error)))
+            code = error.exit_code
+        except OSError as error:
+            raise BinlogError(
+                f"{os.path.join(path, segment.name)}: {error.strerror}", hint="check disk and permissions"
+            ) from None
+    if args.output == arguments.JSON:
+        show.print_json([dict(zip(_HEADINGS, one, strict=True)) for one in told])
+    else:
+        show.print_table(f"indexes of {args.archive}", _HEADINGS, told)
+    return code
+
+
+def _indexed(archive: ArchiveSegments, segment: Segment) -> str:
+    """What became of it. Raises `Corruption`."""
+    if segment.is_covered:
+        return "there"
+    made = archive.described(segment.index, segment.name)
+    archive.store(segment.name, made.to_json())
+    return "written"

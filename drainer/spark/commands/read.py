@@ -1,0 +1,129 @@
+"""binlog-spark read: changes and the other views of an archive, shown, counted, or saved as Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from common import show
+from common.errors import FlagError
+from drainer.spark import arguments
+from drainer.spark.task_progress import TaskProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+HELP: Final = """\
+show, count or save changes, transactions, DDL and files
+
+    binlog-spark read --archive DIR --tables shop.orders --start "2026-11-22 03:00:00" --limit 5
+    binlog-spark read --archive DIR --table shop.orders --where "after.amount > 100"
+    binlog-spark read --archive DIR --count
+    binlog-spark read --archive DIR --save /data/changes
+
+Views: changes (one row a change, images as JSON; with --table as columns), transactions, ddl, files. Rows come
+in commit order. JSON is one object a line. --save writes Parquet without sorting, a file a partition.
+"""
+VIEWS: Final = ("changes", "transactions", "ddl", "files")
+LIMIT: Final = 20
+_ORDER: Final = ("_commit_ts", "commit_ts", "_seq", "index")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_range(parser)
+    add = parser.add_argument_group("what").add_argument
+    add("--view", choices=VIEWS, default="changes", help="default: changes")
+    add("--table", default="", metavar="DB.TABLE", help="one table, its images as typed columns")
+    add("--columns", default="", metavar="NAMES", help="only these, with commas; only they are decoded")
+    add("--where", default="", metavar="SQL", help="a condition of Spark SQL on the view's columns")
+    add("--limit", type=_limit, default=LIMIT, metavar="N", help=f"rows shown (default {LIMIT}), 0: all")
+    add("--count", action="store_true", help="only how many")
+    add("--save", default="", metavar="DIR", help="write Parquet there instead of showing rows")
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.table and args.view != "changes":
+        raise FlagError("--table is for the view changes", hint="use --tables for the others")
+    spark = arguments.open_session(args, "binlog-spark read")
+    frame = _frame(spark, args)
+    if args.count:
+        with TaskProgress(spark, "counting"):
+            number = frame.count()
+        _tell(args.output, {args.view: number})
+    elif args.save:
+        with TaskProgress(spark, "saving"):
+            frame.write.mode("error").parquet(args.save)
+            number = spark.read.parquet(args.save).count()
+        _tell(args.output, {"rows": number, "directory": args.save})
+    else:
+        _show(spark, frame, args)
+    return 0
+
+
+def _frame(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
+    options = arguments.source_options(args, view=args.view, table=args.table)
+    frame = spark.read.format("binlog").options(**options).load(args.archive)
+    names = [name.strip() for name in args.columns.split(",") if name.strip()]
+    unknown = [name for name in names if name not in frame.columns]
+    if unknown:
+        raise FlagError(
+            f"{args.view} has no column {unknown[0]}", hint=f"choose from {', '.join(frame.columns)}"
+        )
+    if (args.count or names) and not args.where:
+        # Spark prunes no columns of a Python source: what the schema names is all that gets decoded.
+        wanted = [field for field in frame.schema if field.name in (names or frame.columns[:1])]
+        frame = _again(spark, options, args.archive, wanted)
+    if args.where:
+        frame = frame.where(args.where)
+    return frame.select(*names) if names else frame
+
+
+def _again(
+    spark: SparkSession, options: dict[str, str], archive: str, fields: Iterable[StructField]
+) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    reader = spark.read.format("binlog").options(**options)
+    return reader.schema(StructType(list(fields))).load(archive)
+
+
+def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> None:
+    order = [name for name in _ORDER if name in frame.columns]
+    if order:
+        frame = frame.orderBy(*order)
+    if args.limit:
+        frame = frame.limit(args.limit)
+    with TaskProgress(spark, "reading"):
+        lines = [str(line) for line in frame.toJSON().collect()]
+    if args.output == arguments.JSON:
+        sys.stdout.write("".join(line + "\n" for line in lines))
+        return
+    rows = [json.loads(line) for line in lines]
+    cells = [[_cell(row.get(name)) for name in frame.columns] for row in rows]
+    show.print_table(f"{args.view} of {args.archive}", frame.columns, cells)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _tell(output: str, facts: dict[str, object]) -> None:
+    if output == arguments.JSON:
+        show.print_json(facts)
+    else:
+        show.print_facts(facts.items())
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("give a number of rows, 0 for all")
+    return int(text)
