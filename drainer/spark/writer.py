@@ -27,12 +27,12 @@ from drainer.column_match import DownstreamTable
 from drainer.row_fold import TableFold
 from drainer.sink import mysql
 from drainer.sink.trouble import Trouble, trouble_of
+from drainer.spark.definitions import Definitions
 from drainer.spark.operations import OPERATION, Effect
 from drainer.spark.progress import Bucket
-from drainer.sql_literal import ImagePlan
+from drainer.sql_literal import ImageSqlPlan
 from drainer.statement import Statement, removals, writes
-from drainer.table_target import target_of
-from drainer.txn import TableVersion
+from drainer.table_target import missing, target_of
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 _PACKET_SLACK_BYTES: Final = 4096
@@ -43,31 +43,38 @@ class Phase(IntEnum):
     """What of a chunk's effects is written."""
 
     ALL = 0
-    REMOVALS = 1
-    WRITES = 2
+    REMOVALS = 1  # before anything else of the step: see `Tables.apart`
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What there is to know of the tables of a step; travels to tasks. By definition number, by table."""
+    """What there is to know of the tables of a step; travels to tasks.
 
-    versions: Mapping[int, TableVersion]
+    `downstream`: by table. `apart`: tables whose removals, of all chunks, go before all their writes, since
+    the server may take different keys for the same, or rows compete for values of other unique keys.
+    """
+
+    definitions: Definitions
     downstream: Mapping[int, DownstreamTable]
+    apart: frozenset[int] = frozenset()
     _targets: dict[int, TableTarget] = field(default_factory=dict, repr=False, compare=False)
 
     def target(self, definition: int, table: int) -> TableTarget:
         found = self._targets.get(definition)
         if found is None:
-            version = self.versions[definition]
-            found = self._targets[definition] = target_of(version, 1, self.downstream[table], plan=ImagePlan)
+            version = self.definitions.version(definition)
+            theirs = self.downstream.get(table)
+            if theirs is None:
+                raise missing(version)
+            found = self._targets[definition] = target_of(version, 1, theirs, plan=ImageSqlPlan)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"versions": self.versions, "downstream": self.downstream, "_targets": {}}
+        return {**self.__dict__, "_targets": {}}
 
 
-def folds(effects: Iterable[Effect], tables: Tables) -> list[TableFold]:
-    """Effects as the drainer's lanes have them, tables in order of first appearance."""
+def folds(effects: Iterable[Effect], tables: Tables) -> dict[int, TableFold]:
+    """Effects as the drainer's lanes have them, by table in order of first appearance."""
     nets: dict[int, TableFold] = {}
     for effect in effects:
         table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
@@ -86,7 +93,7 @@ def folds(effects: Iterable[Effect], tables: Tables) -> list[TableFold]:
         net.last[key] = (target, last, key, image or b"", 0)
         if reborn and first > PUT_MOVED:
             net.reborn.add(key)
-    return list(nets.values())
+    return nets
 
 
 def statements(nets: Iterable[TableFold], phase: Phase, bytes_max: int, *, safe: bool) -> Iterator[Statement]:
@@ -95,6 +102,24 @@ def statements(nets: Iterable[TableFold], phase: Phase, bytes_max: int, *, safe:
             yield from removals(net, bytes_max, replaying=safe)
         if phase is not Phase.REMOVALS:
             yield from writes(net, bytes_max, replaying=safe)
+
+
+def execute(
+    connection: pymysql.Connection[Any], target: mysql.Target, statement: Statement, bytes_max: int
+) -> int:
+    """Rows that it affected. Raises `DownstreamError` for one that is too large for the server."""
+    if len(statement.sql) > bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
+        raise DownstreamError(
+            f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
+            " than max_allowed_packet of the downstream",
+            hint="raise max_allowed_packet there, and run the same command again",
+        )
+    if not statement.lax:
+        return mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
+    affected = mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
+    return affected
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +159,7 @@ class Writer:
                 trouble = trouble_of(error)
                 tries += trouble is not Trouble.LOCK
                 if trouble is None:
-                    names = ", ".join(net.table.label for net in nets)
+                    names = ", ".join(net.table.label for net in nets.values())
                     raise mysql.refuse(error, f"writing rows of {names}") from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
@@ -144,7 +169,7 @@ class Writer:
                 self._pause.wait(backoff.next_s())
 
     def _attempt(
-        self, bucket: Bucket, chunk: int, phase: Phase, nets: list[TableFold], keys: int
+        self, bucket: Bucket, chunk: int, phase: Phase, nets: Mapping[int, TableFold], keys: int
     ) -> bool:
         connection = self._connected()
         following = bucket.next_chunk(connection)
@@ -153,26 +178,12 @@ class Writer:
             return False
         assert following == chunk, (bucket, chunk, following)
         drift = 0
-        for statement in statements(nets, phase, self._bytes_max, safe=self._safe):
-            drift += statement.drift(self._execute(connection, statement))
+        prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
+        for statement in prepared:
+            drift += statement.drift(execute(connection, self._target, statement, self._bytes_max))
         bucket.advance(connection, chunk, 0 if phase is Phase.REMOVALS else keys, drift)
         connection.commit()
         return True
-
-    def _execute(self, connection: pymysql.Connection[Any], statement: Statement) -> int:
-        if len(statement.sql) > self._bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
-            raise DownstreamError(
-                f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
-                " than max_allowed_packet of the downstream",
-                hint="raise max_allowed_packet there, and run the same command again",
-            )
-        if not statement.lax:
-            return mysql.run(connection, statement.sql)
-        mode = self._target.mode
-        mysql.run(connection, b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
-        affected = mysql.run(connection, statement.sql)
-        mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
-        return affected
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
