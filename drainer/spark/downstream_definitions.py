@@ -29,7 +29,7 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from drainer.relay_tables import BINARY, ELEMENT, TYPES
+from drainer.relay_tables import BINARY_TYPES, ELEMENT, TYPES
 from drainer.sink import mysql
 from drainer.txn import TableVersion
 
@@ -126,7 +126,7 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
         flag |= FLAG_NOT_NULL
     if "unsigned" in text or kind == "year":
         flag |= FLAG_UNSIGNED
-    is_text = kind not in BINARY and bool(charset) and not is_json
+    is_text = kind not in BINARY_TYPES and bool(charset) and not is_json
     elements = tuple(one.replace("''", "'") for one in ELEMENT.findall(column_type))
     length, digits = _sizes(kind, text)
     field = FieldType(

@@ -15,14 +15,14 @@ the effect is how many such rows come (or go, below zero).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from drainer.causality import fold_id_of
 from drainer.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
 from drainer.spark.records import Changes
-from drainer.sql_literal import ImagePlan, compile_sql
+from drainer.sql_literal import ImageSqlPlan, compile_sql
 from drainer.txn import DELETE, INSERT, TableVersion
 
 _SEQ: Final = 16  # an order number is seq * 16 + part * 8 + operation
@@ -36,25 +36,14 @@ def table_id(version: TableVersion) -> int:
     return fold_id_of(0, (schema, name))
 
 
-class Effect(NamedTuple):
-    """What becomes of a key. `first_order` and `last_order` end in the operation.
+Effect: TypeAlias = tuple[int, bytes, int, int, bytes | None, int, int, int, bytes | None, bool, int]
+"""What becomes of a key: (table, key, first_ts, first_order, before, last_ts, last_order, definition, image,
+reborn, times). A tuple: there is one for every key.
 
-    `before`: the image before the first operation, where somebody needs it. `image`: of the last one; None
-    for a removal whose key says all. `reborn`: a row came to the key that was there before. `times`: of a
-    table without key, how many such rows come.
-    """
-
-    table: int
-    key: bytes
-    first_ts: int
-    first_order: int
-    before: bytes | None
-    last_ts: int
-    last_order: int
-    definition: int
-    image: bytes | None
-    reborn: bool
-    times: int
+`first_order` and `last_order` end in the operation. `before`: the image before the first operation, where
+somebody needs it. `image`: of the last one; None for a removal whose key says all. `reborn`: a row came to the
+key that was there before. `times`: of a table without key, how many such rows come.
+"""
 
 
 @dataclass(slots=True)
@@ -67,7 +56,7 @@ class _Table:
     keyed: bool
     keeps_before: bool
     key_is_all: bool
-    effects: dict[bytes, list[object]] = field(repr=False)
+    effects: dict[bytes, list[Any]] = field(repr=False)
 
 
 class Operations:
@@ -83,7 +72,7 @@ class Operations:
         self._number_of = number_of
         self._before_of = before_of
         self._tables: dict[TableVersion, _Table] = {}
-        self._effects: dict[int, dict[bytes, list[object]]] = {}
+        self._effects: dict[int, dict[bytes, list[Any]]] = {}
         self._seen = (0, -1)
         self.changes = 0
         """Changes since the last `take`."""
@@ -123,17 +112,15 @@ class Operations:
                     self._put(table, new, ts, order | _SECOND | PUT_MOVED, None, after)
             order += _SEQ
 
-    def take(self) -> Iterator[Effect]:
-        """All effects, and forget them."""
+    def take(self) -> dict[int, dict[bytes, list[Any]]]:
+        """All effects, and forget them: by table and key what follows those in `Effect`."""
         taken, self._effects = self._effects, {}
         self._tables.clear()
         self.changes = self.size = 0
-        for table, effects in taken.items():
-            for key, effect in effects.items():
-                yield Effect(table, key, *effect)  # type: ignore[arg-type]
+        return taken
 
     def _prepare(self, version: TableVersion) -> _Table:
-        sql = compile_sql(version.info, kind=ImagePlan)
+        sql = compile_sql(version.info, kind=ImageSqlPlan)
         number = table_id(version)
         keyed = bool(sql.key_columns)
         found = self._tables[version] = _Table(
@@ -183,4 +170,11 @@ class Operations:
                 self.size += len(image)
             else:
                 effect[3:7] = ts, number, table.definition, image
-                effect[8] += count  # type: ignore[operator]
+                effect[8] += count
+
+
+def effects_in_order(taken: Mapping[int, Mapping[bytes, list[Any]]]) -> Iterator[Effect]:
+    """As one list, tables and keys in order of first appearance."""
+    for table, effects in taken.items():
+        for key, effect in effects.items():
+            yield (table, key, *effect)

@@ -117,7 +117,8 @@ class Bucket:
         """Chunk `chunk` is written; to be called in the transaction of `next_chunk`."""
         mysql.run(
             connection,
-            b"UPDATE %b SET next_chunk=%d, row_count=row_count+%d, drift=drift+%d" % (PROGRESS, chunk + 1, rows, drift)
+            b"UPDATE %b SET next_chunk=%d, row_count=row_count+%d, drift=drift+%d"
+            % (PROGRESS, chunk + 1, rows, drift)
             + self.where,
         )
 

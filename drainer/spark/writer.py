@@ -96,38 +96,15 @@ def folds(effects: Iterable[Effect], tables: Tables) -> dict[int, TableFold]:
     return nets
 
 
-def statements(nets: Iterable[TableFold], phase: Phase, bytes_max: int, *, safe: bool) -> Iterator[Statement]:
-    for net in nets:
-        if phase is not Phase.WRITES:
+def statements(
+    nets: Mapping[int, TableFold], phase: Phase, apart: frozenset[int], bytes_max: int, *, safe: bool
+) -> Iterator[Statement]:
+    """In the order in which they are to run."""
+    for table, net in nets.items():
+        if phase is Phase.REMOVALS or table not in apart:
             yield from removals(net, bytes_max, replaying=safe)
-        if phase is not Phase.REMOVALS:
+        if phase is Phase.ALL:
             yield from writes(net, bytes_max, replaying=safe)
-
-
-def execute(
-    connection: pymysql.Connection[Any], target: mysql.Target, statement: Statement, bytes_max: int
-) -> int:
-    """Rows that it affected. Raises `DownstreamError` for one that is too large for the server."""
-    if len(statement.sql) > bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
-        raise DownstreamError(
-            f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
-            " than max_allowed_packet of the downstream",
-            hint="raise max_allowed_packet there, and run the same command again",
-        )
-    if not statement.lax:
-        return mysql.run(connection, statement.sql)
-    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
-    affected = mysql.run(connection, statement.sql)
-    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
-    return affected
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which chunk it is."""
-
-    bucket: Bucket
-    chunk: int
 
 
 class Writer:

@@ -13,7 +13,7 @@ from drainer.sql_literal.keys import Values
 from drainer.sql_literal.plan import SqlPlan
 
 
-class ImagePlan(SqlPlan):
+class ImageSqlPlan(SqlPlan):
     """Renders images. They are INSERT, UPDATE and DELETE rows all the same: there is one way to read them."""
 
     @cached_property
