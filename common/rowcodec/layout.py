@@ -141,7 +141,7 @@ def make_layout(info: TableInfo, null_if_absent: frozenset[int]) -> Layout:
                 optional = inserting and (column.id in null_if_absent or index in in_handle)
             yield Field(column.id, column, index, optional)
         if not (inserting or info.pk_is_handle or info.is_common_handle):
-            yield Field(ROWID_COLUMN_ID, None, -1)
+            yield Field(ROWID_COLUMN_ID, None, -1, optional=deleting)  # images of an archive lack it
 
     return Layout(
         info=info,
