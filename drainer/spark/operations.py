@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
+from common.errors import Corruption
 from drainer.causality import fold_id_of
 from drainer.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
 from drainer.spark.records import Changes
@@ -36,14 +37,25 @@ def table_id(version: TableVersion) -> int:
     return fold_id_of(0, (schema, name))
 
 
-Effect: TypeAlias = tuple[int, bytes, int, int, bytes | None, int, int, int, bytes | None, bool, int]
-"""What becomes of a key: (table, key, first_ts, first_order, before, last_ts, last_order, definition, image,
-reborn, times). A tuple: there is one for every key.
+class Effect(NamedTuple):
+    """What becomes of a key. `first_order` and `last_order` end in the operation.
 
-`first_order` and `last_order` end in the operation. `before`: the image before the first operation, where
-somebody needs it. `image`: of the last one; None for a removal whose key says all. `reborn`: a row came to the
-key that was there before. `times`: of a table without key, how many such rows come.
-"""
+    `before`: the image before the first operation, where somebody needs it. `image`: of the last one; None
+    for a removal whose key says all. `reborn`: a row came to the key that was there before. `times`: of a
+    table without key, how many such rows come.
+    """
+
+    table: int
+    key: bytes
+    first_ts: int
+    first_order: int
+    before: bytes | None
+    last_ts: int
+    last_order: int
+    definition: int
+    image: bytes | None
+    reborn: bool
+    times: int
 
 
 @dataclass(slots=True)
@@ -60,10 +72,9 @@ class _Table:
 
 
 class Operations:
-    """Takes changes together until they are asked for. `before_of`: tables whose former images are needed.
+    """Takes changes together, in commit order, until they are asked for.
 
-    Changes that were seen before are left out: a drainer that started again writes once more what lies behind
-    its checkpoint, in the same order.
+    `before_of`: tables whose former images are needed.
     """
 
     def __init__(
@@ -73,7 +84,7 @@ class Operations:
         self._before_of = before_of
         self._tables: dict[TableVersion, _Table] = {}
         self._effects: dict[int, dict[bytes, list[Any]]] = {}
-        self._seen = (0, -1)
+        self._last_ts = 0
         self.changes = 0
         """Changes since the last `take`."""
         self.size = 0
@@ -84,12 +95,15 @@ class Operations:
         return sum(map(len, self._effects.values()))
 
     def add(self, changes: Changes) -> None:
-        """Raises `RowError` for an image that cannot be right."""
+        """Raises `RowError` for an image that cannot be right, `Corruption` for changes out of order."""
         ts, order = changes.commit_ts, changes.first_seq * _SEQ
         rows = changes.rows
-        if (ts, order) <= self._seen or not rows:
-            return
-        self._seen = (ts, order + (len(rows) - 1) * _SEQ)
+        if ts < self._last_ts:
+            raise Corruption(
+                f"{changes.file}: offset {changes.pos}: commit_ts {ts} comes behind {self._last_ts}",
+                hint="audit the archive: its transactions are not in order",
+            )
+        self._last_ts = ts
         self.changes += len(rows)
         tables = self._tables
         for version, kind, before, after in rows:
@@ -103,7 +117,8 @@ class Operations:
                 assert before is not None
                 self._remove(table, table.key(before), ts, order | REMOVE, before)
             else:
-                assert before is not None and after is not None
+                assert before is not None
+                assert after is not None
                 old, new = table.key(before), table.key(after)
                 if old == new:
                     self._put(table, new, ts, order | PUT_UPDATE, before, after)
@@ -177,4 +192,4 @@ def effects_in_order(taken: Mapping[int, Mapping[bytes, list[Any]]]) -> Iterator
     """As one list, tables and keys in order of first appearance."""
     for table, effects in taken.items():
         for key, effect in effects.items():
-            yield (table, key, *effect)
+            yield Effect(table, key, *effect)

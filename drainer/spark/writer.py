@@ -168,3 +168,21 @@ class Writer:
             packet = mysql.packet_bytes_max(self._connection)
             self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
         return self._connection
+
+
+def execute(
+    connection: pymysql.Connection[Any], target: mysql.Target, statement: Statement, bytes_max: int
+) -> int:
+    """Run a statement; the rows it affected. Raises `DownstreamError` for one that the server never takes."""
+    if len(statement.sql) > bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
+        raise DownstreamError(
+            f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
+            " than max_allowed_packet of the downstream",
+            hint="raise max_allowed_packet there, and run the same command again",
+        )
+    if not statement.lax:
+        return mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
+    affected = mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
+    return affected
