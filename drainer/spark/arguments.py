@@ -142,7 +142,7 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
         "--master",
         default=None,
         metavar="URL",
-        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or what spark-submit says)",
+        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's)",
     )
     group.add_argument(
         "--conf",

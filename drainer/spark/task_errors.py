@@ -48,7 +48,7 @@ def _as_raised(found: re.Match[str], text: str) -> BinlogError:
     rest = text[found.end() :]
     end = _END.search(rest)
     message = rest[: end.start()] if end else rest
-    return kind(_SQLSTATE.sub("", message.strip()))
+    return kind(_SQLSTATE.sub("", message.strip()).strip())
 
 
 def _kind(module: str, name: str) -> type[BinlogError]:

@@ -25,8 +25,8 @@ show, count or save changes, transactions, DDL and files
     binlog-spark read --archive DIR --count
     binlog-spark read --archive DIR --save /data/changes
 
-Views: changes (one row a change, images as JSON; with --table as columns), transactions, ddl, files. Rows come
-in commit order. JSON is one object a line. --save writes Parquet without sorting, a file a partition.
+Views: changes (one row a change, images as JSON; with --table as columns), transactions, ddl, files. Rows
+come in commit order. JSON is one object a line. --save writes Parquet without sorting, a file a partition.
 """
 VIEWS: Final = ("changes", "transactions", "ddl", "files")
 LIMIT: Final = 20

@@ -1,0 +1,78 @@
+"""Errors of Spark's workers come back as ours: their class, their text, their exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from common.errors import BinlogError, ConfigError, Corruption, Unavailable
+from drainer.sink.mysql import Away
+from drainer.spark.task_errors import translated
+
+WORKER = """\
+An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/tmp/x.py", line 13, in boom
+    raise {name}("a.b.Corruption: of another", hint="do y")
+{name}: {text}"""
+
+
+def fails(batches: Iterator[Any]) -> Iterator[Any]:
+    for _ in batches:
+        raise Corruption("binlog-0000000000000001: damaged at 17\nand more", hint="restore it")
+    yield from batches
+
+
+def test_an_error_raised_in_a_task(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="Python worker") as raised:
+        spark.range(4).mapInArrow(fails, "id long").collect()
+    told = translated(raised.value)
+    assert type(told) is Corruption
+    assert str(told) == "binlog-0000000000000001: damaged at 17\nand more (restore it)"
+    assert told.exit_code == 6
+
+
+def told_of(name: str, text: str, behind: str = "") -> BinlogError | None:
+    return translated(RuntimeError(WORKER.format(name=name, text=text) + behind))
+
+
+def test_the_text_ends_where_others_begin() -> None:
+    for behind in (
+        "\n\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)",
+        "\n\nDriver stacktrace:\n\tat x.y(Z.scala:1)",
+        "\n\nJVM stacktrace:\norg.apache.spark",
+        " SQLSTATE: 38000",
+        "\n SQLSTATE: 38000",
+    ):
+        told = told_of("common.errors.Unavailable", "h:1 is away (wait)", behind)
+        assert type(told) is Unavailable
+        assert str(told) == "h:1 is away (wait)"
+
+
+def test_the_last_of_a_chain_counts() -> None:
+    first = WORKER.format(name="common.errors.ConfigError", text="one")
+    chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    told = translated(RuntimeError(first + chain + WORKER.format(name="drainer.sink.mysql.Away", text="two")))
+    assert type(told) is Away
+    assert str(told) == "two"
+
+
+def test_a_class_that_is_not_known_here_is_an_error_all_the_same() -> None:
+    told = told_of("drainer.no_such_module.Odd", "text")
+    assert type(told) is BinlogError
+    assert told_of("drainer.txn.Ddl", "text") is not None  # a name of ours that is no error's
+
+
+def test_what_is_ours_stays_and_what_is_not_ours_is_left_alone() -> None:
+    error = ConfigError("x")
+    assert translated(error) is error
+    assert translated(ValueError("common is fine: x")) is None
+    assert translated(RuntimeError(WORKER.format(name="ValueError", text="x"))) is None
+
+
+def test_a_cluster_that_lost_the_job() -> None:
+    told = translated(RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)\n at x"))
+    assert type(told) is Unavailable
