@@ -16,10 +16,10 @@ from drainer import downstream_table
 from drainer.change import TableTarget
 from drainer.sink import mysql
 from drainer.spark import undo
-from drainer.spark.operations import Effect, Operations, table_id
+from drainer.spark.operations import Effect, Operations, effects_in_order, table_id
 from drainer.spark.records import Changes, Row
 from drainer.spark.undo import Undo
-from drainer.sql_literal import ImagePlan
+from drainer.sql_literal import ImageSqlPlan
 from drainer.table_target import target_of
 from drainer.txn import DELETE, INSERT
 from tests.drainer.test_apply_model_mariadb import SHAPES, Shape, World
@@ -49,7 +49,7 @@ class History:
         self.world = world
         found = downstream_table.read(world.connection, "m", "dst")
         assert found is not None
-        self.target: TableTarget = target_of(world.version, 1, found, plan=ImagePlan)
+        self.target: TableTarget = target_of(world.version, 1, found, plan=ImageSqlPlan)
         self._plan = TablePlan(world.version.info)
 
     def some(self, transactions: int) -> Transactions:
@@ -74,7 +74,7 @@ class History:
         operations = Operations(lambda _: 1, frozenset({number}))
         for ts, rows in enumerate(transactions, 1):
             operations.add(Changes(ts, 0, "", 0, 0, rows))
-        return list(operations.take())
+        return list(effects_in_order(operations.take()))
 
     def net(self, transactions: Transactions) -> list[Undo]:
         """Of the whole range."""
