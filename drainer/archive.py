@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 from collections import deque
@@ -31,6 +32,7 @@ from drainer.binlog_directory import NO_ROOM, BinlogDirectory, Broken, NoRoom
 from drainer.obinlog import commit_ts_of
 from drainer.relay_process import HEAD_BYTES, Sizes
 from drainer.relay_writer import Group, RelayWriter
+from drainer.segment_compression import Stopped
 from drainer.segment_index import UTC, SegmentIndex
 from drainer.txn import Ddl, Transaction
 
@@ -56,6 +58,7 @@ class ArchiveFiles:
         self._tables: dict[int, list[bytes]] = {}
         try:
             self._segments = ArchiveSegments(self._directory.path)
+            self._segments.clear_up()
             self.described = self._open(stored_ts)
         except BaseException:
             self._directory.close()
@@ -168,6 +171,10 @@ class ArchiveFiles:
     def remove_older(self, than_s: float) -> int:
         return self._segments.remove_older(than_s, self.newest)
 
+    def compress(self, newest: int, stopped: Callable[[], bool]) -> int:
+        """May be called from another thread."""
+        return self._segments.compress(newest, stopped)
+
     def close(self) -> None:
         self._directory.close()
 
@@ -186,6 +193,7 @@ class Archive:
         self._inside = False  # a transaction of which more pieces come
         self.last_ts = files.last_ts
         """Everything at or below it is in the archive, or was not to be."""
+        self._gone = False
         self.waiting_for = ""
         """Why nothing can be written now, for /status; "" if it can."""
 
@@ -271,6 +279,19 @@ class Archive:
         than_s = self._clock.wall_s() - days * DAY_S
         return await self._patiently(functools.partial(self._files.remove_older, than_s))
 
+    async def compress(self) -> int:
+        """Compress the segments that are closed, beside what is written; how many. Raises `Corruption`."""
+        newest = self._files.newest
+        try:
+            return await asyncio.to_thread(self._files.compress, newest, lambda: self._gone)
+        except OSError as error:
+            if self._gone or error.errno not in (*NO_ROOM, errno.ENOENT):  # retention may come first
+                raise
+            logger.warning("segments are not compressed", reason=error.strerror)
+            return 0
+        except Stopped:
+            return 0
+
     async def close(self) -> None:
         """Sync what was appended, and let go of the directory. Raises `Broken`."""
         try:
@@ -280,6 +301,7 @@ class Archive:
 
     def let_go(self) -> None:
         """Without a last sync; once is enough."""
+        self._gone = True
         with contextlib.suppress(RuntimeError):  # it was let go before
             self._thread.submit(self._files.close)
         self._thread.shutdown(wait=True)

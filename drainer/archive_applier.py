@@ -36,6 +36,7 @@ from drainer.txn import Ddl, Item, Transaction
 logger = log.get(__name__)
 
 SWEEP_S: Final = 3600.0
+COMPRESS_S: Final = 10.0
 _EVENTS: Final = tuple(metrics.EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
 
 
@@ -80,6 +81,7 @@ class ArchiveApplier:
         *,
         checkpoint_interval_s: float = 0.5,
         retention_days: int = 0,
+        compresses: bool = False,
     ) -> None:
         self._archive = archive
         self._savepoint = savepoint
@@ -89,6 +91,7 @@ class ArchiveApplier:
         self._control = control or Control(clock)
         self._interval_s = checkpoint_interval_s
         self._retention_days = retention_days
+        self._compresses = compresses
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way: asyncio.Future[None] | None = None
         self._storing = asyncio.Lock()
@@ -175,13 +178,23 @@ class ArchiveApplier:
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs beside it, by name; to be called once."""
-        return {"retention": self._keep_retention()} if self._retention_days > 0 else {}
+        found: dict[str, Coroutine[Any, Any, None]] = {}
+        if self._retention_days > 0:
+            found["retention"] = self._keep_retention()
+        if self._compresses:
+            found["compression"] = self._keep_compressing()
+        return found
 
     async def _keep_retention(self) -> None:
         """Remove what is older than wanted, once an hour."""
         while True:
             await self._archive.remove_older(self._retention_days)
             await asyncio.sleep(SWEEP_S)
+
+    async def _keep_compressing(self) -> None:
+        while True:
+            await self._archive.compress()
+            await asyncio.sleep(COMPRESS_S)
 
     async def save_checkpoint(self, *, consistent: bool = False) -> None:
         async with self._storing:

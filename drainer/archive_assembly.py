@@ -75,6 +75,7 @@ async def build(
         operating.control,
         checkpoint_interval_s=settings.checkpoint_interval_s,
         retention_days=settings.retention_days,
+        compresses=bool(settings.compression),
     )
     operating.make_archive_live(translator, applier)
     return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)

@@ -11,6 +11,7 @@ from drainer.former_options import FormerOptions
 
 DATABASES: Final = ("mysql", "tidb")
 ARCHIVES: Final = ("file", "pb")
+COMPRESSIONS: Final = ("", "zstd")
 SINKS: Final = (*DATABASES, *ARCHIVES)
 
 
@@ -35,6 +36,11 @@ class ArchiveOptions(FormerOptions):
         key="syncer.to.retention-time",
         kind="int",
         help="days after which the archive's files are removed; 0: never",
+    )
+    compression: str = option(
+        "",
+        key="syncer.to.compression",
+        help="zstd: closed files of the archive are compressed; Go drainers and reparo cannot read them then",
     )
     to_file_size: int = option(
         "512 MiB",
@@ -61,6 +67,11 @@ class ArchiveOptions(FormerOptions):
                 hint="the checkpoint of an archive is the file savepoint in data-dir: remove the type"
                 if self.archives
                 else "mysql or tidb; without a type the row is stored downstream",
+            )
+        if self.compression not in COMPRESSIONS:
+            raise ConfigError(
+                f"unknown compression: {self.compression}",
+                hint="syncer.to.compression is zstd, or empty: none",
             )
         if self.retention_days < 0:
             raise ConfigError(f"retention-time is {self.retention_days}", hint="days; 0 keeps everything")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -20,7 +21,7 @@ from common.durable_file import replace_file, sync_directory
 from common.errors import Corruption
 from common.record import RecordError
 from common.wire import pb_binlog_pb2
-from drainer import archive_tables, binlog_file, segment_index
+from drainer import archive_tables, binlog_file, segment_compression, segment_index
 from drainer.binlog_directory import BinlogFile
 from drainer.binlog_file import Place
 from drainer.segment_index import SegmentIndex
@@ -41,7 +42,31 @@ class ArchiveSegments:
 
     def in_order(self) -> list[tuple[int, str]]:
         """(index, name) of the segments. Raises `Corruption` where one is missing."""
-        return binlog_file.in_order(self.path, os.listdir(self.path))
+        return binlog_file.in_order(self.path, os.listdir(self.path), compressed=True)
+
+    def clear_up(self) -> None:
+        """Remove what a compression left that did not come to its end. Nobody compresses now."""
+        names = set(os.listdir(self.path))
+        for name in names:
+            segment = name.removesuffix(segment_compression.UNFINISHED)
+            if not binlog_file.is_compressed(segment):
+                continue
+            if segment != name or binlog_file.plain_name(segment) in names:
+                os.unlink(os.path.join(self.path, name))
+
+    def compress(self, newest: int, stopped: Callable[[], bool]) -> int:
+        """Compress segments that are closed, the oldest first; how many. Raises as `segment_compression`."""
+        done = 0
+        for index, name in self.in_order():
+            if index >= newest or binlog_file.is_compressed(name):
+                continue
+            known = self.index_of(name)
+            if known is None or not known.closed or not known.size:
+                continue
+            before, after = segment_compression.compress(self.path, name, known.first_ts, stopped)
+            logger.info("segment compressed", segment=name, bytes=before, compressed=after)
+            done += 1
+        return done
 
     def index_of(self, name: str) -> SegmentIndex | None:
         """The stored index of a segment; None if there is none that can be used."""
@@ -75,13 +100,21 @@ class ArchiveSegments:
         sync_directory(self._indexes)
 
     def _tables_path(self, name: str) -> str:
-        return os.path.join(self._indexes, archive_tables.file_name(name))
+        return os.path.join(self._indexes, archive_tables.file_name(binlog_file.plain_name(name)))
 
     def _index_path(self, name: str) -> str:
-        return os.path.join(self._indexes, segment_index.file_name(name))
+        return os.path.join(self._indexes, segment_index.file_name(binlog_file.plain_name(name)))
 
     def described(self, index: int, name: str) -> SegmentIndex:
         """The index of a segment that nobody writes, made if need be. Raises `Corruption`."""
+        if binlog_file.is_compressed(name):
+            known = self.index_of(name)
+            if known is None:
+                raise Corruption(
+                    f"{self.path}/{name} is compressed and has no index",
+                    hint="unpack it under the same index",
+                )
+            return known
         descriptor = os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC)
         file = BinlogFile(os.path.join(self.path, name), index, descriptor, os.fstat(descriptor).st_size)
         try:

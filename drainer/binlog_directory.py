@@ -122,9 +122,11 @@ class BinlogDirectory:
             ) from None
 
     def _open_files(self) -> None:
-        found = binlog_file.in_order(self.path, os.listdir(self.path))
+        found = binlog_file.in_order(self.path, os.listdir(self.path), compressed=self._newest_only)
         synced = self._read_mark()
-        for index, name in found[-1:] if self._newest_only else found:
+        # Behind a compressed file nothing is written.
+        newest = [one for one in found[-1:] if not binlog_file.is_compressed(one[1])]
+        for index, name in newest if self._newest_only else found:
             path = os.path.join(self.path, name)
             last = index == found[-1][0]
             descriptor = os.open(path, (os.O_RDWR | os.O_APPEND if last else os.O_RDONLY) | os.O_CLOEXEC)
@@ -132,8 +134,8 @@ class BinlogDirectory:
                 self._flock(descriptor, path)
             file = self.files[index] = BinlogFile(path, index, descriptor, os.fstat(descriptor).st_size)
             self._walk(file, synced, last=last)
-        if not found:
-            self._create(0)
+        if not self.files:
+            self._create(found[-1][0] + 1 if found else 0)
         # A killed process may have made a file or the directory, and synced neither.
         sync_directory(self.path)
 

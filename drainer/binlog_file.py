@@ -65,9 +65,33 @@ def file_name(index: int, local_time: str) -> str:
     return f"binlog-{index:016d}-{local_time}"
 
 
-def in_order(directory: str, names: Iterable[str]) -> list[tuple[int, str]]:
-    """(index, name) of the binlog files among the names; `Corruption` where one is missing or there twice."""
-    found = sorted((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
+def is_compressed(name: str) -> bool:
+    return _COMPRESSED.search(name) is not None
+
+
+def plain_name(name: str) -> str:
+    """`binlog-<index>-<time>` of the file, also of a compressed one."""
+    return "-".join(name.split("-")[:3]) if is_compressed(name) else name
+
+
+def named(names: Iterable[str]) -> list[tuple[int, str]]:
+    """(index, name) of the binlog files among the names, in order, whatever is missing. A compressed one does
+    not count where the file is there that it was made of."""
+    found = sorted(
+        (int(match[1]), name)
+        for name in names
+        if (match := _NAME.fullmatch(name)) and not name.endswith(".tmp")
+    )
+    plain = {name for _, name in found if not is_compressed(name)}
+    return [one for one in found if not is_compressed(one[1]) or plain_name(one[1]) not in plain]
+
+
+def in_order(directory: str, names: Iterable[str], *, compressed: bool = False) -> list[tuple[int, str]]:
+    """(index, name) of the binlog files among the names; `Corruption` where one is missing or there twice.
+
+    `compressed`: such files count, except where the file is there that they were made of.
+    """
+    found = named(names)
     for (before, _), (after, name) in itertools.pairwise(found):
         if after == before:
             raise Corruption(
@@ -80,7 +104,7 @@ def in_order(directory: str, names: Iterable[str]) -> list[tuple[int, str]]:
                 hint="restore it; without it nothing behind it may be applied",
             )
     for _, name in found:
-        if _COMPRESSED.search(name):
+        if is_compressed(name) and not compressed:
             raise Corruption(f"{directory}/{name} is compressed", hint="unpack it under the same index")
     return found
 

@@ -29,6 +29,7 @@ ADAPTERS = {
     "numpy": ("drainer.spark",),
     "pyarrow": ("drainer.spark",),
     "pyspark": ("drainer.spark",),
+    "zstandard": ("drainer.segment_compression", "drainer.spark"),
 }
 
 

@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from common.clock import ManualClock
 from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
 from common.record import RecordError, decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
-from drainer import archive_tables, binlog_file
+from drainer import archive_tables, binlog_file, segment_compression
 from drainer.archive import Archive
 from drainer.archive_applier import ArchiveStart, where_to_go_on
 from drainer.archive_segments import ArchiveSegments
@@ -26,6 +27,7 @@ from drainer.binlog_directory import BinlogDirectory
 from drainer.checkpoint_row import Checkpoint
 from drainer.merger import MergedBatch
 from drainer.obinlog import ObinlogWriter, definition_json
+from drainer.segment_compression import Stopped
 from drainer.segment_index import STRIDE, SegmentIndex
 from drainer.txn import Ddl, Transaction
 from tests.drainer import recorded
@@ -317,6 +319,81 @@ async def test_segments_older_than_wanted_go_the_oldest_first(tmp_path: Path) ->
     beside = {path.name for path in (tmp_path / "index").iterdir()}
     assert {name for name in beside if name.endswith(".json")} == {f"{one}.json" for one in segments[2:]}
     assert {name[: -len(".tables.jsonl")] for name in beside if name.endswith("l")} <= set(segments[2:])
+
+
+async def test_closed_segments_are_compressed_and_the_archive_goes_on(tmp_path: Path) -> None:
+    """What comes out is the segment; its age, index and definitions stay; retention and a restart know it."""
+    everything = await asyncio.to_thread(archived, "keys", tmp_path / "plain")
+    clock = ManualClock()
+    await Life(tmp_path / "a", Ready(items("keys")[:-20]), max_file_size=4000).whole()
+    before = {name: (tmp_path / "a" / name).read_bytes() for name in names(tmp_path / "a")}
+    os.utime(tmp_path / "a" / min(before), (1000, 1000))
+    archive = Archive.open(str(tmp_path / "a"), clock, cluster_id=CLUSTER_ID)
+    assert await archive.compress() == len(before) - 1 > 3
+    assert await archive.compress() == 0
+    segments = ArchiveSegments(str(tmp_path / "a"))
+    for _, name in segments.in_order()[:-1]:
+        described = segments.index_of(name)
+        assert described is not None
+        assert name == f"{binlog_file.plain_name(name)}-{described.first_ts}.zst"
+        data = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a" / name).read_bytes())
+        assert data == before[binlog_file.plain_name(name)]
+        assert (tmp_path / "a" / name).stat().st_mode & 0o777 == 0o600
+    assert names(tmp_path / "a")[-1] == max(before)
+    assert (tmp_path / "a" / names(tmp_path / "a")[0]).stat().st_mtime == 1000
+    assert await archive.remove_older(1) == 1
+    await archive.close()
+    await Life(tmp_path / "a", Ready(items("keys")), max_file_size=4000).whole()
+    left = [payload for _, name in segments.in_order() for payload in decompressed(tmp_path / "a" / name)]
+    assert left == everything[-len(left) :]
+    assert len(left) > len(everything) * 3 // 4
+    for _, name in segments.in_order():  # nothing is written behind a compressed file
+        if not binlog_file.is_compressed(name):
+            os.unlink(tmp_path / "a" / name)
+    (tmp_path / "a" / ".synced").unlink()
+    Archive.open(str(tmp_path / "a"), clock, cluster_id=CLUSTER_ID).let_go()
+    assert not binlog_file.is_compressed(segments.in_order()[-1][1])
+
+
+def decompressed(path: Path) -> Iterator[bytes]:
+    data = path.read_bytes()
+    if binlog_file.is_compressed(path.name):
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    at = 0
+    while at < len(data):
+        payload, at = decode_file(data, at)
+        yield payload
+
+
+async def test_a_compression_that_was_killed_leaves_the_segment(tmp_path: Path) -> None:
+    await Life(tmp_path, Ready(items("basic")), max_file_size=1500).whole()
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    first, second = names(tmp_path)[:2]
+    (tmp_path / f"{first}-7.zst").write_bytes(b"whole, and the segment not removed yet")
+    (tmp_path / f"{second}-7.zst.tmp").write_bytes(b"half")
+    archive = Archive.open(str(tmp_path), ManualClock(), cluster_id=CLUSTER_ID)
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
+    archive.let_go()
+    with pytest.raises(Stopped):
+        segment_compression.compress(str(tmp_path), first, 7, lambda: True)
+    assert set(names(tmp_path)) == set(before)
+
+
+def test_what_does_not_read_back_is_not_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived("basic", tmp_path, max_file_size=1500)
+    before = set(names(tmp_path))
+    real = os.utime
+
+    def damage(path: str, ns: tuple[int, int]) -> None:
+        real(path, ns=ns)
+        data = bytearray(Path(path).read_bytes())
+        data[len(data) // 2] ^= 1
+        Path(path).write_bytes(data)
+
+    monkeypatch.setattr(segment_compression.os, "utime", damage)
+    with pytest.raises(Corruption, match="does not give back"):
+        segment_compression.compress(str(tmp_path), min(before), 7, lambda: False)
+    assert set(names(tmp_path)) == before
 
 
 async def test_a_ddl_that_loses_rows_or_has_a_stop_rule_stops_before_it(tmp_path: Path) -> None:

@@ -80,6 +80,14 @@ def test_a_directory_that_cannot_be_right(names: list[str], what: str) -> None:
         binlog_file.in_order("d", names)
 
 
+def test_a_compressed_file_counts_where_it_may_and_its_segment_is_gone() -> None:
+    third = "binlog-0000000000000003-20261121014821"
+    names = [f"{third}-77.zst", "binlog-0000000000000004-20261121014822"]
+    assert binlog_file.in_order("d", names, compressed=True) == [(3, names[0]), (4, names[1])]
+    assert binlog_file.plain_name(names[0]) == third
+    assert binlog_file.in_order("d", [*names, third], compressed=True) == [(3, third), (4, names[1])]
+
+
 def test_places_are_walked_from_header_to_header() -> None:
     data = b"".join(map(encode_file, PAYLOADS))
     places = list(binlog_file.places(reading(data), len(data)))

@@ -1,0 +1,97 @@
+"""Segment compression: closed segments of an archive as one zstd frame each, records and all.
+
+    binlog-<index>-<time>   becomes   binlog-<index>-<time>-<first commit_ts>.zst
+
+Drives  the operating system, zstandard
+Order   written beside it, synced, read back and compared, renamed, and only then the segment is removed.
+        Killed in between both are there, and the segment counts
+Holds   time of the last write (retention goes by it), mode, index and definitions stay as they were
+Why     the name is what Go nodes once gave to compressed files: who cannot read it says so and stops, where a
+        name that is not known would be passed over
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import BinaryIO, Final
+
+import zstandard
+
+from common.durable_file import sync_directory
+from common.errors import Corruption
+
+SUFFIX: Final = ".zst"
+UNFINISHED: Final = ".tmp"
+_LEVEL: Final = 3
+_CHUNK: Final = 1 << 20
+
+
+class Stopped(Exception):
+    """Whoever asked does not want it any more; nothing has changed."""
+
+
+def compressed_name(name: str, first_ts: int) -> str:
+    """Of a segment; readers take the first commit_ts from it."""
+    return f"{name}-{first_ts}{SUFFIX}"
+
+
+def compress(directory: str, name: str, first_ts: int, stopped: Callable[[], bool]) -> tuple[int, int]:
+    """Put a compressed file in the place of a segment that nobody writes: its size before and after.
+
+    Blocks for seconds. Raises `OSError`; `Corruption` if what was written does not read back; `Stopped`.
+    """
+    path = os.path.join(directory, name)
+    made = os.path.join(directory, compressed_name(name, first_ts))
+    try:
+        with open(path, "rb") as source:
+            found = os.fstat(source.fileno())
+            checksum = _write(source, made + UNFINISHED, stopped)
+        os.utime(made + UNFINISHED, ns=(found.st_atime_ns, found.st_mtime_ns))
+        if _read_back(made + UNFINISHED, stopped) != (found.st_size, checksum):
+            raise Corruption(
+                f"{made}{UNFINISHED} does not give back {name}",
+                hint="check the disk; the segment is as it was",
+            )
+    except BaseException:
+        if os.path.exists(made + UNFINISHED):
+            os.unlink(made + UNFINISHED)
+        raise
+    size = os.stat(made + UNFINISHED).st_size
+    os.rename(made + UNFINISHED, made)
+    sync_directory(directory)
+    os.unlink(path)
+    return found.st_size, size
+
+
+def _write(source: BinaryIO, path: str, stopped: Callable[[], bool]) -> bytes:
+    """The checksum of what was read."""
+    checksum = hashlib.blake2b()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as target:
+        packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        with packer.stream_writer(target, closefd=False) as writer:
+            while chunk := source.read(_CHUNK):
+                if stopped():
+                    raise Stopped
+                checksum.update(chunk)
+                writer.write(chunk)
+        target.flush()
+        os.fsync(target.fileno())
+    return checksum.digest()
+
+
+def _read_back(path: str, stopped: Callable[[], bool]) -> tuple[int, bytes]:
+    """How much comes out, and its checksum."""
+    checksum, size = hashlib.blake2b(), 0
+    try:
+        with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reader:
+            while chunk := reader.read(_CHUNK):
+                if stopped():
+                    raise Stopped
+                checksum.update(chunk)
+                size += len(chunk)
+    except zstandard.ZstdError:
+        return -1, b""
+    return size, checksum.digest()
