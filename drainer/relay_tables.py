@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pymysql
@@ -87,7 +88,7 @@ TYPES: Final = {
     "mediumblob": MEDIUM_BLOB,
     "longblob": LONG_BLOB,
 }
-BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+BINARY_TYPES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME"
@@ -123,7 +124,7 @@ class RelayTables:
                     f"table {table.schema}.{table.name} of the relay log does not exist downstream",
                     hint="create it there as it was upstream, and start again",
                 )
-            info = _info(table, theirs, len(self._known) + 1)
+            info = info_of(table, theirs, len(self._known) + 1)
             version = self._known[table] = TableVersion(info, table.schema, table.name, 0)
         return version
 
@@ -150,7 +151,9 @@ class RelayTables:
             raise
 
 
-def _info(table: ForeignTable, theirs: dict[str, _Theirs], table_id: int) -> TableInfo:
+def info_of(table: ForeignTable, theirs: Mapping[str, _Theirs], table_id: int) -> TableInfo:
+    """`theirs`: what the downstream says of columns, by name in lower case; where it says nothing, they are
+    signed, ENUM and SET without elements."""
     infos = [pb.ColumnInfo.FromString(info) for info in table.columns]
     columns = tuple(
         _column(table, info, theirs.get(info.name.lower()), place) for place, info in enumerate(infos)
@@ -194,7 +197,7 @@ def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: _Theirs | None, pl
         flag |= FLAG_NOT_NULL
     if theirs is not None and "unsigned" in theirs.type:
         flag |= FLAG_UNSIGNED
-    binary = info.mysql_type in BINARY
+    binary = info.mysql_type in BINARY_TYPES
     kind = FieldType(
         tp,
         flag,
