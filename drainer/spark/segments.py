@@ -250,7 +250,7 @@ def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
 
 def _of_binlog_files(location: Location, kind: str, files: Sequence[tuple[int, Entry]]) -> Survey:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        looks = list(pool.map(lambda one: look(location, kind, one[0], one[1].name, one[1].size), files))
+        looks = list(pool.map(lambda one: look(location, kind, *one), files))
     segments: list[Segment] = []
     problems: list[Problem] = []
     for segment in looks:
@@ -262,8 +262,9 @@ def _of_binlog_files(location: Location, kind: str, files: Sequence[tuple[int, E
     return Survey(location, kind, tuple(segments), tuple(problems))
 
 
-def look(location: Location, kind: str, index: int, name: str, size: int) -> Segment:
+def look(location: Location, kind: str, index: int, entry: Entry) -> Segment:
     """A file of an archive, as far as its index or else its first record tells."""
+    name, size = entry.name, entry.size
     compressed = binlog_file.is_compressed(name)
     described = None
     if kind == PB:
