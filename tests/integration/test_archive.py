@@ -1,4 +1,5 @@
-"""`db-type = "file"` as a process: killed, and succeeded by a standby; no record is lost or there twice."""
+"""`db-type = "file"` as a process that also compresses: killed, and succeeded by a standby; no record is lost
+or there twice."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from common.record import decode_file
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
+from drainer import binlog_file
 from drainer.archive_segments import ArchiveSegments
 from drainer.obinlog import commit_ts_of
 from tests.benchmarks import workloads
@@ -53,18 +56,29 @@ class Scene:
         config = self._directory / "drainer.toml"
         config.write_text(
             f'initial-commit-ts = 0\n[syncer]\ndb-type = "pb"\ncheckpoint-interval = "20ms"\n'
-            f'[syncer.to]\ndir = "{self.archive}"\nfile-size = "1 MiB"\n'
+            f'[syncer.to]\ndir = "{self.archive}"\nfile-size = "1 MiB"\ncompression = "zstd"\n'
         )
         own = [f"--config={config}", f"--data-dir={self._directory / 'drainer'}", "--node-id=a"]
         return self.start("drainer", *own, *arguments)
 
     def grows(self) -> Callable[[], bool]:
         """Whether the archive has more than it has now."""
-        before = self._size()
-        return lambda: self._size() > before
+        before = self._end()
+        return lambda: self._end() > before
 
-    def _size(self) -> int:
-        return sum(path.stat().st_size for path in segments(self.archive))
+    def _end(self) -> tuple[str, int]:
+        """Of the newest segment, which is never compressed."""
+        newest = max(segments(self.archive), default=None)
+        return (newest.name, newest.stat().st_size) if newest else ("", 0)
+
+    def unpacked(self) -> int:
+        """Unpack what is compressed; how many segments."""
+        found = list(self.archive.glob("binlog-*.zst"))
+        for path in found:
+            data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+            (self.archive / binlog_file.plain_name(path.name)).write_bytes(data)
+            path.unlink()
+        return len(found)
 
 
 def killed(process: subprocess.Popen[bytes], rng: random.Random) -> None:
@@ -131,6 +145,7 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
         for one in scene.processes:
             one.kill()
             one.wait()
+    assert scene.unpacked()
     found = list(timestamps(scene.archive))
     assert all(a < b for a, b in itertools.pairwise(found))
     tables, _ = replayed(scene.archive)
