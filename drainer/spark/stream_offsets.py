@@ -239,9 +239,14 @@ def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[Piece]:
     return pieces
 
 
-def cut(piece: Piece, steps: Iterable[Step], behind_ts: int, max_bytes: int, *, fresh: bool) -> list[Piece]:
-    """A piece as smaller ones of about `max_bytes`. `fresh`: without records at or below the largest
-    commit_ts before them, `behind_ts` at first, which are there already."""
+def cut(
+    piece: Piece, steps: Iterable[Step], behind_ts: int, max_bytes: int, *, fresh: bool
+) -> tuple[list[Piece], int]:
+    """A piece as smaller ones of about `max_bytes`, and the largest commit_ts up to its end.
+
+    `fresh`: without records at or below the largest commit_ts before them, `behind_ts` at first: they are
+    there already.
+    """
     found: list[Piece] = []
     begin = at = -1
     for step in steps:
@@ -255,4 +260,15 @@ def cut(piece: Piece, steps: Iterable[Step], behind_ts: int, max_bytes: int, *, 
             at = step.end
     if begin >= 0:
         found.append(piece._replace(begin=begin, end=at))
-    return found
+    return found, behind_ts
+
+
+def places_of(places: Sequence[tuple[int, int]], piece: Piece) -> list[Step]:
+    """A piece of a segment as stretches between places of its index, which are (commit_ts, offset)."""
+    inner = [(ts, offset) for ts, offset in places if piece.begin < offset < piece.end]
+    if not inner:
+        return []
+    begins = [piece.begin, *(offset for _, offset in inner)]
+    ends = [*begins[1:], piece.end]
+    times = [inner[0][0], *(ts for ts, _ in inner)]
+    return [Step(*one) for one in zip(times, begins, ends, strict=True)]

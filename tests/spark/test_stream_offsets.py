@@ -25,6 +25,7 @@ from drainer.spark.stream_offsets import (
     extents,
     gap,
     is_behind,
+    places_of,
     settle,
 )
 
@@ -133,12 +134,19 @@ def test_records_that_a_restarted_drainer_wrote_anew_are_left_out() -> None:
     whole = Piece(0, "a", 0, 90)
 
     def spans(behind_ts: int, size: int, *, fresh: bool) -> list[tuple[int, int]]:
-        return [(one.begin, one.end) for one in cut(whole, steps, behind_ts, size, fresh=fresh)]
+        return [(one.begin, one.end) for one in cut(whole, steps, behind_ts, size, fresh=fresh)[0]]
 
     assert spans(5, 1000, fresh=True) == [(10, 30), (50, 70), (80, 90)]
     assert spans(10, 1000, fresh=True) == []
     assert spans(0, 1000, fresh=False) == [(0, 90)]
     assert spans(0, 25, fresh=False) == [(0, 30), (30, 60), (60, 90)]
+    assert cut(whole, steps, 0, 1000, fresh=True)[1] == 10
+
+
+def test_an_index_cuts_without_reading() -> None:
+    places = [(1, 0), (5, 40), (9, 80)]
+    assert places_of(places, Piece(0, "a", 10, 90)) == [Step(5, 10, 40), Step(5, 40, 80), Step(9, 80, 90)]
+    assert places_of(places, Piece(0, "a", 40, 80)) == []
 
 
 @dataclass
@@ -212,7 +220,8 @@ def test_everything_is_read_once_and_in_order(seed: int) -> None:
             for piece in between(start, end, found):
                 steps = world.steps(next(one for one in found if one.segment == piece.segment), piece.begin)
                 steps = (step for step in steps if step.end <= piece.end)
-                for part in cut(piece, steps, start.commit_ts, rng.choice((20, 10_000)), fresh=False):
+                size = rng.choice((20, 10_000))
+                for part in cut(piece, steps, start.commit_ts, size, fresh=False)[0]:
                     taken += [
                         step.commit_ts
                         for step in world.steps(Extent(part.segment, "", part.end, True), part.begin)
