@@ -15,7 +15,7 @@ import gzip
 import io
 import os
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -239,21 +239,19 @@ class Location:
         if local is not None:
             try:
                 with os.scandir(local) as found:
-                    stats = [(one.name, one.stat()) for one in found if one.is_file()]
+                    files = [one for one in found if one.is_file()]
             except OSError as error:
                 raise self._missing(error.strerror or "") from None
-            return sorted(
-                (Entry(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats),
-                key=lambda entry: entry.name,
-            )
+            # Only now: a file that is followed by another one in the list has its last size.
+            return sorted(_sized(files), key=lambda entry: entry.name)
         from pyarrow import fs
 
         with self._reached():
             filesystem, path = self.filesystem()
             infos = filesystem.get_file_info(fs.FileSelector(path))
-        files = [info for info in infos if info.type == fs.FileType.File]
+        there = [info for info in infos if info.type == fs.FileType.File]
         return sorted(
-            (Entry(info.base_name, int(info.size), int(info.mtime_ns or 0)) for info in files),
+            (Entry(info.base_name, int(info.size), int(info.mtime_ns or 0)) for info in there),
             key=lambda entry: entry.name,
         )
 
@@ -312,6 +310,13 @@ class Location:
         return ConfigError(
             f"there is no directory {self.shown} to read from: {why}", hint="check the path of the archive"
         )
+
+
+def _sized(files: Iterable[os.DirEntry[str]]) -> Iterator[Entry]:
+    for one in files:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            stat = one.stat()
+            yield Entry(one.name, stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=8)

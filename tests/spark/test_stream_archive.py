@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,22 @@ def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_pa
     found = [head.commit_ts for part in slices for head in heads(location, archive.present(part))]
     assert found == [item.commit_ts for item in items if item.commit_ts > start.commit_ts]
     assert StreamArchive(location).latest(start, Admission()) == end
+
+
+def test_a_directory_is_listed_while_files_come_and_go(tmp_path: Path) -> None:
+    location, done = Location(str(tmp_path)), threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            for number in range(50):
+                (tmp_path / f"f{number}").touch()
+            for number in range(50):
+                (tmp_path / f"f{number}").unlink()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert max(len(location.list()) for _ in range(300)) <= 50
+    finally:
+        done.set()
+        thread.join()
