@@ -45,7 +45,7 @@ async def run(options: Options) -> int:
         mariadb.programs()  # say what is missing before anything is made
         cluster = Cluster(SystemClock())
     except (BinlogError, OSError) as error:
-        return _failed(error)
+        return report_failure(error)
     status, clean = COULD_NOT_RUN, False
     try:
         status = await _run(options, cluster)
@@ -54,12 +54,12 @@ async def run(options: Options) -> int:
         status = INTERRUPTED
         print("interrupted: ending all processes", file=sys.stderr)
     except BaseExceptionGroup as group:
-        cause = _first_cause(group)
+        cause = first_cause(group)
         if not isinstance(cause, Exception):
             raise
-        status = _failed(cause)
+        status = report_failure(cause)
     except Exception as error:
-        status = _failed(error)
+        status = report_failure(error)
     finally:
         for number in SIGNALS:  # from here on nothing may keep us from cleaning up
             loop.add_signal_handler(number, lambda: None)
@@ -101,7 +101,7 @@ async def _keep(cluster: Cluster) -> None:
         pass  # this is how it is meant to end
 
 
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error of ours inside a group of failures; the first one if there is none."""
     causes: list[BaseException] = []
     pending: list[BaseException] = [group]
@@ -114,7 +114,8 @@ def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return next((cause for cause in causes if isinstance(cause, BinlogError)), causes[0])
 
 
-def _failed(error: Exception) -> int:
+def report_failure(error: Exception) -> int:
+    """Tell why; the exit status."""
     if not isinstance(error, BinlogError | OSError):  # our own mistake, not a difference
         traceback.print_exception(error)
     print(f"binlog-playground: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario, load
 from deploy.playground.session import Writer, run_evolution, run_rare_endings, run_session
 from deploy.playground.statistics import Statistics
-from deploy.playground.verify import Report, compare
+from deploy.playground.verify import Report, TableName, compare
 from deploy.playground.workload import Ending, Workload
 from pumpclient.publisher import open_publisher
 
@@ -72,19 +72,31 @@ class Run:
         scenario = load(RECORDED)
         await self._start(scenario, PUMPS)
         model = Model(SCHEMA)
-        async with self._background(scenario):
+        async with self._background(_names(scenario)):
             await self._replay(scenario)
             assert self.cluster.upstream is not None
             await self.cluster.upstream.oracle.unpin()
-            last_commit_ts = await self._random_workload(model)
+            last_commit_ts = await self._random_workload(model, measures_lag=True)
             await self._drain(max(last_commit_ts, scenario.last_commit_ts))
             return await self._compare(replace(scenario, expected=[*scenario.expected, *model.expected()]))
+
+    async def archive(self) -> Model:
+        """Random workload into an archive that is complete and closed then; what its rows have come to."""
+        self._view.say(f"starting etcd, {PUMPS} Pumps, an archiving Drainer and MariaDB")
+        await self.cluster.start_base(None)
+        await self.cluster.start_pumps(PUMPS)
+        node = await self.cluster.start_archiver("archiver", '[syncer.to]\nfile-size = "1 MiB"')
+        model = Model(SCHEMA)
+        async with self._background([]):
+            await self._drain(await self._random_workload(model, measures_lag=False))
+        node.process.stop()
+        return model
 
     async def replay(self, directory: Path) -> Report:
         """A recorded scenario, comparison."""
         scenario = load(directory)
         await self._start(scenario, len(scenario.files))
-        async with self._background(scenario):
+        async with self._background(_names(scenario)):
             await self._replay(scenario)
             await self._drain(scenario.last_commit_ts)
             return await self._compare(scenario)
@@ -102,13 +114,13 @@ class Run:
         self._view.say(f"set up in {self._elapsed_s():.1f} s")
 
     @asynccontextmanager
-    async def _background(self, scenario: Scenario) -> AsyncIterator[None]:
+    async def _background(self, tables_with_rows: Sequence[TableName]) -> AsyncIterator[None]:
         """Watch the processes, show the run, notice the first row; all of it ends with the block."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._keeper.run()),
                 group.create_task(self._show()),
-                group.create_task(self._note_first_row(scenario)),
+                group.create_task(self._note_first_row(tables_with_rows)),
             ]
             yield
             for task in tasks:
@@ -136,7 +148,7 @@ class Run:
         self.statistics.replayed, self.statistics.replay_s = replay.sent, took_s
         self._view.say(f"recorded workload {scenario.name}: {replay.sent} binlogs sent in {took_s:.1f} s")
 
-    async def _random_workload(self, model: Model) -> int:
+    async def _random_workload(self, model: Model, *, measures_lag: bool) -> int:
         """Tables, sessions, DDL, probes and chaos for the time asked for; the last commit timestamp."""
         assert self.cluster.upstream is not None
         self._phase = "creating tables"
@@ -152,14 +164,16 @@ class Run:
             self.statistics.started_s = self._clock.monotonic_s()
             end_s = self.statistics.started_s + self.options.seconds
             async with asyncio.TaskGroup() as group:
-                reader = group.create_task(probe.read())
+                reader = group.create_task(probe.read()) if measures_lag else None
                 async with asyncio.TaskGroup() as work:
                     self._start_sessions(work, writer, model, ids, end_s)
-                    work.create_task(probe.write(end_s))
+                    if measures_lag:
+                        work.create_task(probe.write(end_s))
                 self.statistics.ended_s = self._clock.monotonic_s()
                 await publisher.flush(STALLED_S)
                 await self._drain(writer.last_commit_ts)
-                reader.cancel()
+                if reader is not None:
+                    reader.cancel()
             return writer.last_commit_ts
 
     def _start_sessions(
@@ -228,10 +242,8 @@ class Run:
         report.not_compared = scenario.not_compared
         return report
 
-    async def _note_first_row(self, scenario: Scenario) -> None:
+    async def _note_first_row(self, names: Sequence[TableName]) -> None:
         """Note when the first replicated row can be read downstream."""
-        names = [(table.schema, table.name) for table in scenario.expected if table.rows]
-        names += [(table.schema, table.name) for table in scenario.checksums]
         if not names:
             return
         sql = f"SELECT 1 FROM {quote(names[0][0])}.{quote(names[0][1])} LIMIT 1"
@@ -294,6 +306,12 @@ class Run:
 
     def _elapsed_s(self) -> float:
         return self._clock.monotonic_s() - self._began_s
+
+
+def _names(scenario: Scenario) -> list[TableName]:
+    """Tables that have rows in the end."""
+    names = [(table.schema, table.name) for table in scenario.expected if table.rows]
+    return names + [(table.schema, table.name) for table in scenario.checksums]
 
 
 async def _create_tables(writer: Writer, ids: Iterator[int]) -> tables.Table:

@@ -1,0 +1,184 @@
+"""`make demo-spark`: an archive of the playground, audited, replayed with Spark, and compared row by row.
+
+Drives  a private cluster with an archiving Drainer; `binlog-spark` as a user runs it, in processes of its own
+Owns    the directory of the report; the scratch directory is gone afterwards
+Holds   the replayed tables are compared with the model of the workload, which knows nothing of archives
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError
+from deploy.playground import mariadb
+from deploy.playground.__main__ import (
+    COULD_NOT_RUN,
+    DIFFERENT,
+    EQUAL,
+    INTERRUPTED,
+    SIGNALS,
+    first_cause,
+    report_failure,
+)
+from deploy.playground.cluster import PACKAGE_ROOT, Cluster
+from deploy.playground.downstream import Downstream
+from deploy.playground.limits import MARIADB, misplaced
+from deploy.playground.live_view import LiveView
+from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.model import Model
+from deploy.playground.options import Options
+from deploy.playground.run import Run
+from deploy.playground.verify import Report, compare
+
+DESCRIPTION = """\
+Fills an archive (db-type = "file") through a private etcd, two Pumps and a Drainer: random transactions and
+DDL on tables of every kind, those without a key too. Then audits it with Spark, replays it into a private
+MariaDB, compares every table row by row with what the workload wrote, and audits it against that database.
+"""
+REPORT: Final = PACKAGE_ROOT / "build" / "spark-demo"
+SECONDS: Final = 15.0
+RATE: Final = 400.0
+PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """`binlog-spark` on one archive and one database. `report`: where the last audit leaves its report."""
+
+    archive: Path
+    server: MariaDbServer
+    report: Path
+    clock: Clock
+
+    async def replay(self) -> tuple[dict[str, Any], float]:
+        return await self._run("replay", "--from", str(self.archive), "--to", self._url)
+
+    async def audit(self, *, with_database: bool) -> tuple[dict[str, Any], float]:
+        compared = ["--db", self._url, "--report", str(self.report)] if with_database else []
+        return await self._run("audit", "--archive", str(self.archive), *compared)
+
+    @property
+    def _url(self) -> str:
+        return f"mysql://{self.server.drainer_user}@{self.server.host}:{self.server.port}/"
+
+    async def _run(self, *words: str) -> tuple[dict[str, Any], float]:
+        """What the command tells in JSON, and how long it took. Raises `BinlogError` when it ends with
+        anything but 0."""
+        began_s = self.clock.monotonic_s()
+        command = [sys.executable, "-m", "drainer.spark", *words, "--output", "json"]
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=PACKAGE_ROOT,
+            env={**os.environ, PASSWORD_VARIABLE: self.server.password},
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Spark's JVM and its workers end with it
+        )
+        try:
+            told, _ = await child.communicate()
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
+        if child.returncode:
+            shown = " ".join(["binlog-spark", *words])
+            raise BinlogError(f"{shown} ended with {child.returncode}: {told.decode()[-2000:]}")
+        document: dict[str, Any] = json.loads(told)
+        return document, self.clock.monotonic_s() - began_s
+
+
+def main() -> None:
+    """Run and exit with the playground's documented status."""
+    parser = argparse.ArgumentParser(
+        prog="make demo-spark ARGS=...", description=DESCRIPTION, allow_abbrev=False
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="length of the workload (default 15)")
+    parser.add_argument("--rate", type=float, default=RATE, help="transactions/s (default 400)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default 1)")
+    parser.add_argument("--report", type=Path, default=REPORT, help="directory of the audit's report")
+    args = parser.parse_args()
+    options = Options(seconds=args.seconds, rate=args.rate, seed=args.seed)
+    sys.exit(asyncio.run(run(options, args.report)))
+
+
+async def run(options: Options, report: Path) -> int:
+    """The whole demo; its exit status. Ends every process it started, whatever happens."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        mariadb.programs()  # say what is missing before anything is made
+        cluster = Cluster(SystemClock())
+    except (BinlogError, OSError) as error:
+        return report_failure(error)
+    status = COULD_NOT_RUN
+    try:
+        status = await _run(options, cluster, report)
+    except asyncio.CancelledError:
+        status = INTERRUPTED
+    except BaseExceptionGroup as group:
+        cause = first_cause(group)
+        if not isinstance(cause, Exception):
+            raise
+        status = report_failure(cause)
+    except Exception as error:
+        status = report_failure(error)
+    finally:
+        await cluster.close()
+        cluster.stop(at_once=status != EQUAL)
+        logs = cluster.remove(keep_logs=status in (DIFFERENT, COULD_NOT_RUN))
+        if logs is not None:
+            print(f"logs: {logs}", file=sys.stderr)
+    return status
+
+
+async def _run(options: Options, cluster: Cluster, report: Path) -> int:
+    clock = SystemClock()
+    with LiveView(quiet=False) as view:
+        work = Run(options, cluster, view, clock)
+        model = await work.archive()
+    rows, ddl = work.statistics.rows, work.statistics.ddl
+    archive = cluster.directory / "archiver"
+    size = sum(path.stat().st_size for path in archive.glob("binlog-*"))
+    print(f"archive: {rows} row changes, {ddl} DDL, {size / 1e6:.1f} MB", flush=True)
+    pipeline = Pipeline(archive, cluster.mariadb, report, clock)
+    found, took_s = await pipeline.audit(with_database=False)
+    print(f"audit: {_shown(found)} ({took_s:.0f} s)", flush=True)
+    summary, took_s = await pipeline.replay()
+    print(f"replay: {_shown(summary)} ({took_s:.0f} s)", flush=True)
+    compared = await asyncio.to_thread(_compared, cluster.mariadb, model)
+    for difference in compared.differences:
+        print(difference)
+    word = "verified" if compared.equal else f"DIFFERENT, {len(compared.differences)} times"
+    print(f"{word}: {compared.tables} tables, {compared.rows_identical} rows identical", flush=True)
+    found, took_s = await pipeline.audit(with_database=True)
+    print(f"audit against the database: {_shown(found)} ({took_s:.0f} s)\nreport: {report}", flush=True)
+    return EQUAL if compared.equal else DIFFERENT
+
+
+def _compared(server: MariaDbServer, model: Model) -> Report:
+    connection = server.open()
+    try:
+        expected = model.expected()
+        return compare(expected, Downstream(connection).contents(expected), MARIADB, misplaced([]))
+    finally:
+        connection.close()
+
+
+def _shown(document: dict[str, Any]) -> str:
+    """The figures of a summary, in a line."""
+    figures = ((name, value) for name, value in document.items() if isinstance(value, int | float | str))
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures)
+
+
+if __name__ == "__main__":
+    main()
