@@ -74,11 +74,11 @@ class _Table:
 class Operations:
     """Takes changes together, in commit order, until they are asked for.
 
-    `before_of`: tables whose former images are needed.
+    `before_of`: tables whose former images are needed; None: all.
     """
 
     def __init__(
-        self, number_of: Callable[[TableVersion], int], before_of: frozenset[int] = frozenset()
+        self, number_of: Callable[[TableVersion], int], before_of: frozenset[int] | None = frozenset()
     ) -> None:
         self._number_of = number_of
         self._before_of = before_of
@@ -89,6 +89,8 @@ class Operations:
         """Changes since the last `take`."""
         self.size = 0
         """Bytes of images that are held, roughly."""
+        self.digits: set[int] = set()
+        """Tables whose keys are whole numbers."""
 
     @property
     def keys(self) -> int:
@@ -130,7 +132,8 @@ class Operations:
     def take(self) -> dict[int, dict[bytes, list[Any]]]:
         """All effects, and forget them: by table and key what follows those in `Effect`."""
         taken, self._effects = self._effects, {}
-        self._tables.clear()
+        for table in self._tables.values():
+            table.effects = self._effects.setdefault(table.table, {})
         self.changes = self.size = 0
         return taken
 
@@ -138,12 +141,14 @@ class Operations:
         sql = compile_sql(version.info, kind=ImageSqlPlan)
         number = table_id(version)
         keyed = bool(sql.key_columns)
+        if keyed and sql.key_is_literal:
+            self.digits.add(number)
         found = self._tables[version] = _Table(
             number,
             self._number_of(version),
             sql.delete_key if keyed else sql.insert_literals,
             keyed,
-            number in self._before_of,
+            self._before_of is None or number in self._before_of,
             keyed and sql.key_is_literal,
             self._effects.setdefault(number, {}),
         )

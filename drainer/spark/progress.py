@@ -12,7 +12,6 @@ Never   trusts what tasks report: rows are counted here
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -43,7 +42,8 @@ _TABLES: Final = (
 class Frozen:
     """What a job is about. Everything that decides which row is in which chunk is in it.
 
-    `stop` 0: the job has no end of its own (a stream). `asked_stop`: as it was asked for, 0 for all there is.
+    `asked_stop`: `stop` as it was asked for, 0 for all there is. `buckets`: of every step, 0 where rows are
+    written by the driver.
     """
 
     archive: str
@@ -53,8 +53,8 @@ class Frozen:
     asked_stop: int
     tables: tuple[str, ...]
     chunk_rows: int
-    small_bytes: int
     safe: bool
+    buckets: tuple[int, ...] = ()
     form: int = 1  # of buckets and chunks: a change of theirs is another number
 
     def to_json(self) -> str:
@@ -63,13 +63,8 @@ class Frozen:
     @classmethod
     def from_json(cls, text: str) -> Frozen:
         document = json.loads(text)
-        return cls(**{**document, "tables": tuple(document["tables"])})
-
-    @property
-    def job(self) -> str:
-        """The name of a job that was given none: the same for whoever asks for the same."""
-        asked = {**asdict(self), "stop": self.asked_stop}
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        lists = {name: tuple(document[name]) for name in ("tables", "buckets")}
+        return cls(**{**document, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +158,10 @@ class Job:
 
     def _refuse_another(self, then: Frozen, now: Frozen) -> None:
         before, wanted = asdict(then), asdict(now)
-        open_end = then.asked_stop == now.asked_stop == 0 and now.stop >= then.stop
         differing = [
             f"{name} was {before[name]!r}, now {wanted[name]!r}"
             for name in before
-            if before[name] != wanted[name] and not (name == "stop" and open_end)
+            if before[name] != wanted[name]
         ]
         if differing:
             raise Conflict(
@@ -197,3 +191,18 @@ class Job:
         ((rows, drift, chunks),) = mysql.rows(self._connection, query)
         self._connection.rollback()
         return int(rows or 0), int(drift or 0), int(chunks or 0)
+
+
+def stored(target: mysql.Target, name: str) -> Frozen | None:
+    """What a job was begun for, if it was begun."""
+    connection = mysql.connect(target)
+    try:
+        query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + mysql.literal(name)
+        found = mysql.rows(connection, query)
+    except pymysql.err.MySQLError as error:
+        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            return None
+        raise
+    finally:
+        connection.close()
+    return Frozen.from_json(found[0][0]) if found else None

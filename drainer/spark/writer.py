@@ -118,6 +118,10 @@ class Writer:
         self._bytes_max = STATEMENT_BYTES_MAX
         self._pause = threading.Event()
 
+    def know(self, tables: Tables) -> None:
+        """Of which tables rows come from now on."""
+        self._tables = tables
+
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -1,0 +1,81 @@
+"""Catalog: what there is to know of the tables that rows go to, read once between two schema changes.
+
+Drives  a connection of its caller
+Owns    the definitions of the archive, to which it adds those that only the downstream knows
+Holds   what it says is as after the last schema change that ran
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pymysql
+
+from drainer import downstream_table
+from drainer.causality import Spread
+from drainer.change import Form
+from drainer.column_match import DownstreamTable
+from drainer.spark import downstream_definitions
+from drainer.spark.definitions import Definitions
+from drainer.spark.operations import table_id
+from drainer.spark.selection import Selection
+from drainer.spark.writer import Tables
+from drainer.table_target import target_of
+from drainer.txn import TableVersion
+
+_ALL: Final = Selection()
+
+
+class Catalog:
+    """`complete`: the archive has all definitions itself."""
+
+    def __init__(
+        self, definitions: Definitions, connection: pymysql.Connection[Any], selection: Selection = _ALL
+    ) -> None:
+        self.definitions = definitions
+        self._connection = connection
+        self._selection = selection
+        self._archived = {(table.schema, table.table) for table in definitions}
+        self._downstream: dict[int, DownstreamTable] = {}
+        self._fresh = False
+
+    def forget(self) -> None:
+        """A schema change ran."""
+        self._downstream.clear()
+        self._fresh = False
+
+    def prepare(self, start_ts: int) -> None:
+        """Before rows from `start_ts` on are read: tables that the archive does not define."""
+        if self._fresh:
+            return
+        self._fresh = True
+        for version in downstream_definitions.read(self._connection, self._is_undefined):
+            self.definitions.add(start_ts, version.schema, version.name, version)
+
+    def _is_undefined(self, schema: str, table: str) -> bool:
+        return (schema, table) not in self._archived and self._selection.wants_table(schema, table)
+
+    def tables(self, versions: Iterable[TableVersion]) -> Tables:
+        """What a writer needs for rows of these. Tables that are missing downstream are left out."""
+        wanted = {table_id(version): version for version in versions}
+        apart = set()
+        for number, version in wanted.items():
+            if number not in self._downstream:
+                found = downstream_table.read(self._connection, *version.downstream)
+                if found is None:
+                    continue
+                self._downstream[number] = found
+            target = target_of(version, 1, self._downstream[number])
+            if target.keyed and (target.form is Form.REWRITE or target.spread is not Spread.BY_KEY):
+                apart.add(number)
+        return Tables(self.definitions, dict(self._downstream), frozenset(apart))
+
+    def before_of(self, tables: Tables, versions: Iterable[TableVersion]) -> frozenset[int]:
+        """Tables that keep rows in place whose unique values did not change: former images are needed."""
+        return frozenset(
+            number
+            for version in versions
+            if (number := table_id(version)) in tables.downstream
+            and target_of(version, 1, tables.downstream[number]).gentle
+        )

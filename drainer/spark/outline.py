@@ -1,0 +1,161 @@
+"""Outline: where in an archive its schema changes are, and so which bytes of it lie between two of them.
+
+In     a survey, a selection
+Out    the schema changes, the last commit_ts, how many transactions and rows were seen
+Why    files whose index knows of no schema change are not looked at; of the others the heads of records are
+       read, by Spark where that is more than a few of them
+Holds  all that is later than a schema change lies behind the first record of it: a drainer writes in order,
+       and what it writes again after a restart it had written before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from drainer.spark.definitions import Definitions
+from drainer.spark.location import COMPRESSED, Location
+from drainer.spark.payload import PB
+from drainer.spark.reading import heads, read
+from drainer.spark.records import SchemaChange
+from drainer.spark.segments import Slice, Survey
+from drainer.spark.selection import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE_BYTES: Final = 64 << 20
+_FOUND: Final = pa.schema(
+    [("slice", pa.int64()), ("pos", pa.int64()), ("ts", pa.int64()), ("rows", pa.int64())]
+)
+
+_NO_END: Final = 1 << 62
+_PACKED: Final = 4  # an archive is about so many times smaller when it is compressed
+
+Point = tuple[int, int]
+"""Index of a file, position in it."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`changes` in order, with where the first record of each is. `last_ts`: of all that is selected, 0 if it
+    is nothing. `rows`: of the files whose index or records were looked at, all tables."""
+
+    changes: tuple[tuple[SchemaChange, Point], ...]
+    last_ts: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice."""
+
+    location: Location
+    slices: tuple[Slice, ...]
+    selection: Selection
+
+    def look(self, number: int) -> Iterator[tuple[int, int, int, int]]:
+        last_ts = rows = 0
+        for head in heads(self.location, self.slices[number]):
+            if not self.selection.wants_ts(head.commit_ts):
+                continue
+            last_ts = max(last_ts, head.commit_ts)
+            rows += head.rows
+            if head.is_ddl:
+                yield number, head.pos, head.commit_ts, 0
+        yield number, -1, last_ts, rows
+
+    def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                found = list(zip(*self.look(number), strict=True))
+                yield pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in found], schema=_FOUND)
+
+
+def outline(
+    spark: Callable[[], SparkSession] | None,
+    survey: Survey,
+    selection: Selection,
+    definitions: Definitions,
+) -> Outline:
+    """`selection` without stop: to the end. Without `spark` everything is looked at here."""
+    told, last_ts, rows = _told_by_indexes(survey, selection)
+    slices = tuple(part for part in survey.plan(replace(selection, tables=())) if part.name not in told)
+    looking = _Looking(survey.location, slices, selection)
+    size = sum(part.size for part in slices)
+    found: list[tuple[int, int, int, int]]
+    if spark is None or size <= HERE_BYTES:
+        found = [one for number in range(len(slices)) for one in looking.look(number)]
+    else:
+        frame = spark().range(0, len(slices), 1, len(slices))
+        schema = "slice long, pos long, ts long, rows long"
+        found = sorted(tuple(row) for row in frame.mapInArrow(looking, schema).collect())
+    changes: dict[int, list[tuple[SchemaChange, Point]]] = {}
+    for number, pos, commit_ts, count in found:
+        last_ts, rows = max(last_ts, commit_ts), rows + count
+        if pos >= 0:
+            part = replace(slices[number], start=pos, stop=pos + 1, trouble="")
+            for change in _changes(survey.location, part, commit_ts, selection, definitions):
+                same_ts = changes.setdefault(commit_ts, [])
+                if all(change.ddl.query != other.ddl.query for other, _ in same_ts):
+                    same_ts.append((replace(change, part=len(same_ts)), (part.index, pos)))
+    in_order = [one for commit_ts in sorted(changes) for one in changes[commit_ts]]
+    return Outline(tuple(in_order), last_ts, rows)
+
+
+def _told_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str], int, int]:
+    """Files without schema changes, their last commit_ts and rows."""
+    told, last_ts, rows = set(), 0, 0
+    for segment in survey.segments:
+        described = segment.described
+        if described is None or not segment.is_covered or described.ddl:
+            continue
+        if selection.stop and described.last_ts > selection.stop:
+            continue
+        told.add(segment.name)
+        if described.last_ts >= selection.start:
+            last_ts = max(last_ts, described.last_ts)
+            rows += sum(map(sum, described.rows.values()))
+    return told, last_ts, rows
+
+
+def _changes(
+    location: Location, part: Slice, commit_ts: int, selection: Selection, definitions: Definitions
+) -> Iterator[SchemaChange]:
+    only = replace(selection, start=commit_ts, stop=commit_ts, ops=())
+    for record in read(location, part, only, definitions):
+        if isinstance(record, SchemaChange):
+            yield record
+
+
+def between(slices: Sequence[Slice], begin: Point | None, end: Point | None) -> list[Slice]:
+    """What of slices lies between two places. A relay log is read from the beginning of a file: what its
+    records are about is said there."""
+    found = []
+    for part in slices:
+        stop = _stop(part)
+        if begin is not None and (part.index, stop) <= begin:
+            continue
+        if end is not None and (part.index, part.start) >= end:
+            continue
+        if begin is not None and part.index == begin[0] and begin[1] > part.start and part.kind == PB:
+            part = replace(part, start=begin[1])
+        if end is not None and part.index == end[0] and end[1] < stop:
+            part = replace(part, stop=end[1], last=False)
+        found.append(part)
+    return found
+
+
+def _stop(part: Slice) -> int:
+    """Places in a compressed file are those of its contents, whose size is not known."""
+    return part.stop or (_NO_END if part.name.endswith(COMPRESSED) else part.size)
+
+
+def size_of(slices: Iterable[Slice]) -> int:
+    """Bytes to read, roughly where they are compressed."""
+    return sum(
+        part.size * _PACKED if part.name.endswith(COMPRESSED) else _stop(part) - part.start for part in slices
+    )

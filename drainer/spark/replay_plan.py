@@ -1,0 +1,173 @@
+"""Replay plan: a range of an archive, frozen, as tasks of known size.
+
+In     an archive, a range, options
+Out    tasks in order: rows between two schema changes with the bytes that hold them, or one schema change
+Holds  nothing of the downstream is asked or changed
+Why    a job must cut rows into the same chunks whenever it goes on: what decides that is frozen with it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from common.errors import ConfigError
+from drainer.spark import definitions as archived_definitions
+from drainer.spark.definitions import Definitions
+from drainer.spark.location import Location
+from drainer.spark.outline import Outline, Point, between, outline, size_of
+from drainer.spark.progress import Frozen
+from drainer.spark.reading import FAIL
+from drainer.spark.segments import AUTO, PUMP, Slice, Survey, survey
+from drainer.spark.selection import Selection
+from drainer.spark.steps import Rows, Step, is_wanted, steps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_BYTES: Final = 8 << 20
+CHUNK_ROWS: Final = 5000
+_SLICE_BYTES: Final = (2 << 20, 64 << 20)
+_BUCKET_BYTES: Final = 4 << 20
+_BUCKETS: Final = (8, 4096)
+_SLICES_PER_CORE: Final = 3
+_READ_OPTIONS: Final = frozenset({"kind", "damage"})
+
+SparkOf = Callable[[], "SparkSession"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
+    driver. `source`: options of the data source that say how to read: kind, damage, fs.*."""
+
+    tables: tuple[str, ...] = ()
+    safe: bool = False
+    chunk_rows: int = CHUNK_ROWS
+    small_bytes: int = SMALL_BYTES
+    source: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step with the bytes that it is about. `buckets` 0: it is done on the driver."""
+
+    step: Step
+    slices: tuple[Slice, ...] = ()
+    buckets: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`survey`: of the archive when it was looked at."""
+
+    survey: Survey
+    selection: Selection
+    definitions: Definitions
+    outline: Outline
+    tasks: tuple[Task, ...]
+    damage: str
+    frozen: Frozen
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(size_of(task.slices) for task in self.tasks)
+
+
+def job_of(archive: str, start: int, stop: int, options: Options) -> str:
+    """The name of a job that was given none: the same for whoever asks for the same."""
+    shown = Location.of(archive, options.source).shown
+    asked = [shown, start, stop, options.tables, options.safe]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def plan(
+    spark: SparkOf | None, archive: str, start: int, stop: int, options: Options, begun: Frozen | None = None
+) -> Plan:
+    """Look over the archive. `begun`: what the job was frozen to, if it goes on.
+
+    Raises `ConfigError`, `Corruption`.
+    """
+    location = Location.of(archive, options.source)
+    unknown = [name for name in options.source if name not in _READ_OPTIONS and not name.startswith("fs.")]
+    if unknown:
+        raise ConfigError(
+            f"replay takes no option {', '.join(unknown)}", hint="options are kind, damage, fs.*"
+        )
+    found = survey(location, options.source.get("kind", AUTO))
+    if found.kind == PUMP:
+        raise ConfigError(
+            f"{location.shown} is a Pump's value log, which is not in commit order",
+            hint="replay a file archive or a relay log; value logs can be read, counted and audited",
+        )
+    asked_stop, stop = stop, begun.stop if begun is not None and not stop else stop
+    selection = Selection(start, stop, options.tables)
+    definitions = archived_definitions.of_archive(found.location, found)
+    outlined = outline(spark, found, selection, definitions)
+    if not stop:
+        selection = Selection(start, max(outlined.last_ts, start), options.tables)
+    tasks = _tasks(found, selection, outlined, options, with_spark=spark is not None)
+    if begun is not None and len(begun.buckets) == len(tasks):  # files may have been compressed meanwhile
+        tasks = [replace(task, buckets=count) for task, count in zip(tasks, begun.buckets, strict=True)]
+    frozen = Frozen(
+        archive=location.shown,
+        kind=found.kind,
+        start=start,
+        stop=selection.stop,
+        asked_stop=asked_stop,
+        tables=tuple(options.tables),
+        chunk_rows=options.chunk_rows,
+        safe=options.safe,
+        buckets=tuple(task.buckets for task in tasks),
+    )
+    damage = options.source.get("damage", FAIL)
+    return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen)
+
+
+def _tasks(
+    found: Survey, selection: Selection, outlined: Outline, options: Options, *, with_spark: bool
+) -> list[Task]:
+    wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
+    places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
+    slices = found.plan(selection, _SLICE_BYTES[0])
+    tasks: list[Task] = []
+    begin: Point | None = None
+    for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):
+        if not isinstance(step, Rows):
+            begin = places[step.commit_ts]
+            tasks.append(Task(step))
+            continue
+        parts = between(slices, begin, places.get(step.stop + 1))
+        size = size_of(parts)
+        buckets = 0 if size <= options.small_bytes or not with_spark else _buckets(size)
+        tasks.append(Task(step, tuple(parts), buckets))
+    return tasks
+
+
+def _buckets(size: int) -> int:
+    """A power of two."""
+    least, most = _BUCKETS
+    return min(most, max(least, 1 << (size // _BUCKET_BYTES).bit_length()))
+
+
+def joined(slices: tuple[Slice, ...], cores: int) -> tuple[Slice, ...]:
+    """Neighbours put together, so that each core has a few of them: every slice costs a task."""
+    least, most = _SLICE_BYTES
+    wanted = min(most, max(least, size_of(slices) // (cores * _SLICES_PER_CORE)))
+    found: list[Slice] = []
+    for part in slices:
+        before = found[-1] if found else None
+        if (
+            before is not None
+            and before.name == part.name
+            and before.stop == part.start
+            and size_of((before,)) < wanted
+        ):
+            found[-1] = replace(before, stop=part.stop, last=part.last)
+        else:
+            found.append(part)
+    return tuple(found)
