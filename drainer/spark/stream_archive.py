@@ -9,7 +9,8 @@ Never   reads a value log: its binlogs are not in the order of their commits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from common import log
@@ -21,7 +22,7 @@ from drainer.spark import segments
 from drainer.spark.framing import file_records
 from drainer.spark.location import COMPRESSED, Entry, Location
 from drainer.spark.payload import HEADS, PB, RELAY
-from drainer.spark.segments import AUTO, Segment, Slice
+from drainer.spark.segments import AUTO, Segment, Slice, Survey
 from drainer.spark.stream_offsets import (
     START,
     Admission,
@@ -46,6 +47,15 @@ T = TypeVar("T")
 _TRIES: Final = 20
 _UNKNOWN: Final = 1 << 62
 """Size of a compressed segment that no index tells of: offsets in it are of what comes out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a task reads: of a slice what is at or above `start_ts`. Below it a relay log has what came
+    before, and what a drainer wrote anew that started again."""
+
+    slice: Slice
+    start_ts: int
 
 
 class StreamArchive:
@@ -111,34 +121,47 @@ class StreamArchive:
             return start
         return advance(begin, found, admission, self.steps, self._sums)
 
-    def slices(self, start: Offset, end: Offset, max_bytes: int) -> list[Slice]:
+    def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
         """What a batch reads, in order; the same rows whenever it is asked."""
-        return self._patiently(lambda: self._slices(start, end, max_bytes))
+        return self._patiently(lambda: self._parts(start, end, max_bytes))
 
-    def _slices(self, start: Offset, end: Offset, max_bytes: int) -> list[Slice]:
+    def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
         found = self.look()
         begin = self._settled(start, found)
-        made: list[Slice] = []
+        made: list[Part] = []
         behind_ts = start.commit_ts
         for piece in between(begin, end, found):
             extent = Extent(piece.segment, piece.name, piece.end, True)
-            fresh = self.kind == RELAY
-            steps = self._coarse(piece) or self.steps(extent, piece.begin)
-            parts, behind_ts = cut(piece, steps, behind_ts, max_bytes, fresh=fresh)
-            made += [
-                Slice(part.name, part.segment, self.kind, part.begin, part.end, piece.end) for part in parts
-            ]
+            if self.kind == RELAY:
+                # From the beginning of the file: what its records are about is said there.
+                made.append(Part(self._slice(piece._replace(begin=0)), behind_ts + 1))
+                for step in self.steps(extent, piece.begin):
+                    behind_ts = max(behind_ts, step.commit_ts)
+            else:
+                steps = self._coarse(piece) or self.steps(extent, piece.begin)
+                made += [Part(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
         return made
 
-    def present(self, slice_: Slice) -> Slice:
+    def _slice(self, piece: Piece) -> Slice:
+        return Slice(piece.name, piece.segment, self.kind, piece.begin, piece.end, piece.end)
+
+    def survey(self, parts: Sequence[Part]) -> Survey:
+        """Of the segments of these parts alone."""
+        found = {extent.segment: extent for extent in self.look()}
+        indexes = sorted({part.slice.index for part in parts})
+        known = [self._segment(found[index]) for index in indexes if index in found]
+        return Survey(self._location, self.kind, tuple(known))
+
+    def present(self, part: Part) -> Slice:
         """The slice under the name that its segment has now. Raises `Corruption` if it is gone."""
-        if self._location.has(slice_.name):
-            return slice_
+        wanted = part.slice
+        if self._location.has(wanted.name):
+            return wanted
         for index, name in self._names():
-            if index == slice_.index:
-                return Slice(name, index, slice_.kind, slice_.start, slice_.stop, slice_.size)
+            if index == wanted.index:
+                return replace(wanted, name=name)
         raise Corruption(
-            f"{self._location.path_of(slice_.name)} is gone, and a batch was to read it",
+            f"{self._location.path_of(wanted.name)} is gone, and a batch was to read it",
             hint="restore it from a backup and start again; keep segments longer (retention-time)",
         )
 

@@ -239,28 +239,18 @@ def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[Piece]:
     return pieces
 
 
-def cut(
-    piece: Piece, steps: Iterable[Step], behind_ts: int, max_bytes: int, *, fresh: bool
-) -> tuple[list[Piece], int]:
-    """A piece as smaller ones of about `max_bytes`, and the largest commit_ts up to its end.
-
-    `fresh`: without records at or below the largest commit_ts before them, `behind_ts` at first: they are
-    there already.
-    """
+def cut(piece: Piece, steps: Iterable[Step], max_bytes: int) -> list[Piece]:
+    """A piece as smaller ones of about `max_bytes`; `steps` are its records, or stretches of them."""
     found: list[Piece] = []
-    begin = at = -1
+    begin = at = piece.begin
     for step in steps:
-        known = fresh and step.commit_ts <= behind_ts
-        behind_ts = max(behind_ts, step.commit_ts)
-        if begin >= 0 and (known or step.begin - begin >= max_bytes):
-            found.append(piece._replace(begin=begin, end=at))
-            begin = -1
-        if not known:
-            begin = step.begin if begin < 0 else begin
-            at = step.end
-    if begin >= 0:
+        if step.begin - begin >= max_bytes:
+            found.append(piece._replace(begin=begin, end=step.begin))
+            begin = step.begin
+        at = step.end
+    if at > begin:
         found.append(piece._replace(begin=begin, end=at))
-    return found, behind_ts
+    return found
 
 
 def places_of(places: Sequence[tuple[int, int]], piece: Piece) -> list[Step]:

@@ -12,9 +12,12 @@ import pytest
 from common.errors import ConfigError, Corruption
 from drainer import binlog_file, segment_compression
 from drainer.binlog_file import Synced
+from drainer.spark.definitions import of_archive
 from drainer.spark.location import Location
-from drainer.spark.reading import heads
-from drainer.spark.stream_archive import StreamArchive
+from drainer.spark.reading import read
+from drainer.spark.records import SchemaChange
+from drainer.spark.selection import Selection
+from drainer.spark.stream_archive import Part, StreamArchive
 from drainer.spark.stream_offsets import START, Admission, Offset
 from drainer.txn import Transaction
 from tests.spark.growing import WRITERS, ArchiveWriter, History, RelayLogWriter, remove_before
@@ -22,11 +25,16 @@ from tests.spark.growing import WRITERS, ArchiveWriter, History, RelayLogWriter,
 
 def taken(path: Path, archive: StreamArchive, start: Offset, end: Offset, size: int = 1 << 20) -> list[int]:
     """commit_ts of all records of a batch."""
+    return read_of(path, archive, archive.parts(start, end, size))
+
+
+def read_of(path: Path, archive: StreamArchive, parts: list[Part]) -> list[int]:
     location = Location(str(path))
+    known = of_archive(location, archive.survey(parts))
     return [
-        head.commit_ts
-        for part in archive.slices(start, end, size)
-        for head in heads(location, archive.present(part))
+        record.ddl.commit_ts if isinstance(record, SchemaChange) else record.commit_ts
+        for part in parts
+        for record in read(location, archive.present(part), Selection(part.start_ts), known)
     ]
 
 
@@ -126,7 +134,7 @@ def test_a_segment_that_went_unread_is_an_error_or_is_said(tmp_path: Path) -> No
     writer.write(history.items(30))
     end = archive.latest(at, Admission())
     remove_before(tmp_path, end.segment - 1)
-    for ask in (lambda: archive.latest(at, Admission()), lambda: archive.slices(at, end, 1 << 20)):
+    for ask in (lambda: archive.latest(at, Admission()), lambda: archive.parts(at, end, 1 << 20)):
         with pytest.raises(Corruption, match=r"segment \d to \d+ is gone"):
             ask()
     assert going_on.latest(at, Admission()) == end
@@ -217,7 +225,7 @@ def test_following_begins_at_a_segment_and_ends_where_it_was_asked_to(tmp_path: 
 def test_an_empty_archive_is_waited_for(tmp_path: Path) -> None:
     archive = StreamArchive(Location(str(tmp_path)))
     assert archive.latest(START, Admission()) == START
-    assert archive.slices(START, START, 100) == []
+    assert archive.parts(START, START, 100) == []
     with pytest.raises(ConfigError, match="cannot be followed"):
         StreamArchive(Location(str(tmp_path)), "pump")
 
@@ -231,11 +239,12 @@ def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_pa
     archive = StreamArchive(location)
     start = archive.latest(START, Admission(max_rows=10))
     end = archive.latest(start, Admission())
-    slices = archive.slices(start, end, 1 << 20)
+    parts = archive.parts(start, end, 1 << 20)
     for _, name in binlog_file.in_order(str(tmp_path), os.listdir(tmp_path))[:-1]:
         segment_compression.compress(str(tmp_path), name, 1, lambda: False)
-    found = [head.commit_ts for part in slices for head in heads(location, archive.present(part))]
-    assert found == [item.commit_ts for item in items if item.commit_ts > start.commit_ts]
+    assert read_of(tmp_path, archive, parts) == [
+        item.commit_ts for item in items if item.commit_ts > start.commit_ts
+    ]
     assert StreamArchive(location).latest(start, Admission()) == end
 
 

@@ -128,19 +128,12 @@ def test_pieces_of_a_batch_and_what_must_still_be_there() -> None:
         between(Offset(2, 10, 0), Offset(2, 31, 0), found)
 
 
-def test_records_that_a_restarted_drainer_wrote_anew_are_left_out() -> None:
-    times = [5, 6, 7, 6, 7, 8, 9, 9, 10]
-    steps = [Step(ts, at * 10, at * 10 + 10) for at, ts in enumerate(times)]
-    whole = Piece(0, "a", 0, 90)
-
-    def spans(behind_ts: int, size: int, *, fresh: bool) -> list[tuple[int, int]]:
-        return [(one.begin, one.end) for one in cut(whole, steps, behind_ts, size, fresh=fresh)[0]]
-
-    assert spans(5, 1000, fresh=True) == [(10, 30), (50, 70), (80, 90)]
-    assert spans(10, 1000, fresh=True) == []
-    assert spans(0, 1000, fresh=False) == [(0, 90)]
-    assert spans(0, 25, fresh=False) == [(0, 30), (30, 60), (60, 90)]
-    assert cut(whole, steps, 0, 1000, fresh=True)[1] == 10
+def test_a_piece_is_cut_between_records() -> None:
+    steps = [Step(at, at * 10, at * 10 + 10) for at in range(2, 9)]
+    found = cut(Piece(0, "a", 20, 90), steps, 25)
+    assert [(one.begin, one.end) for one in found] == [(20, 50), (50, 80), (80, 90)]
+    assert cut(Piece(0, "a", 20, 90), steps, 1000) == [Piece(0, "a", 20, 90)]
+    assert cut(Piece(0, "a", 20, 90), [], 1000) == []
 
 
 def test_an_index_cuts_without_reading() -> None:
@@ -221,7 +214,7 @@ def test_everything_is_read_once_and_in_order(seed: int) -> None:
                 steps = world.steps(next(one for one in found if one.segment == piece.segment), piece.begin)
                 steps = (step for step in steps if step.end <= piece.end)
                 size = rng.choice((20, 10_000))
-                for part in cut(piece, steps, start.commit_ts, size, fresh=False)[0]:
+                for part in cut(piece, steps, size):
                     taken += [
                         step.commit_ts
                         for step in world.steps(Extent(part.segment, "", part.end, True), part.begin)
