@@ -116,7 +116,7 @@ class Lost:
         return Corruption(
             f"{where}: {gone} is gone and was not read to its end: rows are lost to this query",
             hint="restore it from a backup and start again; keep segments longer (retention-time); or set "
-            "fail-on-data-loss=false to go on without them",
+            "failOnDataLoss=false to go on without them",
         )
 
 

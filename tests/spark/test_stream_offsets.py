@@ -65,7 +65,7 @@ def test_removed_segments_are_told() -> None:
     assert (at, lost) == (Offset(5, 0, 9), Lost(3, 5))
     assert lost is not None
     assert "segment 3 to 4 is gone" in str(lost.error("/a"))
-    assert "fail-on-data-loss=false" in lost.error("/a").hint
+    assert "failOnDataLoss=false" in lost.error("/a").hint
     assert settle(Offset(3, 4, 9), []) == (Offset(3, 4, 9), None)
 
 
