@@ -1,0 +1,128 @@
+"""Read options: what `spark.read.format("binlog")` is told, checked before anything is read.
+
+    path                 directory or URI of the archive
+    kind                 auto, pb, relay or pump
+    view                 changes, transactions, ddl, files, operations, definitions
+    start, stop          commit_ts or time in UTC, both inclusive
+    tables               patterns of tables, divided by commas
+    ops                  insert, update, delete
+    table                one table, "db.t": its columns are typed instead of JSON (view changes)
+    damage               fail, or report: what cannot be read is left out, and shown by the view files
+    partition-bytes      about how much of a segment a task reads
+    ddl-history          file of DDL jobs, which a pump's value logs need
+    definitions          JSON of `Definitions`, instead of those that the archive has
+    fs.*                 options of the file system
+    stream.*             options of `readStream`
+
+Holds  an option that is not known is refused, for a misspelt bound would read everything
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.errors import ConfigError
+from drainer.spark.location import OPTION_PREFIX, Location
+from drainer.spark.reading import DAMAGE, FAIL
+from drainer.spark.segments import AUTO, SLICE_BYTES
+from drainer.spark.selection import Selection
+
+STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger", "maxfilespertrigger"})
+KNOWN: Final = frozenset(
+    {
+        "path",
+        "kind",
+        "view",
+        "start",
+        "stop",
+        "tables",
+        "ops",
+        "table",
+        "damage",
+        "partition-bytes",
+        "ddl-history",
+        "definitions",
+    }
+)
+CHANGES: Final = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """`table`: schema and name, ("", "") for none. `definitions`: text, "" for those of the archive."""
+
+    location: Location
+    kind: str
+    view: str
+    selection: Selection
+    table: tuple[str, str] = ("", "")
+    damage: str = FAIL
+    partition_bytes: int = SLICE_BYTES
+    ddl_history: str = ""
+    definitions: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Raises `ConfigError`."""
+        options = {key.lower(): value for key, value in given.items()}
+        _refuse_unknown(options)
+        if not options.get("path"):
+            raise ConfigError(
+                "no archive is named", hint='.load("DIRECTORY") or .option("path", "DIRECTORY")'
+            )
+        damage = options.get("damage", FAIL)
+        if damage not in DAMAGE:
+            raise ConfigError(f"damage={damage!r}", hint=f"choose from {', '.join(DAMAGE)}")
+        view, table = options.get("view", CHANGES), _table(options.get("table", ""))
+        tables = options.get("tables", "")
+        if table[0] and view != CHANGES:
+            raise ConfigError(f"the view {view} has no typed columns", hint="leave out the option table")
+        if table[0] and tables:
+            raise ConfigError("both table and tables are given", hint="table alone selects its rows")
+        selection = Selection.of(
+            options.get("start", ""), options.get("stop", ""), tables, options.get("ops", "")
+        )
+        return cls(
+            location=Location(options["path"], _of_file_system(options)),
+            kind=options.get("kind", AUTO),
+            view=view,
+            selection=selection,
+            table=table,
+            damage=damage,
+            partition_bytes=_bytes(options.get("partition-bytes", "")),
+            ddl_history=options.get("ddl-history", ""),
+            definitions=options.get("definitions", ""),
+        )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for key in options:
+        if key not in KNOWN and key not in STREAM and not key.startswith(OPTION_PREFIX):
+            raise ConfigError(
+                f"there is no option {key!r}", hint=f"known are {', '.join(sorted(KNOWN))}, {OPTION_PREFIX}*"
+            )
+
+
+def _table(text: str) -> tuple[str, str]:
+    schema, dot, name = text.partition(".")
+    if text and not (schema and dot and name):
+        raise ConfigError(f"table={text!r} names no table", hint='write "database.table"')
+    return schema, name
+
+
+def _bytes(text: str) -> int:
+    if not text:
+        return SLICE_BYTES
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"partition-bytes={text!r} is no number of bytes", hint="for example 134217728")
+    return int(text)
+
+
+def _of_file_system(options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key.removeprefix(OPTION_PREFIX): value
+        for key, value in options.items()
+        if key.startswith(OPTION_PREFIX)
+    }

@@ -1,0 +1,139 @@
+"""Source: `spark.read.format("binlog")`.
+
+In      options (`read_options`), a schema if somebody gives one
+Out     partitions, one a stretch of a segment; in a task record batches of a view
+Holds   the archive is looked over when the frame is loaded and when it is planned; a frame that is there does
+        not see what is written later. A schema that is given prunes columns: only they are made
+Never   takes filters of Spark: it keeps those of one query for another one (options select, for each load)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from common.errors import ConfigError
+from drainer.spark import ddl_history, definitions, segments
+from drainer.spark.definitions import Definitions
+from drainer.spark.read_options import ReadOptions
+from drainer.spark.segments import Slice, Survey
+from drainer.spark.views import VIEWS, typed_changes
+from drainer.spark.views.view import Task, View
+from drainer.txn import TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+NAME = "binlog"
+
+
+class Archive:
+    """What options name, looked over as far as it is asked for."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.options = ReadOptions.of(given)
+        if self.options.view not in VIEWS:
+            raise ConfigError(
+                f"there is no view {self.options.view!r}", hint=f"choose from {', '.join(VIEWS)}"
+            )
+        self.view: View = VIEWS[self.options.view]
+        if self.options.table[0]:
+            selection = typed_changes.only(self.options.selection, self.options.table)
+            self.options = replace(self.options, selection=selection)
+
+    @cached_property
+    def survey(self) -> Survey:
+        return segments.survey(self.options.location, self.options.kind)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        options = self.options
+        if options.definitions:
+            return Definitions.from_json(options.definitions)
+        history = ddl_history.load(options.ddl_history) if options.ddl_history else ()
+        return definitions.of_archive(options.location, self.survey, ddl_history=history)
+
+    @cached_property
+    def version(self) -> TableVersion | None:
+        """The definition that columns are typed by."""
+        if not self.options.table[0]:
+            return None
+        return typed_changes.version_of(self.options, self.survey, self.definitions)
+
+    @property
+    def schema(self) -> StructType:
+        return self.view.schema if self.version is None else typed_changes.schema(self.version)
+
+    def slices(self) -> list[Slice]:
+        return self.survey.plan(self.options.selection, self.options.partition_bytes)
+
+
+@dataclass
+class _Part(InputPartition):
+    """A stretch to read."""
+
+    part: Slice
+
+
+class BinlogReader(DataSourceReader):
+    """Of one frame. It is sent to the tasks with all that they need."""
+
+    def __init__(self, archive: Archive, columns: StructType) -> None:
+        known = set(archive.schema.names)
+        for name in columns.names:
+            if name not in known:
+                raise ConfigError(
+                    f"the view {archive.options.view} has no column {name!r}",
+                    hint=f"it has {', '.join(known)}",
+                )
+        self._options = archive.options
+        self._slices = archive.slices()
+        self._task = Task(
+            archive.options.location,
+            Slice("", 0, ""),
+            archive.options.selection,
+            archive.definitions,
+            columns,
+            archive.version,
+            archive.options.damage,
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        if VIEWS[self._options.view].is_of_definitions:
+            return [_Part(Slice("", 0, ""))]
+        return [_Part(part) for part in self._slices]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Part)
+        yield from VIEWS[self._options.view].batches(replace(self._task, part=partition.part))
+
+
+class BinlogDataSource(DataSource):
+    """The data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return Archive(self.options).schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BinlogReader(Archive(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from drainer.spark import stream_reader
+
+        return stream_reader.reader(self.options, schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(BinlogDataSource)

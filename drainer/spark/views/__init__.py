@@ -1,0 +1,15 @@
+"""Views: what can be read of an archive."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drainer.spark.views import changes, ddl, definitions, transactions
+from drainer.spark.views.view import View
+
+VIEWS: Final[dict[str, View]] = {
+    "changes": changes.VIEW,
+    "transactions": transactions.VIEW,
+    "ddl": ddl.VIEW,
+    "definitions": definitions.VIEW,
+}
