@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pymysql
 
+from common.errors import DownstreamError
 from drainer import downstream_table
 from drainer.causality import Spread
-from drainer.change import Form
+from drainer.change import Form, TableTarget
 from drainer.column_match import DownstreamTable
 from drainer.spark import downstream_definitions
 from drainer.spark.definitions import Definitions
@@ -28,8 +29,6 @@ _ALL: Final = Selection()
 
 
 class Catalog:
-    """`complete`: the archive has all definitions itself."""
-
     def __init__(
         self, definitions: Definitions, connection: pymysql.Connection[Any], selection: Selection = _ALL
     ) -> None:
@@ -58,24 +57,32 @@ class Catalog:
 
     def tables(self, versions: Iterable[TableVersion]) -> Tables:
         """What a writer needs for rows of these. Tables that are missing downstream are left out."""
-        wanted = {table_id(version): version for version in versions}
         apart = set()
-        for number, version in wanted.items():
-            if number not in self._downstream:
-                found = downstream_table.read(self._connection, *version.downstream)
-                if found is None:
-                    continue
-                self._downstream[number] = found
-            target = target_of(version, 1, self._downstream[number])
-            if target.keyed and (target.form is Form.REWRITE or target.spread is not Spread.BY_KEY):
-                apart.add(number)
+        for version in versions:
+            target = self._target(version)
+            if target is None or not target.keyed:
+                continue
+            if target.form is Form.REWRITE or target.spread is not Spread.BY_KEY:
+                apart.add(table_id(version))
         return Tables(self.definitions, dict(self._downstream), frozenset(apart))
 
-    def before_of(self, tables: Tables, versions: Iterable[TableVersion]) -> frozenset[int]:
+    def before_of(self, versions: Iterable[TableVersion]) -> frozenset[int]:
         """Tables that keep rows in place whose unique values did not change: former images are needed."""
         return frozenset(
-            number
+            table_id(version)
             for version in versions
-            if (number := table_id(version)) in tables.downstream
-            and target_of(version, 1, tables.downstream[number]).gentle
+            if (target := self._target(version)) is not None and target.gentle
         )
+
+    def _target(self, version: TableVersion) -> TableTarget | None:
+        """None if rows of it cannot go downstream now: they are of another time, or a writer will say why."""
+        number = table_id(version)
+        if number not in self._downstream:
+            found = downstream_table.read(self._connection, *version.downstream)
+            if found is None:
+                return None
+            self._downstream[number] = found
+        try:
+            return target_of(version, 1, self._downstream[number])
+        except DownstreamError:
+            return None

@@ -42,12 +42,14 @@ SparkOf = Callable[[], "SparkSession"]
 @dataclass(frozen=True)
 class Options:
     """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
-    driver. `source`: options of the data source that say how to read: kind, damage, fs.*."""
+    driver. `skip_ddl`: commit_ts of schema changes that are not run. `source`: options of the data source
+    that say how to read: kind, damage, fs.*."""
 
     tables: tuple[str, ...] = ()
     safe: bool = False
     chunk_rows: int = CHUNK_ROWS
     small_bytes: int = SMALL_BYTES
+    skip_ddl: frozenset[int] = frozenset()
     source: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,6 +73,7 @@ class Plan:
     tasks: tuple[Task, ...]
     damage: str
     frozen: Frozen
+    skip_ddl: frozenset[int]
 
     @property
     def size(self) -> int:
@@ -125,7 +128,7 @@ def plan(
         buckets=tuple(task.buckets for task in tasks),
     )
     damage = options.source.get("damage", FAIL)
-    return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen)
+    return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
 
 
 def _tasks(

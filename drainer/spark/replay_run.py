@@ -18,12 +18,13 @@ import pymysql
 from common import log
 from drainer.checkpoint import Intent
 from drainer.ddl_apply import DdlRunner
+from drainer.ddl_aside import KeepDropped
 from drainer.relay_source import RelaySchema
 from drainer.sink import mysql
 from drainer.spark.catalog import Catalog
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.operations import Operations, effects_in_order
-from drainer.spark.progress import Bucket, Job, State
+from drainer.spark.progress import SCHEMA, Bucket, Job, State
 from drainer.spark.reading import read
 from drainer.spark.records import Changes
 from drainer.spark.replay_plan import Plan, SparkOf, Task, joined
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 logger = log.get(__name__)
 
 _LOCK_HOLDS_S: Final = 30 * 86400
+KEPT_S: Final = 1800.0
+"""How long dropped tables are kept for a RECOVER, in time of the archive."""
 _PARTITIONS_PER_CORE: Final = 2
 
 
@@ -57,10 +60,12 @@ class Run:
         self._spark = spark
         self._target = target
         self._plan = plan
+        self._skipped = plan.skip_ddl
         self._connection = mysql.connect(target)
         mysql.run(self._connection, b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
         self._schema = RelaySchema()
-        self._runner = DdlRunner(target, self._schema)
+        keep = KeepDropped(SCHEMA, 0, KEPT_S)
+        self._runner = DdlRunner(target, self._schema, keep=keep)
         self._catalog = Catalog(plan.definitions, self._connection, plan.selection)
         self.job = Job(self._connection, name)
         self.progress = Progress(0, len(plan.tasks), "")
@@ -96,6 +101,9 @@ class Run:
 
     def _ddl(self, ddl: Ddl, intent: Intent | None) -> None:
         runner = self._runner
+        if ddl.commit_ts in self._skipped:
+            logger.warning("DDL is left out", commit_ts=ddl.commit_ts, query=ddl.query)
+            return
         if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl):
             before = intent.before if intent is not None else runner.before(ddl)
             self.job.intend(Intent(ddl.commit_ts, ddl.job_id, ddl.query, before))
@@ -175,7 +183,7 @@ class Run:
             joined(task.slices, cores),
             selection,
             plan.definitions,
-            self._catalog.before_of(tables, versions),
+            self._catalog.before_of(versions),
             task.buckets,
             plan.damage,
         )
