@@ -121,6 +121,10 @@ class StreamArchive:
             return start
         return advance(begin, found, admission, self.steps, self._sums)
 
+    def reading_from(self, start: Offset) -> int:
+        """The first segment that a batch from there on needs; raises if it is gone."""
+        return self._settled(start, self.look()).segment
+
     def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
         """What a batch reads, in order; the same rows whenever it is asked."""
         return self._patiently(lambda: self._parts(start, end, max_bytes))

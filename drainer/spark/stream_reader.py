@@ -44,7 +44,7 @@ BATCH_BYTES: Final = 64 << 20
 PARTS_MIN: Final = 4
 PART_BYTES_MIN: Final = 1 << 20
 _VIEWS: Final = ("changes", "transactions", "ddl")
-_BOUNDS: Final = StructType([StructField("start_ts", LongType()), StructField("stop_ts", LongType())])
+_BOUNDS: Final = StructType([StructField(name, LongType()) for name in ("start_ts", "stop_ts", "segment")])
 
 
 class Follower(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,19 +153,21 @@ def reader(given: Mapping[str, str], columns: StructType) -> StreamReader:
 class _Bounds(InputPartition):
     start_ts: int
     stop_ts: int
+    segment: int
 
 
 class RangesReader(Follower):
-    """One row a batch, the first and the last commit_ts that it is about; none if it is about nothing."""
+    """One row a batch: the first and the last commit_ts that it is about, and the first segment that it
+    needs. None for a batch about nothing."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first = max(Offset.of(start).commit_ts + 1, self._options.selection.start)
-        last = Offset.of(end).commit_ts
-        return [_Bounds(first, last)] if first <= last else []
+        begin, last = Offset.of(start), Offset.of(end).commit_ts
+        first = max(begin.commit_ts + 1, self._options.selection.start)
+        return [_Bounds(first, last, self._archive.reading_from(begin))] if first <= last else []
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, int, int]]:
         assert isinstance(partition, _Bounds)
-        yield partition.start_ts, partition.stop_ts
+        yield partition.start_ts, partition.stop_ts, partition.segment
 
 
 class RangesSource(DataSource):

@@ -1,0 +1,124 @@
+"""binlog-spark stream: a growing archive goes downstream as it is written, batch by batch, each once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from types import FrameType
+from typing import Final, TypeVar
+
+from common import quantities
+from drainer.spark import arguments
+from drainer.spark.replay_plan import Options
+from drainer.spark.selection import Selection, parse_moment
+from drainer.spark.stream_apply import INTERVAL_S, Batch, Settings, Stream
+from drainer.spark.stream_reader import BATCH_BYTES
+
+HELP: Final = """\
+apply an archive downstream while a drainer writes it, and go on where the last run ended
+
+    binlog-spark stream --from DIR --to mysql://root@127.0.0.1:3306/ --checkpoint DIR
+
+The checkpoint directory remembers which batch comes next, the downstream (tidb_binlog.spark_jobs) what of it
+is there: killed at any moment, the same command goes on, nothing is lost or done twice. Each batch is a line.
+Ctrl-C or SIGTERM ends it; --once ends it when all that is there now is applied.
+"""
+
+T = TypeVar("T")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_database(parser, "--to", required=True, purpose="where to apply it")
+    add = parser.add_argument_group("stream").add_argument
+    add("--checkpoint", required=True, metavar="DIR", help="of this stream alone; kept over restarts")
+    add("--once", action="store_true", help="apply what is there now, then end")
+    add("--start", type=_moment, default=0, metavar="MOMENT", help="begin there, with a new checkpoint")
+    add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
+    add(
+        "--batch-bytes",
+        type=_size,
+        default=BATCH_BYTES,
+        metavar="SIZE",
+        help="of the archive in a batch at most, but one transaction at least (default 64 MiB)",
+    )
+    add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
+    add(
+        "--skip-lost",
+        action="store_true",
+        help="go on where segments were removed before they were applied: their rows are lost downstream",
+    )
+    arguments.add_tables(parser)
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    target = arguments.database(args)
+    options = Options(
+        tables=Selection.of(tables=args.tables).tables,
+        safe=args.safe,
+        source=arguments.source_options(args, tables="", start=""),
+    )
+    settings = Settings(
+        start=args.start,
+        once=args.once,
+        interval_s=args.interval,
+        batch_bytes=args.batch_bytes,
+        fail_on_data_loss=not args.skip_lost,
+        options=options,
+    )
+    spark = arguments.open_session(args, "binlog-spark stream")
+    show = _as_json if args.output == arguments.JSON else _as_text
+    stream = Stream(spark, args.archive, target, args.checkpoint, settings, on_batch=show)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stream.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    stream.wait()
+    return 0
+
+
+def _as_json(batch: Batch) -> None:
+    sys.stdout.write(json.dumps(asdict(batch)) + "\n")
+    sys.stdout.flush()
+
+
+def _as_text(batch: Batch) -> None:
+    rate = batch.rows / batch.seconds if batch.seconds else 0.0
+    parts = [
+        f"batch {batch.number}",
+        f"{batch.rows} rows",
+        *([f"{batch.ddl} DDL"] if batch.ddl else []),
+        *([f"{batch.drift} rows were not as expected"] if batch.drift else []),
+        f"up to {batch.stop_ts}",
+        f"{rate:.0f} rows/s",
+        f"lag {quantities.span(max(batch.lag_s, 0.0))}",
+    ]
+    sys.stdout.write(", ".join(parts) + "\n")
+    sys.stdout.flush()
+
+
+def _moment(text: str) -> int:
+    return parse_moment(text, end=False)
+
+
+def _span(text: str) -> float:
+    return _asked(quantities.duration_s, text)
+
+
+def _size(text: str) -> int:
+    return _asked(quantities.size_bytes, text)
+
+
+def _asked(read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
