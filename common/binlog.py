@@ -34,6 +34,9 @@ _CANONICAL_END = re.compile(
 )
 _USUAL_END = b"\x38\x00\x40\x00"
 
+SEQUENCE_VALUE = b"select setval"
+"""How the query of a DDL binlog without a job begins, in lower case: a sequence has a new value."""
+
 SCHEMA_STATE_NONE = 0
 SCHEMA_STATE_DELETE_ONLY = 1
 SCHEMA_STATE_PUBLIC = 5

@@ -4,6 +4,10 @@ Value log (Pump), all little-endian:
 
     magic u32 0x823a56e8 | length u64 | CRC-32C of the payload u32 | payload
 
+and behind the last record of a file that is written no more:
+
+    max_ts i64 | magic u32 0x123ab922
+
 Binlog file (relay log, pb archive), all little-endian:
 
     magic u32 0x1c1b0504 | length u64 | payload | CRC-32C of the payload u32
@@ -28,6 +32,9 @@ BINLOG_FILE_MAGIC: Final = 0x1C1B0504
 
 VALUE_HEADER: Final = struct.Struct("<IQI")
 """Magic, length and checksum in front of a value-log payload."""
+VALUE_FOOTER_MAGIC: Final = 0x123AB922
+VALUE_FOOTER: Final = struct.Struct("<qI")
+"""Largest timestamp and magic behind the last record of a value-log file."""
 FILE_HEADER: Final = struct.Struct("<IQ")
 """Magic and length in front of a binlog-file payload."""
 _CRC = struct.Struct("<I")

@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-from common import log, metrics, node, rpc, tso
+from common import binlog, log, metrics, node, rpc, tso
 from common.bounded_queue import BoundedQueue, QueueClosed
 from common.clock import Clock
 from common.errors import Unavailable
@@ -42,7 +42,6 @@ RELIST_S: Final = 0.05
 JOB_PAUSE_FIRST_S: Final = 0.01
 JOB_PAUSE_MAX_S: Final = 1.0
 _SCHEMA_STATE_DELETE_ONLY: Final = 1
-_SEQUENCE_VALUE: Final = b"select setval"
 
 _logger = log.get("collector")
 
@@ -356,7 +355,7 @@ class Collector:
                     continue
                 await self._put(entries[begin:index], entry.commit_ts - 1)
                 begin = index + 1
-                if mark.query.startswith(_SEQUENCE_VALUE):
+                if mark.query.startswith(binlog.SEQUENCE_VALUE):
                     continue  # a sequence's value moved: its job does not exist, nothing runs downstream
                 job = None
                 if mark.schema_state != _SCHEMA_STATE_DELETE_ONLY:  # the job is still under way then

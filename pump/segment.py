@@ -22,6 +22,8 @@ from typing import Final, NamedTuple
 from common import binlog
 from common.errors import Corruption
 from common.record import (
+    VALUE_FOOTER,
+    VALUE_FOOTER_MAGIC,
     VALUE_HEADER,
     VALUE_HEADER_SIZE,
     VALUE_LOG_MAGIC,
@@ -36,9 +38,7 @@ from pump.logged import Logged
 from pump.record_scan import NotABinlog, Scanned
 from pump.value_pointer import ValuePointer
 
-FOOTER_MAGIC: Final = 0x123AB922
-_FOOTER: Final = struct.Struct("<qI")
-FOOTER_SIZE: Final = _FOOTER.size
+FOOTER_SIZE: Final = VALUE_FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 8 << 20
@@ -197,20 +197,20 @@ class Segment:
         data = self.file.read(offset, FOOTER_SIZE + 1)
         if len(data) != FOOTER_SIZE:
             return None
-        max_ts, magic = _FOOTER.unpack(data)
-        return int(max_ts) if magic == FOOTER_MAGIC else None
+        max_ts, magic = VALUE_FOOTER.unpack(data)
+        return int(max_ts) if magic == VALUE_FOOTER_MAGIC else None
 
     def closed_max_ts(self) -> int | None:
         """`max_ts` of a file that is written no more, as its footer says; None without a footer."""
         if self.max_ts == 0:
             data = self.file.read(max(self.file.size() - FOOTER_SIZE, 0), FOOTER_SIZE)
-            max_ts, magic = _FOOTER.unpack(data) if len(data) == FOOTER_SIZE else (0, 0)
-            self.max_ts = int(max_ts) if magic == FOOTER_MAGIC else 0
+            max_ts, magic = VALUE_FOOTER.unpack(data) if len(data) == FOOTER_SIZE else (0, 0)
+            self.max_ts = int(max_ts) if magic == VALUE_FOOTER_MAGIC else 0
         return self.max_ts or None
 
     def close_with_footer(self) -> None:
         """Write the footer and bring it to the medium; nothing is appended afterwards."""
-        self.file.append([_FOOTER.pack(self.max_ts, FOOTER_MAGIC)])
+        self.file.append([VALUE_FOOTER.pack(self.max_ts, VALUE_FOOTER_MAGIC)])
         self.file.sync()
 
     def find_record(self, start: int, stop: int) -> int | None:

@@ -10,12 +10,13 @@ Why    an archive of a Go drainer has no definitions: then they come from the da
 
 from __future__ import annotations
 
+import base64
 import bisect
 import concurrent.futures
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,11 +34,12 @@ from common.table_info import (
     TableInfo,
 )
 from common.tso import TS_MAX
-from drainer import archive_tables, obinlog_read, segment_index
+from drainer import archive_tables, ddl_job, obinlog_read, segment_index
 from drainer.archive_tables import ArchivedTable
 from drainer.field_walk import Read
 from drainer.obinlog import definition_json
 from drainer.relay_tables import BINARY_TYPES
+from drainer.schema import SchemaTracker
 from drainer.spark.framing import file_records
 from drainer.spark.location import Location
 from drainer.spark.payload import PB, RELAY
@@ -45,6 +47,7 @@ from drainer.spark.pb_walk import Shape, ShapeColumn
 from drainer.spark.segments import Survey
 from drainer.txn import TableVersion
 
+HISTORY_NAMES: Final = ("ddl_jobs.jsonl", "ddl_jobs.jsonl.gz")
 _AT_ONCE: Final = 16
 _SECOND_DIGITS: Final = 6
 _HINT: Final = "give the definitions that the archive was read with"
@@ -63,6 +66,7 @@ class Definitions:
         self.history = tuple(history)
         self._by_number: dict[int, TableVersion] = {}
         self._numbers: dict[TableVersion, int] = {}
+        self._by_id: dict[tuple[int, int], TableVersion] = {}
         self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}
         self._guessed: dict[tuple[str, str, Shape], TableVersion] = {}
         self._turns: list[int] = []
@@ -77,6 +81,7 @@ class Definitions:
         if not place or known[place - 1].version is not version:
             known.insert(place, ArchivedTable(first_ts, schema, table, version))
             bisect.insort(self._turns, first_ts)
+            self._by_id[version.id, version.version] = version
         return version
 
     def intern(self, version: TableVersion) -> TableVersion:
@@ -87,6 +92,10 @@ class Definitions:
         known = self._by_number.setdefault(number, version)
         self._numbers[version] = self._numbers[known] = number
         return known
+
+    def of_upstream(self, version: TableVersion) -> TableVersion:
+        """The object for a version as a translator has it, which may have other defaults for old rows."""
+        return self._by_id.get((version.id, version.version)) or self.intern(version)
 
     def number_of(self, version: TableVersion) -> int:
         """Of a version that is known here or becomes so."""
@@ -110,7 +119,12 @@ class Definitions:
     # -- by name ---------------------------------------------------------------------------------
 
     def find(
-        self, schema: str, table: str, commit_ts: int, column_names: Sequence[str]
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool] = lambda version: True,
     ) -> TableVersion | None:
         """The definition that rows of these columns were written under: the last one before them that fits,
         else the first one behind them, since a row may be older than its definition's first."""
@@ -118,7 +132,7 @@ class Definitions:
         names = frozenset(column_names)
         place = bisect.bisect_right(known, commit_ts, key=lambda one: one.first_ts)
         for one in itertools.chain(reversed(known[:place]), known[place:]):
-            if _fits(one.version, names):
+            if _has(one.version, names) and fits(one.version):
                 return one.version
         return None
 
@@ -168,7 +182,7 @@ def archived(version: TableVersion) -> TableVersion:
     return TableVersion(replace(version.info, columns=columns), schema, name, version.version)
 
 
-def _fits(version: TableVersion, names: frozenset[str]) -> bool:
+def _has(version: TableVersion, names: frozenset[str]) -> bool:
     """Rows have all columns that a statement may name, and no other ones than the table's."""
     columns = version.info.columns
     return names.issubset(column.name for column in columns) and names.issuperset(
@@ -198,7 +212,7 @@ def of_archive(location: Location, survey: Survey, *, ddl_history: Sequence[byte
         return Definitions(_beside(location, survey))
     if survey.kind == RELAY:
         return Definitions(_inside(location, survey))
-    return Definitions((), ddl_history)
+    return Definitions(_of_history(ddl_history), ddl_history)
 
 
 def _beside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
@@ -223,6 +237,41 @@ def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
                         yield ArchivedTable(found.commit_ts, *version.downstream, version)
             except (RecordError, Corruption):
                 continue  # whoever reads the rows says it
+
+
+def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:
+    """Every version of every table, in the order in which jobs changed the schema."""
+    tracker = SchemaTracker()
+    took_effect = [job for job in map(ddl_job.parse, jobs) if job.took_effect]
+    for job in sorted(took_effect, key=lambda job: (job.schema_version, job.id)):
+        for after in tracker.apply(job).after:
+            version = tracker.table_named(after.schema, after.name)
+            if version is not None:
+                yield ArchivedTable(job.finished_ts, after.schema, after.name, version)
+
+
+def history_of(location: Location, name: str = "") -> list[bytes]:
+    """DDL jobs from a file: one a line, as JSON or with the JSON as base64 in `raw`. Without a name the usual
+    ones beside the archive count. Raises `ConfigError`."""
+    for each in (name,) if name else HISTORY_NAMES:
+        head, _, tail = each.rpartition("/")
+        text = (Location(head or "/", location.options) if "/" in each else location).content(tail)
+        if text is not None:
+            return [_job(line, each) for line in text.splitlines() if line.strip()]
+    if name:
+        raise ConfigError(f"there is no file {name} with the DDL history", hint="check ddl-history")
+    return []
+
+
+def _job(line: bytes, name: str) -> bytes:
+    try:
+        document = json.loads(line)
+        return base64.b64decode(document["raw"]) if "raw" in document else line
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"a line of {name} is no DDL job: {error}",
+            hint="write one job a line: its JSON, or an object with the JSON as base64 in `raw`",
+        ) from None
 
 
 def _slices(payload: bytes) -> Read:

@@ -63,7 +63,12 @@ class Known(Protocol):
     """Definitions, as a walk asks for them."""
 
     def find(
-        self, schema: str, table: str, commit_ts: int, column_names: Sequence[str]
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool],
     ) -> TableVersion | None: ...
 
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion: ...
@@ -252,8 +257,11 @@ class PbWalker:
 
     def _of(self, event: _Event) -> _Compiled:
         schema, table, shape = event.schema, event.table, event.shape
-        version = self._definitions.find(schema, table, self._commit_ts, [one.name for one in shape])
-        if version is None or not _fits(version, shape):
+        names = [one.name for one in shape]
+        version = self._definitions.find(
+            schema, table, self._commit_ts, names, lambda found: _fits(found, shape)
+        )
+        if version is None:
             version = self._definitions.guess(schema, table, self._with_signs(event))
         head = event.head
         key = head, version, tuple([one.prefix for one in shape])

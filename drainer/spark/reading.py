@@ -23,8 +23,10 @@ from drainer.spark.location import File, Location
 from drainer.spark.payload import DDL, PB, Body, Head
 from drainer.spark.pb_ddl import pb_ddl
 from drainer.spark.pb_walk import PbWalker
-from drainer.spark.records import Changes, Record, Row, SchemaChange
+from drainer.spark.pump_reader import PumpReader
+from drainer.spark.records import Changes, Record, SchemaChange
 from drainer.spark.relay_rows import RelayRows
+from drainer.spark.runs import changes
 from drainer.spark.segments import PUMP, Slice
 from drainer.spark.selection import Selection
 from drainer.txn import Ddl
@@ -52,7 +54,8 @@ def read(
             hint="restore the file; or read with damage=report, without what is missing",
         )
     if part.kind == PUMP:
-        raise NotImplementedError
+        yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
+        return
     reader = _PbReader if part.kind == PB else _RelayReader
     with location.open(part.name) as file:
         yield from reader(part, selection, definitions, location.path_of(part.name)).records(file, damage)
@@ -60,6 +63,9 @@ def read(
 
 def heads(location: Location, part: Slice) -> Iterator[Head]:
     """Every record of a slice, compared with its checksum, its rows counted. Raises `Corruption`."""
+    if part.kind == PUMP:
+        yield from PumpReader(location, part, Definitions()).heads()
+        return
     look = payloads.HEADS[part.kind]
     path = location.path_of(part.name)
     with location.open(part.name) as file:
@@ -182,7 +188,8 @@ class _PbReader(_Reader):
             return
         runs = self._walker.rows(payload, body.commit_ts)
         for number, (first_seq, rows) in enumerate(runs, 1):
-            yield Changes(body.commit_ts, 0, self._part.name, pos, first_seq, rows, number == len(runs))
+            last = number == len(runs)
+            yield Changes(body.commit_ts, 0, self._part.name, pos, first_seq, rows, last)
 
 
 class _RelayReader(_Reader):
@@ -191,36 +198,18 @@ class _RelayReader(_Reader):
         self._rows = RelayRows(definitions)
 
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
-        read = slices(payload)
+        read = _slices(payload)
         return self._rows.ddl(read, self._rows.head(read, len(payload)))
 
     def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
-        read = slices(payload)
+        read = _slices(payload)
         found = self._rows.head(read, len(payload))
         if not wanted:
             return
+        begin = Changes(body.commit_ts, 0, self._part.name, pos, 0, [])
         for runs, last in self._rows.pieces(read, found):
-            kept = [run for first, rows in runs for run in selected(first, rows, self._selection)]
-            for number, (first_seq, rows) in enumerate(kept, 1):
-                is_last = last and number == len(kept)
-                yield Changes(body.commit_ts, 0, self._part.name, pos, first_seq, rows, is_last)
+            yield from changes(runs, self._selection, begin, last=last)
 
 
-def slices(payload: bytes) -> binlog_file.Read:
+def _slices(payload: bytes) -> binlog_file.Read:
     return lambda offset, size: payload[offset : offset + size]
-
-
-def selected(first_seq: int, rows: list[Row], selection: Selection) -> Iterator[tuple[int, list[Row]]]:
-    """Runs of the rows that are selected, each with the place of its first one."""
-    if selection.takes_all_rows:
-        yield first_seq, rows
-        return
-    run: list[Row] = []
-    for seq, row in enumerate(rows, first_seq):
-        if selection.wants_op(row[1]) and selection.wants_table(*row[0].downstream):
-            run.append(row)
-        elif run:
-            yield seq - len(run), run
-            run = []
-    if run:
-        yield first_seq + len(rows) - len(run), run

@@ -8,7 +8,7 @@ Holds  our records bring the definitions of their tables, in the file before the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from common.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET,
 from common.wire import secondary_binlog_pb2 as pb
 from drainer import obinlog_read, relay_tables
 from drainer.field_walk import Read
+from drainer.obinlog import type_name
 from drainer.obinlog_read import ForeignTable, Head, ObinlogReader, ToUtc
 from drainer.relay_source import to_utc
 from drainer.spark.definitions import Definitions
@@ -67,8 +68,10 @@ class RelayRows:
     # -- tables of a Go drainer --------------------------------------------------------------------
 
     def _resolve(self, table: ForeignTable) -> TableVersion:
-        names = [pb.ColumnInfo.FromString(info).name for info in table.columns]
-        known = self._definitions.find(table.schema, table.name, self._commit_ts, names)
+        types = {info.name: info.mysql_type for info in map(pb.ColumnInfo.FromString, table.columns)}
+        known = self._definitions.find(
+            table.schema, table.name, self._commit_ts, list(types), lambda version: _fits(version, types)
+        )
         if known is not None:
             return known
         unsigned = frozenset(self._unsigned.get((table.schema, table.name), ()))
@@ -92,6 +95,10 @@ class RelayRows:
             for mutation in table.mutations:
                 for row in (mutation.row, mutation.change_row):
                     known.update(_unsigned_of(table.column_info, row.columns))
+
+
+def _fits(version: TableVersion, types: Mapping[str, str]) -> bool:
+    return all(type_name(one.type) == types[one.name] for one in version.info.columns if one.name in types)
 
 
 def _unsigned_of(infos: Sequence[pb.ColumnInfo], columns: Sequence[pb.Column]) -> Iterator[str]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from common import binlog, tso
-from common.record import encode_value
+from common.record import VALUE_FOOTER_MAGIC, encode_value
 from pump.data_dir import DataDir
 from pump.index import Index
 from pump.logged import Logged
-from pump.segment import FOOTER_MAGIC, FOOTER_SIZE, name_of
+from pump.segment import FOOTER_SIZE, name_of
 from pump.value_pointer import ValuePointer
 from tests.benchmarks.door_requests import Writes
 
@@ -110,7 +110,7 @@ def _fill(value: Path, index: Index, pairs: int, segment_bytes: int) -> None:
                 written += count
                 place = records[-1].place
                 index.write(records, place, records[-1].commit_ts, place)
-            file.write(_footer(FIRST_TS + 2 * written - 1, FOOTER_MAGIC))
+            file.write(_footer(FIRST_TS + 2 * written - 1, VALUE_FOOTER_MAGIC))
         fid += 1
 
 

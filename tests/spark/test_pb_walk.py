@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,7 +29,12 @@ class Current:
         self.versions = {events.table.downstream: events.table for events in transaction.tables}
 
     def find(
-        self, schema: str, table: str, commit_ts: int, column_names: Sequence[str]
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool],
     ) -> TableVersion | None:
         return self.versions.get((schema, table))
 
