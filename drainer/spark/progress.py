@@ -26,6 +26,7 @@ SCHEMA: Final = "tidb_binlog"
 JOBS: Final = mysql.qualified(SCHEMA, "spark_jobs")
 PROGRESS: Final = mysql.qualified(SCHEMA, "spark_progress")
 _KEY_MAX: Final = 64
+_ENDING_S: Final = 2  # a session that has just been closed may still hold its lock
 _TABLES: Final = (
     b"CREATE TABLE IF NOT EXISTS " + JOBS + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,"
     b" frozen MEDIUMTEXT NOT NULL, step BIGINT NOT NULL DEFAULT 0, intent MEDIUMTEXT,"
@@ -130,7 +131,7 @@ class Job:
     def claim(self) -> None:
         """Raises `Conflict` if another driver works on it. Holds as long as the connection."""
         lock = mysql.literal(f"spark:{self.name}"[:_KEY_MAX])
-        ((got,),) = mysql.rows(self._connection, b"SELECT GET_LOCK(" + lock + b", 0)")
+        ((got,),) = mysql.rows(self._connection, b"SELECT GET_LOCK(" + lock + b",%d)" % _ENDING_S)
         if got != 1:
             raise Conflict(
                 f"job {self.name} is being worked on by another session of the downstream",

@@ -8,8 +8,8 @@ Holds  an image is overwritten or removed only where the whole row is what the a
 Why    in a table with further unique keys rows that change are removed first and added again: what is there
        in between never meets a value that another row still has
 
-Rows are single images (`ImageSqlPlan`). Two phases: all removals, then what is written; each row is in both at
-most once, so the order inside a phase does not matter.
+Rows are single images (`ImageSqlPlan`). Two phases: all removals, then what is written; each row is in both
+at most once, so the order inside a phase does not matter.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def of_effect(effect: Effect, phase: int, target: TableTarget) -> Undo | None:
     now, then = _ends(effect)
     if now == then:
         return None
-    key, times = effect[1], abs(effect[10]) or 1
+    times = abs(effect.times) or 1
     if now is None or then is None or _stays(target, now, then):
         wanted = REMOVALS if then is None else WRITES
-        return Undo(target, key, now, then, times) if phase == wanted else None
+        return Undo(target, effect.key, now, then, times) if phase == wanted else None
     if phase == REMOVALS:
-        return Undo(target, key, now, None)
-    return Undo(target, key, None, then)
+        return Undo(target, effect.key, now, None)
+    return Undo(target, effect.key, None, then)
 
 
 def whole(effect: Effect, target: TableTarget) -> Undo | None:
@@ -105,7 +105,7 @@ def whole(effect: Effect, target: TableTarget) -> Undo | None:
     now, then = _ends(effect)
     if now == then or (now is None and _has_text_key(target)):
         return None
-    return Undo(target, effect[1], now, then, abs(effect[10]) or 1)
+    return Undo(target, effect.key, now, then, abs(effect.times) or 1)
 
 
 def _has_text_key(target: TableTarget) -> bool:
@@ -114,14 +114,13 @@ def _has_text_key(target: TableTarget) -> bool:
 
 def _ends(effect: Effect) -> tuple[bytes | None, bytes | None]:
     """Image now and image then."""
-    _, _, _, first_order, before, _, last_order, _, image, _, times = effect
-    if first_order & OPERATION >= APPEND:
-        if not times:
+    if effect.first_order & OPERATION >= APPEND:
+        if not effect.times:
             return None, None
-        return (image, None) if times > 0 else (None, image)
-    was_there = first_order & OPERATION >= PUT_UPDATE
-    is_there = last_order & OPERATION <= PUT_UPDATE
-    return image if is_there else None, before if was_there else None
+        return (effect.image, None) if effect.times > 0 else (None, effect.image)
+    was_there = effect.first_order & OPERATION >= PUT_UPDATE
+    is_there = effect.last_order & OPERATION <= PUT_UPDATE
+    return effect.image if is_there else None, effect.before if was_there else None
 
 
 def _stays(target: TableTarget, now: bytes, then: bytes) -> bool:

@@ -109,6 +109,7 @@ CORES = (
     "drainer.segment_index",
     "drainer.session_mode",
     "drainer.spark.undo",
+    "drainer.spark.undo_script",
     "drainer.spark.stream_offsets",
     "drainer.statement",
     "drainer.succession",
