@@ -21,6 +21,7 @@ PB: Final = "pb"
 RELAY: Final = "relay"
 DML: Final = 0x1A
 DDL: Final = 0x22
+_AS_WRITTEN: Final = b"\x08\x00\x10"
 _FIRST: Final = 0x0A  # an event of an archive, a table of a relay log; in both their field 1 is a name
 _SECOND: Final = 0x12
 _EVENT_KIND: Final = 0x18
@@ -54,6 +55,13 @@ def body(payload: bytes) -> Body:
     """Raises `Corruption`."""
     commit_ts = at = 0
     try:
+        if payload.startswith(_AS_WRITTEN):  # most are
+            commit_ts, at = varint(payload, len(_AS_WRITTEN))
+            if commit_ts and payload[at] == DML:
+                size, begin = varint(payload, at + 1)
+                if begin + size <= len(payload):
+                    return Body(commit_ts, DML, begin, begin + size)
+            commit_ts = at = 0
         while at < len(payload):
             tag, value, at = field_head(payload, at)
             if tag == 0x10:
@@ -64,7 +72,7 @@ def body(payload: bytes) -> Body:
                 return Body(commit_ts, tag, at, at + value)
             elif tag & 7 == LENGTH:
                 at += value
-    except Broken:
+    except (Broken, IndexError):
         pass
     raise _foreign(payload)
 

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from common.errors import Corruption
 from common.rowcodec.codegen import UNEXPECTED, Source
 from common.rowcodec.varint import uvarint
+from common.table_info import Column
 from common.wire import pb_binlog_pb2 as pb
 from drainer.obinlog_column import delimited
 from drainer.spark.pb_value import PbValue, fits, pb_value
@@ -173,6 +174,15 @@ class _Compiled:
         return f"join(({pieces}))" if pieces else repr(_NO_COLUMN)
 
 
+@dataclass(frozen=True, slots=True)
+class EventShape:
+    """What events of one shape hold, column by column: None for what is in no image."""
+
+    version: TableVersion
+    values: tuple[PbValue | None, ...]
+    columns: tuple[Column | None, ...]
+
+
 class PbWalker:
     """Reads payloads of `db-type = "file"`. Not for use from several threads.
 
@@ -199,6 +209,20 @@ class PbWalker:
             return self._runs(payload, begin)
         except UNEXPECTED:
             raise Corruption("a record of the archive ends inside an event") from None
+
+    def is_one_definition(self, first_ts: int, last_ts: int) -> bool:
+        """Whether definitions are the same from the one timestamp to the other."""
+        first, last = self._definitions.valid(first_ts)
+        return first <= last_ts <= last
+
+    def shape(self, event: bytes, commit_ts: int) -> EventShape:
+        """How an event is read. Raises `Corruption`."""
+        self._commit_ts = commit_ts
+        parsed = _Event(event)
+        compiled = self._of(parsed)
+        by_name = {column.name: column for column in compiled.version.info.columns if column.is_writable}
+        columns = tuple(by_name.get(one.name) for one in parsed.shape)
+        return EventShape(compiled.version, tuple(compiled.values), columns)
 
     def _runs(self, b: bytes, i: int) -> list[Run]:
         walks = self._walks

@@ -82,7 +82,10 @@ class ReadOptions:
         if table[0] and tables:
             raise ConfigError("both table and tables are given", hint="table alone selects its rows")
         selection = Selection.of(
-            options.get("start", ""), options.get("stop", ""), tables, options.get("ops", "")
+            options.get("start", ""),
+            options.get("stop", ""),
+            tables or ".".join(filter(None, table)),
+            options.get("ops", ""),
         )
         return cls(
             location=Location(options["path"], _of_file_system(options)),

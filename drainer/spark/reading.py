@@ -24,7 +24,7 @@ from drainer.spark.payload import DDL, PB, Body, Head
 from drainer.spark.pb_ddl import pb_ddl
 from drainer.spark.pb_walk import PbWalker
 from drainer.spark.pump_reader import PumpReader
-from drainer.spark.records import Changes, Record, SchemaChange
+from drainer.spark.records import Changes, Piece, Record, SchemaChange
 from drainer.spark.relay_rows import RelayRows
 from drainer.spark.runs import changes
 from drainer.spark.segments import PUMP, Slice
@@ -46,6 +46,16 @@ def read(
     damage: str = FAIL,
 ) -> Iterator[Record]:
     """Records of a slice, without rows that are not selected. Raises `Corruption`."""
+    _check(location, part, damage)
+    if part.kind == PUMP:
+        yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
+        return
+    reader = PbReader if part.kind == PB else _RelayReader
+    with location.open(part.name) as file:
+        yield from reader(part, selection, definitions, location.path_of(part.name)).records(file, damage)
+
+
+def _check(location: Location, part: Slice, damage: str) -> None:
     if damage not in DAMAGE:
         raise ConfigError(f"{damage!r} is no way to treat damage", hint=f"choose from {', '.join(DAMAGE)}")
     if part.trouble and damage == FAIL:
@@ -53,12 +63,13 @@ def read(
             f"{location.shown}: {part.trouble}",
             hint="restore the file; or read with damage=report, without what is missing",
         )
-    if part.kind == PUMP:
-        yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
-        return
-    reader = _PbReader if part.kind == PB else _RelayReader
+
+
+def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL) -> Iterator[Piece]:
+    """The records of a file archive that `read` would decode, as they are. Raises `Corruption`."""
+    _check(location, part, damage)
     with location.open(part.name) as file:
-        yield from reader(part, selection, definitions, location.path_of(part.name)).records(file, damage)
+        yield from reader.pieces(file, damage)
 
 
 def heads(location: Location, part: Slice) -> Iterator[Head]:
@@ -171,11 +182,40 @@ class _Reader:
         raise NotImplementedError
 
 
-class _PbReader(_Reader):
+class PbReader(_Reader):
+    """Of a file archive."""
+
     def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
         super().__init__(part, selection, path)
         wants = None if selection.takes_all_rows else self._wants
-        self._walker = PbWalker(definitions, wants)
+        self.walker = PbWalker(definitions, wants)
+
+    def pieces(self, file: File, damage: str) -> Iterator[Piece]:
+        doubles = _Doubles(file, self._part)
+        for pos, payload in _payloads(file, self._part, self._path, damage):
+            try:
+                body = payloads.body(payload)
+                double = doubles.is_double(body, pos, payload)
+            except Corruption as error:
+                if damage == REPORT:
+                    continue
+                raise self._at(error, pos) from None
+            if body.tag != DDL and not double and self._selection.wants_ts(body.commit_ts):
+                yield Piece(body.commit_ts, pos, payload, body.start)
+
+    def changes(self, piece: Piece, damage: str) -> Iterator[Changes]:
+        """The rows of a record."""
+        try:
+            yield from self._decoded(piece)
+        except Corruption as error:
+            if damage != REPORT:
+                raise self._at(error, piece.pos) from None
+
+    def _decoded(self, piece: Piece) -> Iterator[Changes]:
+        runs = self.walker.rows(piece.payload, piece.commit_ts)
+        for number, (first_seq, rows) in enumerate(runs, 1):
+            last = number == len(runs)
+            yield Changes(piece.commit_ts, 0, self._part.name, piece.pos, first_seq, rows, last)
 
     def _wants(self, schema: str, table: str, kind: int) -> bool:
         return self._selection.wants_op(kind) and self._selection.wants_table(schema, table)
@@ -184,12 +224,8 @@ class _PbReader(_Reader):
         return pb_ddl(body.commit_ts, payload[body.start : body.stop])
 
     def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
-        if not wanted:
-            return
-        runs = self._walker.rows(payload, body.commit_ts)
-        for number, (first_seq, rows) in enumerate(runs, 1):
-            last = number == len(runs)
-            yield Changes(body.commit_ts, 0, self._part.name, pos, first_seq, rows, last)
+        if wanted:
+            yield from self._decoded(Piece(body.commit_ts, pos, payload, body.start))
 
 
 class _RelayReader(_Reader):

@@ -8,7 +8,7 @@ compiled plan per table version reads every image, whichever change it came with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from drainer.txn import Ddl, TableVersion
 
@@ -42,6 +42,15 @@ class SchemaChange:
     file: str
     pos: int
     part: int = 0
+
+
+class Piece(NamedTuple):
+    """Rows of a transaction in a file archive, as they stand there. `begin`: of the events in the payload."""
+
+    commit_ts: int
+    pos: int
+    payload: bytes
+    begin: int
 
 
 Record: TypeAlias = Changes | SchemaChange

@@ -44,9 +44,6 @@ class Archive:
                 f"there is no view {self.options.view!r}", hint=f"choose from {', '.join(VIEWS)}"
             )
         self.view: View = VIEWS[self.options.view]
-        if self.options.table[0]:
-            selection = typed_changes.only(self.options.selection, self.options.table)
-            self.options = replace(self.options, selection=selection)
 
     @cached_property
     def survey(self) -> Survey:

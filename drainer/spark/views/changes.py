@@ -10,9 +10,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from drainer.spark import reading
 from drainer.spark.image_text import ImageText
-from drainer.spark.records import Changes, Row
+from drainer.spark.records import Row
 from drainer.spark.views import typed_changes
-from drainer.spark.views.columns import PLACE, Places, arrow_schema, batch, portions
+from drainer.spark.views.columns import PLACE, Places, Portion, arrow_schema, batch, portions
 from drainer.spark.views.view import Task, View
 from drainer.txn import TableVersion
 
@@ -31,9 +31,6 @@ def _batches(task: Task) -> Iterator[pa.RecordBatch]:
         for changes, first, rows in portion:
             places.add(changes, first, rows)
         yield batch(schema, places.take() | texts.arrays(portion))
-
-
-Portion = list[tuple[Changes, int, list[Row]]]
 
 
 class Texts:

@@ -81,6 +81,11 @@ def of_tuples(schema: pa.Schema, names: Sequence[str], rows: Sequence[Sequence[A
     return batch(schema, {name: column(place) for place, name in enumerate(names)})
 
 
+def given(array: pa.Array) -> Callable[[], pa.Array]:
+    """An array that is made already."""
+    return lambda: array
+
+
 class Places:
     """Places of the rows of a batch: what a record says once, table and kind of a row as one number."""
 
@@ -146,9 +151,13 @@ class Places:
         }
 
 
-def portions(records: Iterable[Record]) -> Iterator[list[tuple[Changes, int, list[Row]]]]:
-    """Rows of records in portions of a batch: each a record, the number of the first row, rows."""
-    portion: list[tuple[Changes, int, list[Row]]] = []
+Portion = list[tuple[Changes, int, list[Row]]]
+"""Rows of a batch: each a record, the number of the first row, rows."""
+
+
+def portions(records: Iterable[Record]) -> Iterator[Portion]:
+    """Rows of records in portions of a batch."""
+    portion: Portion = []
     count = size = 0
     for record in records:
         if isinstance(record, SchemaChange):

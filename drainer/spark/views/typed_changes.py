@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,11 +22,12 @@ from drainer.spark import reading
 from drainer.spark.column_types import spark_type
 from drainer.spark.definitions import Definitions
 from drainer.spark.image_values import ImageValues, Unfit
+from drainer.spark.payload import PB
 from drainer.spark.read_options import ReadOptions
 from drainer.spark.records import Changes, Row
 from drainer.spark.segments import Survey
-from drainer.spark.selection import Selection
-from drainer.spark.views.columns import PLACE, Places, arrow_schema, batch, portions
+from drainer.spark.views import typed_pb
+from drainer.spark.views.columns import PLACE, Places, Portion, arrow_schema, batch, given, portions
 from drainer.spark.views.view import Task
 from drainer.txn import TableVersion
 
@@ -46,7 +46,7 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
     ]
     if found:
         return found[-1]
-    wanted = only(options.selection, options.table)
+    wanted = options.selection
     for part in survey.plan(wanted, options.partition_bytes):
         for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
             if isinstance(record, Changes):
@@ -55,11 +55,6 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
         f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
         hint="see the view definitions for the tables that it has",
     )
-
-
-def only(selection: Selection, table: tuple[str, str]) -> Selection:
-    """The rows of one table."""
-    return replace(selection, tables=(".".join(table),))
 
 
 def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
@@ -76,31 +71,43 @@ def schema(version: TableVersion) -> spark.StructType:
 
 
 def batches(task: Task) -> Iterator[pa.RecordBatch]:
-    arrow = arrow_schema(task.columns)
-    assert task.version is not None
-    wanted = [_Side(name, at, arrow, task.version) for name, at in _SIDES if name in arrow.names]
-    notes = INVALID in arrow.names
-    places = Places()
+    rows = TypedRows(task)
+    if task.part.kind == PB:
+        yield from typed_pb.batches(task, rows.arrow, rows.sides, rows.batch)
+        return
     for portion in portions(
         reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
     ):
+        yield rows.batch(portion)
+
+
+class TypedRows:
+    """Batches from rows, one by one: whatever they come from, and whatever is in them."""
+
+    def __init__(self, task: Task) -> None:
+        assert task.version is not None
+        self.arrow = arrow_schema(task.columns)
+        self.sides = [
+            Side(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
+        ]
+        self._places = Places()
+        self._file = task.part.name
+
+    def batch(self, portion: Portion) -> pa.RecordBatch:
+        """Raises `Corruption` for a value that its column cannot hold, where nobody asks for `_invalid`."""
         rows: list[Row] = []
         for changes, first, some in portion:
-            places.add(changes, first, some)
+            self._places.add(changes, first, some)
             rows += some
-        found = places.take()
+        found = self._places.take()
         invalid: dict[int, dict[str, Any]] = {}
-        for side in wanted:
-            found[side.name] = _given(side.array(rows, invalid))
-        if invalid and not notes:
-            row = invalid[min(invalid)]
-            raise Corruption(f"{task.part.name}: no value for {row}", hint=f"ask for {INVALID}, or {_HINT}")
-        found[INVALID] = _given(_notes(len(rows), invalid))
-        yield batch(arrow, found)
-
-
-def _given(array: pa.Array) -> Callable[[], pa.Array]:
-    return lambda: array
+        for side in self.sides:
+            found[side.name] = given(side.array(rows, invalid))
+        if invalid and INVALID not in self.arrow.names:
+            names = ", ".join(invalid[min(invalid)])
+            raise Corruption(f"{self._file}: no value for {names}", hint=f"ask for {INVALID}, or {_HINT}")
+        found[INVALID] = given(_notes(len(rows), invalid))
+        return batch(self.arrow, found)
 
 
 def _notes(count: int, invalid: dict[int, dict[str, Any]]) -> pa.Array:
@@ -109,7 +116,7 @@ def _notes(count: int, invalid: dict[int, dict[str, Any]]) -> pa.Array:
     return pa.array([json.dumps(invalid[row]) if row in invalid else None for row in range(count)])
 
 
-class _Side:
+class Side:
     """Images before or after changes, as a struct."""
 
     def __init__(self, name: str, at: int, arrow: pa.Schema, newest: TableVersion) -> None:
@@ -118,17 +125,17 @@ class _Side:
         self._type = arrow.field(name).type
         self._newest = newest
         by_name = {column.name: column for column in newest.info.columns}
-        self._fields = [self._type.field(place) for place in range(self._type.num_fields)]
-        unknown = [field.name for field in self._fields if field.name not in by_name]
+        self.fields = [self._type.field(place) for place in range(self._type.num_fields)]
+        unknown = [field.name for field in self.fields if field.name not in by_name]
         if unknown:
             raise ConfigError(f"table {newest.name} has no column {unknown[0]!r}")
-        self._columns: list[Column] = [by_name[field.name] for field in self._fields]
-        self._nothing = (None,) * len(self._fields)
+        self.columns: list[Column] = [by_name[field.name] for field in self.fields]
+        self._nothing = (None,) * len(self.fields)
         self._readers: dict[TableVersion, ImageValues] = {}
 
     def _reader(self, version: TableVersion) -> ImageValues:
         by_name = not version.id or version.id != self._newest.id
-        made = self._readers[version] = ImageValues(version.info, self._columns, by_name=by_name)
+        made = self._readers[version] = ImageValues(version.info, self.columns, by_name=by_name)
         return made
 
     def array(self, rows: Sequence[Row], invalid: dict[int, dict[str, Any]]) -> pa.Array:
@@ -148,18 +155,18 @@ class _Side:
         arrays = [self._column(place, column, invalid) for place, column in enumerate(columns)]
         absent = np.fromiter((row[at] is None for row in rows), np.bool_, len(rows))
         mask = pa.array(absent) if absent.any() else None
-        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
+        return pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask)
 
     def _noted(self, place: int, column: Sequence[Any], invalid: dict[int, dict[str, Any]]) -> Sequence[Any]:
         kept = list(column)
         for row, value in enumerate(column):
             if isinstance(value, Unfit):
                 kept[row] = None
-                invalid.setdefault(row, {})[f"{self.name}.{self._fields[place].name}"] = value.text
+                invalid.setdefault(row, {})[f"{self.name}.{self.fields[place].name}"] = value.text
         return kept
 
     def _column(self, place: int, values: Sequence[Any], invalid: dict[int, dict[str, Any]]) -> pa.Array:
-        field = self._fields[place]
+        field = self.fields[place]
         try:
             return array_of(field.type, values)
         except (pa.ArrowInvalid, OverflowError):
