@@ -32,7 +32,8 @@ timestamp, as --stop its last one; both ends are included.
 
 exit status: 0 done, nothing found  1 wrong configuration  2 wrong flag, or a failure of the program
   3 a database, file system or cluster does not answer  4 it refused  5 another job works on the same
-  6 the archive is damaged  7 the database refused a row, a DDL or the login  11 findings (audit, files)
+  6 the archive is damaged  7 the database refused a row, a DDL or the login
+  16 + 1 coverage + 2 chains + 4 contents: what an audit (or `files`) found
   130 interrupted: what was done stays done, the same command goes on from there
 
 binlog-spark COMMAND --help tells more of a command.

@@ -35,6 +35,7 @@ _EVERYWHERE: Final = {
     "spark.ui.showConsoleProgress": "false",  # it writes over our lines
 }
 _HERE: Final = {
+    "spark.sql.shuffle.partitions": "32",  # of 200 on two cores most would be empty, at a cost each
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

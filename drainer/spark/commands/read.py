@@ -95,19 +95,22 @@ def _again(
 
 
 def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> None:
+    from pyspark.sql.functions import struct, to_json
+
     order = [name for name in _ORDER if name in frame.columns]
     if order:
         frame = frame.orderBy(*order)
     if args.limit:
         frame = frame.limit(args.limit)
     with TaskProgress(spark, "reading"):
-        lines = [str(line) for line in frame.toJSON().collect()]
+        lines = [row.line for row in frame.select(to_json(struct("*")).alias("line")).collect()]
     if args.output == arguments.JSON:
         sys.stdout.write("".join(line + "\n" for line in lines))
         return
     rows = [json.loads(line) for line in lines]
-    cells = [[_cell(row.get(name)) for name in frame.columns] for row in rows]
-    show.print_table(f"{args.view} of {args.archive}", frame.columns, cells)
+    filled = [name for name in frame.columns if args.columns or any(row.get(name) for row in rows)]
+    cells = [[_cell(row.get(name)) for name in filled] for row in rows]
+    show.print_table(f"{args.view} of {args.archive}", filled, cells)
 
 
 def _cell(value: object) -> str:
