@@ -21,6 +21,8 @@ PB: Final = "pb"
 RELAY: Final = "relay"
 DML: Final = 0x1A
 DDL: Final = 0x22
+_TAGS: Final = (DML, DDL)
+_UPPER_MAX: Final = 4096
 _AS_WRITTEN: Final = b"\x08\x00\x10"
 _FIRST: Final = 0x0A  # an event of an archive, a table of a relay log; in both their field 1 is a name
 _SECOND: Final = 0x12
@@ -51,28 +53,53 @@ class Body(NamedTuple):
     stop: int
 
 
+class _Upper(dict[bytes, int]):
+    """Bits 28 to 62 of a commit_ts by the five octets that carry them: alike for a second of records."""
+
+    def __missing__(self, octets: bytes) -> int:
+        value, end = varint(octets, 0)
+        if end != len(octets):
+            raise Broken
+        if len(self) >= _UPPER_MAX:
+            self.clear()
+        found = self[octets] = value << 28
+        return found
+
+
+_UPPER: Final = _Upper()
+
+
 def body(payload: bytes) -> Body:
     """Raises `Corruption`."""
+    try:
+        if payload[0] == 0x08 and payload[2] == 0x10 and payload[12] in _TAGS:  # as it is since 1978
+            _, _, _, a, b, c, d = payload[:7]
+            if a & b & c & d & 0x80:
+                low = (a & 0x7F) | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21
+                size, at = payload[13], 14
+                if size > 127:
+                    size, at = varint(payload, 13)
+                if at + size <= len(payload):
+                    return Body(low | _UPPER[payload[7:12]], payload[12], at, at + size)
+    except (IndexError, Broken):
+        pass
+    return _unusual_body(payload)
+
+
+def _unusual_body(payload: bytes) -> Body:
     commit_ts = at = 0
     try:
-        if payload.startswith(_AS_WRITTEN):  # most are
-            commit_ts, at = varint(payload, len(_AS_WRITTEN))
-            if commit_ts and payload[at] == DML:
-                size, begin = varint(payload, at + 1)
-                if begin + size <= len(payload):
-                    return Body(commit_ts, DML, begin, begin + size)
-            commit_ts = at = 0
         while at < len(payload):
             tag, value, at = field_head(payload, at)
             if tag == 0x10:
                 commit_ts = value
-            elif tag in (DML, DDL) and commit_ts:
+            elif tag in _TAGS and commit_ts:
                 if at + value > len(payload):
                     break
                 return Body(commit_ts, tag, at, at + value)
             elif tag & 7 == LENGTH:
                 at += value
-    except (Broken, IndexError):
+    except Broken:
         pass
     raise _foreign(payload)
 
