@@ -1,0 +1,35 @@
+"""binlog-spark package: what `spark-submit` needs, as two files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from common.errors import ConfigError
+from drainer.spark import packaging
+
+HELP: Final = """\
+write the zip and the script that spark-submit takes
+
+    binlog-spark package --to build
+    spark-submit --master spark://HOST:7077 --py-files build/binlog_spark.zip build/binlog_spark.py files ...
+
+The zip is pure Python. Every node needs an interpreter (PYSPARK_PYTHON) with what is compiled: `pip install
+'tidb-binlog[spark]'`. With `--master` instead of spark-submit no package is needed: it is sent along.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="made if it is not there")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        args.to.mkdir(parents=True, exist_ok=True)
+        written = (packaging.package(args.to), packaging.script(args.to))
+    except OSError as error:
+        raise ConfigError(f"{args.to}: {error.strerror}", hint="choose another directory") from None
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+    return 0
