@@ -88,15 +88,21 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
 
 def add_range(parser: argparse.ArgumentParser) -> None:
     """`--start`, `--stop`, `--tables`, `--ops`."""
+    group = add_moments(parser)
+    add_tables(group)
+    group.add_argument(
+        "--ops", type=_ops, default="", metavar="KINDS", help="of insert, update, delete, with commas"
+    )
+
+
+def add_moments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """`--start`, `--stop`."""
     group = parser.add_argument_group("range")
     group.add_argument("--start", type=_start, default=0, metavar="MOMENT", help=f"from here on: {_MOMENTS}")
     group.add_argument(
         "--stop", type=_stop, default=0, metavar="MOMENT", help="up to here, included; the same"
     )
-    add_tables(group)
-    group.add_argument(
-        "--ops", type=_ops, default="", metavar="KINDS", help="of insert, update, delete, with commas"
-    )
+    return group
 
 
 def add_tables(parser: argparse._ActionsContainer) -> None:

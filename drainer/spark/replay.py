@@ -18,6 +18,7 @@ from drainer.sink import mysql
 from drainer.spark.progress import State, stored
 from drainer.spark.replay_plan import Options, Plan, SparkOf, job_of, plan
 from drainer.spark.replay_run import Run
+from drainer.txn import Ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,13 +66,14 @@ def replay(
     options: Options | None = None,
     job: str = "",
     dry_run: bool = False,
+    show_progress: bool = False,
     clock: Clock | None = None,
 ) -> Summary:
     """Bring the downstream from `start` to `stop` (commit_ts, both included; 0: all there is).
 
     `spark`: a session, or what makes one when a step is large; None: everything is done here. `job` names the
-    job; without a name it is known by what it is about. Raises `Conflict` for a job that is about something
-    else or that somebody works on, and what reading and writing raise.
+    job; without a name it is known by what it is about. `show_progress`: on standard error. Raises `Conflict`
+    for a job that is about something else or that somebody works on, and what reading and writing raise.
     """
     clock = clock or SystemClock()
     began_s = clock.monotonic_s()
@@ -83,7 +85,7 @@ def replay(
     if dry_run:
         estimated_s = round(made.outline.rows / ESTIMATED_RATE, 1)
         return replace(summary, dry_run=True, estimated_s=estimated_s)
-    run = Run(_maker(spark), target, made, summary.job)
+    run = Run(_maker(spark), target, made, summary.job, show_progress=show_progress)
     try:
         state: State = run.work()
         rows, drift, chunks = run.job.counts()
@@ -118,7 +120,7 @@ def _summary(made: Plan, job: str) -> Summary:
         start_ts=made.frozen.start,
         stop_ts=made.frozen.stop,
         steps=len(made.tasks),
-        ddl=sum(not task.slices and not task.buckets and hasattr(task.step, "query") for task in made.tasks),
+        ddl=sum(isinstance(task.step, Ddl) for task in made.tasks),
         bytes=made.size,
         changes=made.outline.rows,
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pymysql
@@ -44,19 +43,12 @@ KEPT_S: Final = 1800.0
 _PARTITIONS_PER_CORE: Final = 2
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is. `what` is done now, in words."""
-
-    step: int
-    steps: int
-    what: str
-
-
 class Run:
     """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
 
-    def __init__(self, spark: SparkOf | None, target: mysql.Target, plan: Plan, name: str) -> None:
+    def __init__(
+        self, spark: SparkOf | None, target: mysql.Target, plan: Plan, name: str, *, show_progress: bool
+    ) -> None:
         self._spark = spark
         self._target = target
         self._plan = plan
@@ -68,7 +60,7 @@ class Run:
         self._runner = DdlRunner(target, self._schema, keep=keep)
         self._catalog = Catalog(plan.definitions, self._connection, plan.selection)
         self.job = Job(self._connection, name)
-        self.progress = Progress(0, len(plan.tasks), "")
+        self._show_progress = show_progress
 
     def close(self) -> None:
         self._runner.close()
@@ -88,10 +80,8 @@ class Run:
             if number < state.step:
                 continue
             if isinstance(step, Rows):
-                self.progress = Progress(number, len(tasks), "rows")
                 self._rows(number, task, step)
             else:
-                self.progress = Progress(number, len(tasks), step.query)
                 self._ddl(step, state.intent if number == state.step else None)
             self.job.reach(number + 1)
         self.job.finish()
@@ -171,7 +161,8 @@ class Run:
     def _rows_in_tasks(self, number: int, task: Task, step: Rows) -> None:
         assert self._spark is not None
         from drainer.spark.fold import Reading, effects, folded
-        from drainer.spark.writing import Writing
+        from drainer.spark.task_progress import TaskProgress
+        from drainer.spark.writing import REPORT, Writing
 
         spark, plan = self._spark(), self._plan
         cores = spark.sparkContext.defaultParallelism
@@ -194,19 +185,21 @@ class Run:
             writing = Writing(
                 self._target, tables, self.job.name, number, phase, frozen.chunk_rows, frozen.safe
             )
-            frame.mapInArrow(writing, "chunks long, keys long").collect()
+            frame.mapInArrow(writing, REPORT).collect()
 
-        if not tables.apart:
-            write(frame, Phase.ALL)
-            return
-        from pyspark import StorageLevel
+        work = f"step {number + 1} of {len(plan.tasks)}"
+        with TaskProgress(spark, work) if self._show_progress else contextlib.nullcontext():
+            if not tables.apart:
+                write(frame, Phase.ALL)
+                return
+            from pyspark import StorageLevel
 
-        frame = frame.persist(StorageLevel.DISK_ONLY)
-        try:
-            write(frame.where(frame["table"].isin(sorted(tables.apart))), Phase.REMOVALS)
-            write(frame, Phase.ALL)
-        finally:
-            frame.unpersist()
+            frame = frame.persist(StorageLevel.DISK_ONLY)
+            try:
+                write(frame.where(frame["table"].isin(sorted(tables.apart))), Phase.REMOVALS)
+                write(frame, Phase.ALL)
+            finally:
+                frame.unpersist()
 
     def _versions(self, step: Rows) -> list[TableVersion]:
         """Of the tables that rows of the step may be of."""

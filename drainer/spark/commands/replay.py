@@ -1,0 +1,103 @@
+"""binlog-spark replay: a range of an archive goes downstream, once, over as many cores as there are."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from common import quantities
+from drainer.spark import arguments
+from drainer.spark.replay_plan import Options
+from drainer.spark.selection import Selection
+
+if TYPE_CHECKING:
+    from drainer.spark.replay import Summary
+
+HELP: Final = """\
+bring a database to a moment of an archive, over many cores, and go on after a crash
+
+    binlog-spark replay --from DIR --to mysql://root@127.0.0.1:3306/ [--start MOMENT] [--stop MOMENT]
+
+The database has to be as it was upstream before --start. Changes of a row are folded over the whole range, so
+that it is written once; schema changes run in their order between them. What is done is kept downstream, in
+tidb_binlog.spark_jobs and spark_progress: the same command goes on where the last one stopped, and does
+nothing twice. It ends with a summary.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_database(parser, "--to", required=True, purpose="where to apply it")
+    arguments.add_tables(arguments.add_moments(parser))
+    add = parser.add_argument_group("replay").add_argument
+    add(
+        "--dry-run",
+        action="store_true",
+        help="say what would be done and how long it may take; write nothing",
+    )
+    add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
+    add(
+        "--skip-ddl",
+        type=_numbers,
+        default=frozenset(),
+        metavar="TSO",
+        help="leave these schema changes out, by their commit_ts, with commas",
+    )
+    add(
+        "--job",
+        default="",
+        metavar="NAME",
+        help="name of the job (default: made of archive, range and tables)",
+    )
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from drainer.spark.replay import replay
+
+    options = Options(
+        tables=Selection.of(tables=args.tables).tables,
+        safe=args.safe,
+        skip_ddl=args.skip_ddl,
+        source=arguments.source_options(args, tables="", start="", stop=""),
+    )
+    summary = replay(
+        lambda: arguments.open_session(args, "binlog-spark replay"),
+        args.archive,
+        arguments.database(args),
+        start=args.start,
+        stop=args.stop,
+        options=options,
+        job=args.job,
+        dry_run=args.dry_run,
+        show_progress=True,
+    )
+    print(summary.to_json() if args.output == arguments.JSON else "\n".join(lines(summary)))
+    return 0
+
+
+def lines(summary: Summary) -> list[str]:
+    """For people."""
+    size = f"{summary.bytes / (1 << 20):.1f} MiB"
+    found = [
+        f"archive   {summary.archive}, {size}, about {summary.changes} changes, {summary.ddl} schema changes",
+        f"range     commit_ts {summary.start_ts} to {summary.stop_ts}",
+    ]
+    if summary.dry_run:
+        return [
+            *found,
+            f"dry run   nothing was written; about {quantities.span(summary.estimated_s)} on two cores",
+        ]
+    found.append(f"job       {summary.job}" + (", resumed" if summary.resumed else ""))
+    if summary.was_done:
+        return [*found, "done      before: nothing was left to do"]
+    took = quantities.span(summary.seconds)
+    found.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
+    if summary.drift:
+        found.append(f"drift     {summary.drift} rows downstream were not as they should be: audit it")
+    return found
+
+
+def _numbers(text: str) -> frozenset[int]:
+    return frozenset(int(one) for one in text.split(",") if one.strip())
