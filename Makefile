@@ -24,7 +24,7 @@ demo-spark: setup-spark
 	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
 test: lint
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: setup-spark
 	.venv/bin/ruff format --check --quiet .
