@@ -113,7 +113,7 @@ def test_the_demo_verifies(scratch: Path) -> None:
 
 def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
     status, out, err = run(
-        scratch, "--seconds", "60", "--seed", "2", "--rate", "50", "--chaos", "--json", "--sessions", "4"
+        scratch, "--seconds", "35", "--seed", "2", "--rate", "50", "--chaos", "--json", "--sessions", "4"
     )
     assert status == 0, f"{out}\n{err}"
     result = json.loads(out)

@@ -23,10 +23,10 @@ async def test_a_restart_of_the_only_pump_fails_no_prewrite_and_is_met_with_one_
     async with cluster.client(options=OPTIONS, batches=True) as client:
         assert await client.write_prewrite(1, b"k", b"v")
         pump = cluster.pumps.pop("a")
-        before = prewrites(client, 2, 100)
+        before = prewrites(client, 2, 25)
         await cluster.time.run(5.0)
         assert [view.state for view in client.pumps()] == [State.OUT]
-        during = prewrites(client, 1000, 100)
+        during = prewrites(client, 1000, 25)
         await cluster.time.run(5.0)
         assert not any(prewrite.done() for prewrite in (*before, *during))
         pump.connections = 0
@@ -36,14 +36,14 @@ async def test_a_restart_of_the_only_pump_fails_no_prewrite_and_is_met_with_one_
         assert [view.state for view in client.pumps()] == [State.USABLE]
         assert client.counters.prewrites_failed == 0
         assert pump.connections <= 2
-    assert len(pump.payloads) == 201
+    assert len(pump.payloads) == 51
 
 
 async def test_after_the_write_timeout_without_a_pump_prewrites_fail_at_once() -> None:
     cluster = MemoryCluster(["a"])
     async with cluster.client(options=OPTIONS) as client:
         del cluster.pumps["a"]
-        first = prewrites(client, 1, 100)
+        first = prewrites(client, 1, 25)
         await cluster.time.run(10.0)
         second = prewrites(client, 1000, 1)
         await cluster.time.run(4.0)

@@ -46,7 +46,7 @@ from tests.common.door.model import (
 
 T = TypeVar("T")
 
-INPUTS = int(os.environ.get("DOOR_FUZZ_INPUTS", "200000"))
+INPUTS = int(os.environ.get("DOOR_FUZZ_INPUTS", "80000"))
 PARTS = 4
 SEED = int(os.environ.get("DOOR_FUZZ_SEED", "9113"))
 LIMITS = Limits(
