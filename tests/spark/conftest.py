@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common import clock
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
 from drainer.spark.session import session
 
 
@@ -22,3 +26,29 @@ def spark() -> Iterator[SparkSession]:
     )
     yield made
     made.stop()
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    """A database server with an empty database m."""
+    found = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    opened = mysql.connect(found)
+    for statement in (
+        b"DROP DATABASE IF EXISTS tidb_binlog",
+        b"DROP DATABASE IF EXISTS m",
+        b"CREATE DATABASE m",
+    ):
+        mysql.run(opened, statement)
+    yield found
+    for statement in (b"DROP DATABASE m", b"DROP DATABASE IF EXISTS tidb_binlog"):
+        mysql.run(opened, statement)
+    opened.close()
+
+
+@pytest.fixture
+def connection(target: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
+    """To `target`; every statement commits."""
+    opened = mysql.connect(target)
+    opened.autocommit(True)
+    yield opened
+    opened.close()

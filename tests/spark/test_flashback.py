@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +19,6 @@ from tests.drainer.test_apply_model_mariadb import SHAPES, World
 from tests.spark.told_history import History, contents, copy_to_downstream
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    found = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
-    opened = mysql.connect(found)
-    for statement in (
-        b"DROP DATABASE IF EXISTS tidb_binlog",
-        b"DROP DATABASE IF EXISTS m",
-        b"CREATE DATABASE m",
-    ):
-        mysql.run(opened, statement)
-    yield found
-    for statement in (b"DROP DATABASE m", b"DROP DATABASE IF EXISTS tidb_binlog"):
-        mysql.run(opened, statement)
-    opened.close()
-
-
-@pytest.fixture
-def connection(target: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
-    opened = mysql.connect(target)
-    opened.autocommit(True)
-    yield opened
-    opened.close()
 
 
 def no_spark() -> SparkSession:

@@ -44,6 +44,14 @@ class History:
             self._tell(events)
         return found
 
+    def one(self) -> list[Row]:
+        """A transaction that changes something."""
+        while True:
+            (rows,) = self.some(1)
+            if rows:
+                return rows
+            self.told.pop()
+
     def schema_change(self, query: str) -> None:
         ts = self.last_ts + 1
         self.told.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))

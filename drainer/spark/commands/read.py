@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from common import show
 from common.errors import FlagError
 from drainer.spark import arguments
+from drainer.spark.shown_frame import print_frame
 from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ def _again(
 
 
 def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> None:
-    from pyspark.sql.functions import struct, to_json
 
     order = [name for name in _ORDER if name in frame.columns]
     if order:
@@ -103,20 +101,7 @@ def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> No
     if args.limit:
         frame = frame.limit(args.limit)
     with TaskProgress(spark, "reading"):
-        lines = [row.line for row in frame.select(to_json(struct("*")).alias("line")).collect()]
-    if args.output == arguments.JSON:
-        sys.stdout.write("".join(line + "\n" for line in lines))
-        return
-    rows = [json.loads(line) for line in lines]
-    filled = [name for name in frame.columns if args.columns or any(row.get(name) for row in rows)]
-    cells = [[_cell(row.get(name)) for name in filled] for row in rows]
-    show.print_table(f"{args.view} of {args.archive}", filled, cells)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+        print_frame(f"{args.view} of {args.archive}", frame, args.output, keep_empty=bool(args.columns))
 
 
 def _tell(output: str, facts: dict[str, object]) -> None:

@@ -1,0 +1,50 @@
+"""binlog-spark history: every version of a row, or of all rows of a table."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from drainer.spark import arguments, history
+from drainer.spark.shown_frame import print_frame
+from drainer.spark.task_progress import TaskProgress
+
+HELP: Final = """\
+every version of a row: from when to when, and which transaction made it
+
+    binlog-spark history --archive DIR --table shop.orders --key id=5
+    binlog-spark history --archive DIR --table shop.orders --key '{"id": 5, "part": "a,b"}' --output json
+    binlog-spark history --archive DIR --table shop.orders --start "2026-11-22 03:00:00" --save /data/orders
+
+valid_from and valid_to are commit timestamps, the second one excluded; it is empty while a version lasts. A
+version without valid_from was there before the first change that was read. A row that moved to another key
+has versions under both.
+"""
+_SHOWN: Final = ("key", "from_time", "to_time", "exists", "_change_type", "_commit_ts", "before", "after")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_moments(parser)
+    add = parser.add_argument_group("what").add_argument
+    add("--table", required=True, metavar="DB.TABLE", help="the table")
+    add(
+        "--key", default="", metavar="KEY", help="of one row: NAME=VALUE, with commas, or JSON (default: all)"
+    )
+    add("--save", default="", metavar="DIR", help="write Parquet there instead of showing versions")
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    key = history.parse_key(args.key) if args.key else None
+    spark = arguments.open_session(args, "binlog-spark history")
+    options = arguments.source_options(args)
+    found = history.history(spark, args.archive, args.table, key, options)
+    with TaskProgress(spark, "reading"):
+        if args.save:
+            found.write.mode("error").parquet(args.save)
+        else:
+            found = found if args.output == arguments.JSON else found.select(*_SHOWN)
+            print_frame(f"versions of {args.table}", found, args.output)
+    return 0
