@@ -142,6 +142,11 @@ class Definitions:
         first = self._turns[place - 1] if place else 0
         return first, self._turns[place] - 1 if place < len(self._turns) else TS_MAX
 
+    def is_one(self, schema: str, table: str, first_ts: int, last_ts: int) -> bool:
+        """Whether `find` says the same of this table from the one timestamp to the other."""
+        known = self._by_name.get((schema, table), ())
+        return not any(first_ts < one.first_ts <= last_ts for one in known[1:])
+
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
         """What the events of a table say of it: no key, elements of ENUM and SET as numbers; what may be
         NULL and how many digits a column has are unknown."""

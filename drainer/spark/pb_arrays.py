@@ -98,10 +98,13 @@ def _doubles(buffer: Buffer, spans: Spans, kind: FieldType) -> Numbers:
     bits = buffer.words[places].byteswap()
     negative = bits >> np.uint64(63) == 0
     bits = np.where(negative, ~bits, bits ^ np.uint64(1 << 63))
-    found = bits.view(np.float64)
-    if not np.isfinite(found[spans.size == 9]).all() or (spans.size[spans.size > 1] != 9).any():
+    found = np.where(spans.size == 9, bits.view(np.float64), 0)
+    if kind.tp == FLOAT:
+        with np.errstate(over="ignore"):
+            found = found.astype(np.float32)
+    if not np.isfinite(found).all() or (spans.size[spans.size > 1] != 9).any():
         raise ValueError("not a finite number")
-    return found.astype(np.float32) if kind.tp == FLOAT else found
+    return found
 
 
 def _names(numbers: Numbers, absent: Numbers, kind: FieldType) -> pa.Array | None:

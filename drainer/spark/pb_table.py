@@ -48,7 +48,10 @@ class Found:
 
 
 class PbTable:
-    """`newest`: the version whose columns are `wanted`, by side, each with its type in Arrow."""
+    """`newest`: the version whose columns are `wanted`, by side, each with its type in Arrow.
+
+    `is_one` says whether the table has one definition from one commit_ts to another.
+    """
 
     def __init__(
         self,
@@ -56,17 +59,19 @@ class PbTable:
         newest: TableVersion,
         wanted: Mapping[str, Sequence[tuple[Column, pa.DataType]]],
         wants: Callable[[str, str], bool],
+        is_one: Callable[[int, int], bool],
         kinds: Sequence[int],
     ) -> None:
         self._walker = walker
         self._newest = newest
         self._wanted = wanted
         self._wants = wants
+        self._is_one = is_one
         self._kinds = kinds
         self._names = _names(*newest.downstream)
 
     def read(self, pieces: Sequence[Piece]) -> Found | None:
-        if not pieces or not self._walker.is_one_definition(pieces[0].commit_ts, pieces[-1].commit_ts):
+        if not pieces or not self._is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
             return None
         buffer = Buffer([piece.payload for piece in pieces])
         sizes = np.array([len(piece.payload) for piece in pieces], np.int64)

@@ -210,11 +210,6 @@ class PbWalker:
         except UNEXPECTED:
             raise Corruption("a record of the archive ends inside an event") from None
 
-    def is_one_definition(self, first_ts: int, last_ts: int) -> bool:
-        """Whether definitions are the same from the one timestamp to the other."""
-        first, last = self._definitions.valid(first_ts)
-        return first <= last_ts <= last
-
     def shape(self, event: bytes, commit_ts: int) -> EventShape:
         """How an event is read. Raises `Corruption`."""
         self._commit_ts = commit_ts

@@ -20,11 +20,11 @@ TRANSACTIONS: Final = 15_000
 LOAD_ROWS: Final = 500
 
 
-def make(seed: int = 1, transactions: int = TRANSACTIONS) -> Scenario:
+def make(seed: int = 1, transactions: int = TRANSACTIONS, tables: int = TABLES) -> Scenario:
     """The whole workload; the same for the same arguments."""
     random = Random(seed)
     recorder = Recorder()
-    made = [_load(recorder, number, random) for number in range(1, TABLES + 1)]
+    made = [_load(recorder, number, random) for number in range(1, tables + 1)]
     for _ in range(transactions):
         _transaction(recorder, random.choice(made), random)
     return recorder.scenario("sysbench-like")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -40,9 +41,9 @@ def batches(
         side.name: [(one, field.type) for one, field in zip(side.columns, side.fields, strict=True)]
         for side in sides
     }
-    table = PbTable(
-        reader.walker, task.version, wanted, selection.wants_table, selection.ops or tuple(CHANGE_TYPES)
-    )
+    is_one = functools.partial(task.definitions.is_one, *task.version.downstream)
+    kinds = selection.ops or tuple(CHANGE_TYPES)
+    table = PbTable(reader.walker, task.version, wanted, selection.wants_table, is_one, kinds)
     for some in _together(reading.pieces(task.location, task.part, reader, task.damage)):
         found = table.read(some)
         if found is None:
