@@ -22,7 +22,16 @@ from drainer.spark import downstream_definitions, segments
 from drainer.spark.audit import chain_check, comparison, contents, coverage, live_rows, tasks
 from drainer.spark.audit.chain_check import Chains
 from drainer.spark.audit.contents import Contents
-from drainer.spark.audit.coverage import File, Misplaced, Run
+from drainer.spark.audit.coverage import Misplaced
+from drainer.spark.audit.figures import (
+    Figures,
+    TableChanges,
+    add_summaries,
+    bucket_s,
+    files,
+    run_of,
+    with_summaries,
+)
 from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
 from drainer.spark.audit.lineage import Lineages, lower
 from drainer.spark.definitions import Definitions, of_archive
@@ -33,38 +42,9 @@ from drainer.txn import TableVersion
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BUCKETS: Final = 120
 CHUNKS: Final = 64
 _TWINS_MAX: Final = 200
 _CHUNK_ROWS: Final = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class TableChanges:
-    """Rows of one table that changed in one stretch of time, as the archive has them."""
-
-    table: str
-    bucket: int
-    changes: int
-
-
-@dataclass(slots=True)
-class Figures:
-    """What the plots show. Times are seconds since 1970, sizes powers of two."""
-
-    bucket_s: int = 1
-    files: int = 0
-    size: int = 0
-    first_ts: int = 0
-    last_ts: int = 0
-    transactions: int = 0
-    ddl: int = 0
-    rows: int = 0
-    rows_per_transaction: Counter[int] = field(default_factory=Counter)
-    bytes_per_transaction: Counter[int] = field(default_factory=Counter)
-    transactions_by_time: Counter[int] = field(default_factory=Counter)
-    bytes_by_time: Counter[int] = field(default_factory=Counter)
-    changes: list[TableChanges] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -112,7 +92,7 @@ def audit(
     definitions = _definitions(wanted, survey)
     if target is not None:
         _add_definitions(definitions, target)
-    run = _Audit(spark, wanted, survey, definitions, chunks)
+    run = Audit(spark, wanted, survey, definitions, chunks)
     outcome = run.coverage()
     run.chains(outcome)
     if target is not None:
@@ -138,7 +118,7 @@ def _add_definitions(definitions: Definitions, target: Target) -> None:
         connection.close()
 
 
-class _Audit:
+class Audit:
     """One audit on its way. The checks are called in their order."""
 
     def __init__(
@@ -162,29 +142,29 @@ class _Audit:
     def coverage(self) -> Outcome:
         """Files, framing, order, counts."""
         survey = self._survey
-        figures = Figures(bucket_s=_bucket_s(survey), files=len(survey.segments))
+        figures = Figures(bucket_s=bucket_s(survey), files=len(survey.segments))
         figures.size = sum(segment.size for segment in survey.segments)
         outcome = Outcome(survey.location.shown, survey.kind, 0, {}, figures)
         if survey.kind == PUMP:
-            found = coverage.check_files(_files(survey, []))
+            found = coverage.check_files(files(survey, []))
             text = "order and checksums of records: a value log is in the order of prewrites"
             found.notes.append(Note(COVERAGE, "", f"not checked: {text}"))
             outcome.findings[COVERAGE] = found
             return outcome
         described = {one.name: one.described.size for one in survey.segments if one.described is not None}
         summaries = tasks.summaries(self._spark, survey.location, self._slices, described, figures.bucket_s)
-        found = coverage.check_files(_files(survey, summaries))
-        runs = [(one["index"], _run(one["run"])) for one in summaries if one["run"] is not None]
+        found = coverage.check_files(files(survey, summaries))
+        runs = [(one["index"], run_of(one["run"])) for one in summaries if one["run"] is not None]
         misplaced = coverage.join_runs(runs)
         order = coverage.check_order(misplaced, self._places(misplaced))
         found.extend(order.listed)
         found.counts = found.counts | order.counts
         outcome.findings[COVERAGE] = found
-        _figure(figures, summaries)
+        add_summaries(figures, summaries)
         outcome.at_ts = figures.last_ts
         self._ddl = [
             replace(part, start=start, stop=stop)
-            for part, summary in _with_summaries(self._slices, summaries)
+            for part, summary in with_summaries(self._slices, summaries)
             for start, stop in summary["ddl"]
         ]
         return outcome
@@ -380,74 +360,3 @@ def _standing_still(found: Findings, before: int, after: int, at_ts: int) -> Non
     elif before and before != at_ts:
         text = f"the drainer's checkpoint in the database is at {before}, the audit at {at_ts}"
         found.notes.append(Note(CONTENTS, "", text))
-
-
-# -- what summaries say ---------------------------------------------------------------------------------
-
-
-def _bucket_s(survey: Survey) -> int:
-    """Seconds of one bar of the plots, by the first timestamps of the files."""
-    known = [ts for one in survey.segments for ts in (one.first_ts, one.last_ts) if ts]
-    span = tso.physical_s(max(known)) - tso.physical_s(min(known)) if known else 0.0
-    return max(1, int(span / BUCKETS))
-
-
-def _files(survey: Survey, summaries: Sequence[dict[str, Any]]) -> list[File]:
-    """Files with what their slices' summaries say of them."""
-    by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for one in summaries:
-        by_name[one["file"]].append(one)
-    doubled = {problem.segment: problem.text for problem in survey.problems if problem.kind == "short"}
-    found = []
-    for segment in survey.segments:
-        parts = sorted(by_name[segment.name], key=lambda one: int(one["start"]))
-        counted = [sum(part["counted"][n] for part in parts) for n in range(3)]
-        wrong = next((part for part in parts if part["problem"]), None)
-        described = segment.described
-        rows = sum(map(sum, described.rows.values())) if described is not None else 0
-        found.append(
-            File(
-                segment.name,
-                segment.index,
-                segment.size,
-                first_ts=segment.first_ts or 0,
-                last_ts=max((part["last_ts"] for part in parts), default=segment.last_ts or 0),
-                torn_bytes=parts[-1]["torn"] if parts else 0,
-                problem=wrong["problem"] if wrong else doubled.get(segment.name, ""),
-                problem_pos=wrong["end"] if wrong else segment.size if segment.name in doubled else -1,
-                counted=(counted[0], counted[1], counted[2]),
-                described=None
-                if described is None or not parts
-                else (described.transactions, described.ddl, rows),
-            )
-        )
-    return found
-
-
-def _run(document: dict[str, Any]) -> Run:
-    return Run(**{**document, "misplaced": [Misplaced(**one) for one in document["misplaced"]]})
-
-
-def _with_summaries(
-    slices: Sequence[Slice], summaries: Sequence[dict[str, Any]]
-) -> Iterable[tuple[Slice, dict[str, Any]]]:
-    by_place = {(one["file"], one["start"]): one for one in summaries}
-    return ((part, by_place[part.name, part.start]) for part in slices)
-
-
-def _figure(figures: Figures, summaries: Sequence[dict[str, Any]]) -> None:
-    for one in summaries:
-        if one["run"] is not None:
-            first = one["run"]["first_ts"]
-            figures.first_ts = min(figures.first_ts or first, first)
-        figures.last_ts = max(figures.last_ts, one["last_ts"])
-        for power, number in one["sizes"].items():
-            figures.rows_per_transaction[int(power)] += number
-        for power, number in one["bytes"].items():
-            figures.bytes_per_transaction[int(power)] += number
-        for bucket, (transactions, rows, size, ddl) in one["times"].items():
-            figures.transactions += transactions
-            figures.rows += rows
-            figures.ddl += ddl
-            figures.transactions_by_time[int(bucket)] += transactions
-            figures.bytes_by_time[int(bucket)] += size

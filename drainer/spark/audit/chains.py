@@ -3,8 +3,8 @@
 In     the steps of rows (`steps`), each with what the previous step of its row left
 Out    findings: lost, doubled, altered changes, wherever a row shows them; how many links were looked at
 Holds  a row's first step is a beginning, except in a table whose creation the archive has: there a row that
-       is changed or deleted was inserted before. Images under two definitions are compared in the columns that
-       both know (`projection`)
+       is changed or deleted was inserted before. Images under two definitions are compared in the columns
+       that both know (`projection`)
 
 A step takes a row from one state to another: an INSERT begins it, a DELETE ends it, an UPDATE that moves its
 key does both, each to another row.

@@ -59,9 +59,11 @@ class LiveColumn:
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """What is read of a table. `key`: places among `columns`, () for a table without key. `narrow`: those
-    of the key whose character set there cannot hold every text, and whether it has the characters of three bytes.
-    What it may not have is stored otherwise: as bytes, or as question marks."""
+    """What is read of a table. `key`: places among `columns`, () for a table without key.
+
+    `narrow`: those of the key whose character set there cannot hold every text, and whether it has the
+    characters of three bytes. What it may not have is stored otherwise: as bytes, or as question marks.
+    """
 
     number: int
     schema: str

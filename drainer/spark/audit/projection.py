@@ -3,9 +3,9 @@
 In     the definition that the image was written under, the one that it is to be read under
 Out    canonical values of the later definition's columns, and the places that cannot be known
 Holds  columns are the same where their ids are. A column that is newer than the image holds its origin
-       default, as the server shows it; without one it is not known, because a MODIFY that converts makes a new column
-       too. One whose type was changed in place is known only where the change keeps every value: whatever
-       may have been rounded, cut or converted is not claimed
+       default, as the server shows it; without one it is not known, because a MODIFY that converts makes a
+       new column too. One whose type was changed in place is known only where the change keeps every value:
+       whatever may have been rounded, cut or converted is not claimed
 """
 
 from __future__ import annotations

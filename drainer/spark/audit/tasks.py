@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS: Final = 8192
 _BATCH_BYTES: Final = 16 << 20
 _MISPLACED_MAX: Final = 1000
+_SMALL_BYTES: Final = 4 << 20
 
 STEPS: Final = StructType(
     [
@@ -98,6 +99,17 @@ def over(
     return spark.range(0, len(taken), 1, len(taken)).mapInArrow(run, schema)
 
 
+def texts(spark: SparkSession, slices: Sequence[Slice], work: Callable[[Slice], Iterator[str]]) -> list[str]:
+    """What `work` says of the slices. A small archive is looked at here: a job costs more."""
+    if sum((part.stop or part.size) - part.start for part in slices) <= _SMALL_BYTES:
+        return [text for part in slices for text in work(part)]
+
+    def run(part: Slice) -> Iterator[tuple[Any, ...]]:
+        return ((text,) for text in work(part))
+
+    return [row.text for row in over(spark, slices, run, TEXTS).collect()]
+
+
 def batched(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Batches of exactly this schema."""
     types = arrow(schema)
@@ -146,14 +158,14 @@ def steps(spark: SparkSession, archive: Archive, slices: Sequence[Slice]) -> Dat
 def statements(spark: SparkSession, archive: Archive, slices: Sequence[Slice]) -> list[Statement]:
     """The schema changes in these slices in their order, each once."""
 
-    def work(part: Slice) -> Iterator[tuple[Any, ...]]:
+    def work(part: Slice) -> Iterator[str]:
         for record in read(archive.location, part, archive.selection, archive.definitions, damage=REPORT):
             if isinstance(record, SchemaChange):
                 ddl = record.ddl
                 found = (ddl.commit_ts, record.part, ddl.schema, ddl.query, ddl.tables, ddl.action)
-                yield (json.dumps(found),)
+                yield json.dumps(found)
 
-    lines = {row.text for row in over(spark, slices, work, TEXTS).collect()}
+    lines = set(texts(spark, slices, work))
     found = []
     for commit_ts, _, schema, query, tables, action in sorted(json.loads(line) for line in lines):
         found.append(Statement(commit_ts, schema, query, tuple((a, b) for a, b in tables), action))
@@ -176,21 +188,21 @@ class _Summary:
         self._bytes: dict[int, int] = {}
         self._times: dict[int, list[int]] = {}
         self._ddl: list[tuple[int, int]] = []
-        self._end = part.start
+        self.end = part.start
         self._last_ts = 0
 
     def add(self, commit_ts: int, pos: int, size: int, rows: int, *, is_ddl: bool) -> None:
         self._watch.see(self._part.name, pos, commit_ts, is_ddl=is_ddl)
-        self._end = pos + size + FILE_OVERHEAD
+        self.end = pos + size + FILE_OVERHEAD
         self._last_ts = max(self._last_ts, commit_ts)
-        if self._end <= self._described:
+        if self.end <= self._described:
             self._counted[1 if is_ddl else 0] += 1
             self._counted[2] += rows
         bucket = int(tso.physical_s(commit_ts)) // self._bucket_s * self._bucket_s
         times = self._times.setdefault(bucket, [0, 0, 0, 0])
         if is_ddl:
             times[3] += 1
-            self._ddl.append((pos, self._end))
+            self._ddl.append((pos, self.end))
             return
         times[0] += 1
         times[1] += rows
@@ -207,7 +219,7 @@ class _Summary:
                 "file": self._part.name,
                 "index": self._part.index,
                 "start": self._part.start,
-                "end": self._end,
+                "end": self.end,
                 "problem": problem,
                 "torn": torn,
                 "counted": self._counted,
@@ -233,7 +245,7 @@ def summaries(
 ) -> list[dict[str, Any]]:
     """One summary of each slice: all records compared with their checksums, none decoded."""
 
-    def work(part: Slice) -> Iterator[tuple[Any, ...]]:
+    def work(part: Slice) -> Iterator[str]:
         found = _Summary(part, described.get(part.name, 0), bucket_s)
         problem = ""
         try:
@@ -243,9 +255,9 @@ def summaries(
             problem = error.message
         with location.open(part.name) as file:
             size = part.stop or file.size or 0
-        yield (found.text(problem, 0 if problem or not size else max(size - found._end, 0)),)
+        yield found.text(problem, 0 if problem or not size else max(size - found.end, 0))
 
-    return [json.loads(row.text) for row in over(spark, slices, work, TEXTS).collect()]
+    return [json.loads(text) for text in texts(spark, slices, work)]
 
 
 def places(
@@ -253,15 +265,15 @@ def places(
 ) -> list[tuple[int, str, int]]:
     """(commit_ts, file, position) of the records with one of these commit_ts."""
 
-    def work(part: Slice) -> Iterator[tuple[Any, ...]]:
+    def work(part: Slice) -> Iterator[str]:
         try:
             for head in heads(location, part):
                 if head.commit_ts in wanted:
-                    yield (json.dumps((head.commit_ts, part.name, head.pos)),)
+                    yield json.dumps((head.commit_ts, part.name, head.pos))
         except Corruption:
             return
 
-    return [tuple(json.loads(row.text)) for row in over(spark, slices, work, TEXTS).collect()]
+    return [tuple(json.loads(text)) for text in texts(spark, slices, work)]
 
 
 # -- a database -----------------------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""binlog-spark audit: is an archive whole, do its rows hang together, does a database equal it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from common import show
+from common.clock import SystemClock
+from common.durable_file import replace_file
+from common.errors import ConfigError
+from drainer.spark import arguments
+from drainer.spark.task_progress import TaskProgress
+
+if TYPE_CHECKING:
+    from drainer.spark.audit.auditing import Outcome
+
+HELP: Final = """\
+check an archive, and a database against it: coverage, row chains, contents
+
+    binlog-spark audit --archive DIR [--db mysql://USER@HOST:PORT/] [--report FILE.html]
+
+Coverage: missing, doubled and damaged files, order of records, counts against the indexes.
+Chains:   every change finds the row as the change before it left it.
+Contents: with --db, the tables there beside what the archive says that they hold at --stop (its end, by
+          default). A TiDB is read as of that moment; any other database has to stand still there.
+
+The report says what was not checked too. exit status: 0 nothing wrong in what was checked, else 16 and
+  1 for coverage, 2 for chains, 4 for contents (17 ... 23); errors of the program as everywhere
+"""
+_LISTED: Final = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_archive(parser)
+    arguments.add_range(parser)
+    arguments.add_database(parser, "--db", required=False, purpose="database to compare with")
+    group = parser.add_argument_group("report")
+    group.add_argument("--report", default="", metavar="FILE", help="page to write; JSON goes beside it")
+    group.add_argument(
+        "--chunks", type=int, default=64, metavar="N", help="checksums for so many parts of a table (64)"
+    )
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.ops:
+        raise ConfigError("an audit of some kinds of changes cannot work", hint="leave out --ops")
+    target = arguments.database(args) if args.database else None
+    spark = arguments.open_session(args, "binlog-spark audit")
+    from drainer.spark.audit import report
+    from drainer.spark.audit.auditing import audit
+    from drainer.spark.audit.finding import exit_code
+
+    options = arguments.source_options(args)
+    with TaskProgress(spark, "audit"):
+        outcome = audit(spark, args.archive, options, target=target, chunks=args.chunks)
+    now_s = SystemClock().wall_s()
+    document = report.document(outcome, now_s)
+    if args.report:
+        page = Path(args.report)
+        replace_file(str(page), report.html(outcome, now_s).encode())
+        replace_file(str(page.with_suffix(".json")), show.json_text(document).encode())
+    if args.output == arguments.JSON:
+        show.print_json(document)
+    else:
+        _print(outcome, document, args.report)
+    return exit_code(outcome.findings)
+
+
+def _print(outcome: Outcome, document: dict[str, Any], page: str) -> None:
+    rows = []
+    for found in outcome.findings.values():
+        for one in found.listed[:_LISTED]:
+            where = f"{one.file} @ {one.pos}" if one.pos >= 0 else ""
+            rows.append((one.check, one.kind, one.place, one.key, str(one.commit_ts or ""), where, one.text))
+    if rows:
+        heads = ("check", "what", "where", "key", "commit_ts", "record", "says")
+        show.print_table("findings", heads, rows)
+    facts: list[tuple[str, object]] = [
+        ("archive", f"{document['files']} files, {document['transactions']} transactions"),
+        *((check, f"{found.total} findings") for check, found in outcome.findings.items()),
+        ("notes", f"{sum(len(found.notes) for found in outcome.findings.values())}: what was not checked"),
+    ]
+    if page:
+        facts.append(("report", page))
+    show.print_facts(facts)
