@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from common.record import (
+    BINLOG_FILE_MAGIC,
     FILE_HEADER,
     FILE_HEADER_SIZE,
     FILE_OVERHEAD,
@@ -31,6 +32,21 @@ Decode = Callable[[bytes, int], tuple[bytes, int]]
 def file_records(read: Read, start: int = 0, stop: int = 0) -> Iterator[tuple[int, bytes]]:
     """Of a binlog file. `stop` 0: to its end."""
     return _records(read, start, stop, decode_file, _file_size)
+
+
+def behind_damage(read: Read, offset: int) -> int | None:
+    """Where the next record of a binlog file begins, if that at `offset` is damaged inside: its length leads
+    to a record, or to the end of the file. None where nothing tells."""
+    header = read(offset, FILE_HEADER_SIZE)
+    if len(header) < FILE_HEADER_SIZE:
+        return None
+    magic, length = FILE_HEADER.unpack(header)
+    if magic != BINLOG_FILE_MAGIC or length >= _NO_END:
+        return None
+    behind: int = offset + FILE_OVERHEAD + length
+    following = read(behind - 1, 1 + FILE_HEADER_SIZE)
+    is_there = len(following) == 1 or following[1:5] == header[:4]
+    return behind if following and is_there else None
 
 
 def value_records(read: Read, start: int = 0, stop: int = 0) -> Iterator[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ from common.record import RecordError
 from drainer import binlog_file
 from drainer.spark import payload as payloads
 from drainer.spark.definitions import Definitions
-from drainer.spark.framing import file_records
+from drainer.spark.framing import behind_damage, file_records
 from drainer.spark.location import File, Location
 from drainer.spark.payload import DDL, PB, Body, Head
 from drainer.spark.pb_ddl import pb_ddl
@@ -85,12 +85,17 @@ def heads(location: Location, part: Slice) -> Iterator[Head]:
 
 
 def _payloads(file: File, part: Slice, path: str, damage: str) -> Iterator[tuple[int, bytes]]:
-    try:
-        yield from file_records(file.read, part.start, part.stop)
-    except RecordError as error:
-        if is_end(file, part, error) or damage == REPORT:
+    at: int | None = part.start
+    while at is not None:
+        try:
+            yield from file_records(file.read, at, part.stop)
             return
-        raise binlog_file.damage(path, error) from None
+        except RecordError as error:
+            if is_end(file, part, error):
+                return
+            if damage != REPORT:
+                raise binlog_file.damage(path, error) from None
+            at = behind_damage(file.read, error.offset)
 
 
 def is_end(file: File, part: Slice, error: RecordError) -> bool:

@@ -98,7 +98,8 @@ class RelayRows:
 
 
 def _fits(version: TableVersion, types: Mapping[str, str]) -> bool:
-    return all(type_name(one.type) == types[one.name] for one in version.info.columns if one.name in types)
+    writable = [column for column in version.info.columns if column.is_writable]
+    return all(type_name(column.type) == types[column.name] for column in writable)
 
 
 def _unsigned_of(infos: Sequence[pb.ColumnInfo], columns: Sequence[pb.Column]) -> Iterator[str]:

@@ -170,6 +170,14 @@ CORES = (
     "pumpclient.write_policy",
     "drainer.spark.pb_value",
     "drainer.spark.pb_walk",
+    "drainer.spark.framing",
+    "drainer.spark.images",
+    "drainer.spark.payload",
+    "drainer.spark.pb_ddl",
+    "drainer.spark.records",
+    "drainer.spark.relay_rows",
+    "drainer.spark.runs",
+    "drainer.spark.selection",
 )
 FORBIDDEN = {
     "asyncio",

@@ -8,9 +8,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.record import decode_file
 from common.rowcodec.plan import TablePlan
-from drainer import binlog_file
+from drainer import archive_tables, binlog_file, segment_index
+from drainer.archive_ddl import ddl_texts
+from drainer.archive_records import ArchiveRecords
+from drainer.ddl_derive import same_names
+from drainer.obinlog import commit_ts_of
 from drainer.relay_records import RelayRecords
+from drainer.segment_index import SegmentIndex
 from drainer.spark import definitions, reading
 from drainer.spark.definitions import Definitions
 from drainer.spark.location import Location
@@ -20,6 +26,7 @@ from drainer.spark.selection import Selection
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableVersion, Transaction
 from tests.drainer import recorded
 
+CLUSTER_ID = 7
 EVERYTHING = Selection()
 
 
@@ -55,6 +62,44 @@ def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int) -> Lo
         with (directory / binlog_file.file_name(group.index, "20261122000000")).open("ab") as file:
             file.writelines(group.parts)
     return Location(str(directory))
+
+
+def our_archive(stream: Iterable[Item], directory: Path, max_file_size: int = 32 << 10) -> Location:
+    """The file archive that this drainer writes, with what lies beside it. An index has a place for every
+    record: a stride would need megabytes."""
+    made = ArchiveRecords(0, SegmentIndex(CLUSTER_ID), max_file_size, lambda size: None)
+    (directory / segment_index.DIRECTORY).mkdir(parents=True, exist_ok=True)
+    names: dict[int, str] = {}
+
+    def put() -> None:
+        for group in made.take():
+            names[group.index] = binlog_file.file_name(group.index, "20261122000000")
+            with (directory / names[group.index]).open("ab") as file:
+                file.writelines(group.parts)
+
+    for item in stream:
+        if isinstance(item, Ddl):
+            made.ddl(item, *ddl_texts(item, None, same_names))
+        elif item.tables:
+            made.transaction(item)
+    put()
+    for index, described in made.indexes().items():
+        described.places = places(directory / names[index])
+        path = directory / segment_index.DIRECTORY / segment_index.file_name(names[index])
+        path.write_bytes(described.to_json())
+    for index, lines in made.take_tables().items():
+        path = directory / segment_index.DIRECTORY / archive_tables.file_name(names[index])
+        path.write_bytes(b"".join(lines))
+    return Location(str(directory))
+
+
+def places(path: Path) -> list[tuple[int, int]]:
+    data, at, found = path.read_bytes(), 0, []
+    while at < len(data):
+        payload, end = decode_file(data, at)
+        found.append((commit_ts_of(payload), at))
+        at = end
+    return found
 
 
 def pumps(scenario: str, directory: Path) -> list[Location]:
