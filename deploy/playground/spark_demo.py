@@ -1,7 +1,7 @@
 """`make demo-spark`: an archive of the playground, audited, replayed with Spark, and compared row by row.
 
 Drives  a private cluster with an archiving Drainer; `binlog-spark` as a user runs it, in processes of its own
-Owns    the directory of the report; the scratch directory is gone afterwards
+Owns    the report, and the JSON beside it; the scratch directory is gone afterwards
 Holds   the replayed tables are compared with the model of the workload, which knows nothing of archives
 """
 
@@ -44,7 +44,7 @@ Fills an archive (db-type = "file") through a private etcd, two Pumps and a Drai
 DDL on tables of every kind, those without a key too. Then audits it with Spark, replays it into a private
 MariaDB, compares every table row by row with what the workload wrote, and audits it against that database.
 """
-REPORT: Final = PACKAGE_ROOT / "build" / "spark-demo"
+REPORT: Final = PACKAGE_ROOT / "build" / "spark-demo.html"
 SECONDS: Final = 15.0
 RATE: Final = 400.0
 PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
@@ -64,6 +64,7 @@ class Pipeline:
 
     async def audit(self, *, with_database: bool) -> tuple[dict[str, Any], float]:
         compared = ["--db", self._url, "--report", str(self.report)] if with_database else []
+        self.report.parent.mkdir(parents=True, exist_ok=True)
         return await self._run("audit", "--archive", str(self.archive), *compared)
 
     @property
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="length of the workload (default 15)")
     parser.add_argument("--rate", type=float, default=RATE, help="transactions/s (default 400)")
     parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default 1)")
-    parser.add_argument("--report", type=Path, default=REPORT, help="directory of the audit's report")
+    parser.add_argument("--report", type=Path, default=REPORT, help="page of the audit's report")
     args = parser.parse_args()
     options = Options(seconds=args.seconds, rate=args.rate, seed=args.seed)
     sys.exit(asyncio.run(run(options, args.report)))

@@ -28,8 +28,9 @@ EXTRA_HINT: Final = "install the extra: pip install 'tidb-binlog[spark]'"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """`spark-submit` has started the JVM and leaves its port here; master and files are settings of that JVM."""
+_ZONE: Final = "spark.sql.session.timeZone"
 _EVERYWHERE: Final = {
-    "spark.sql.session.timeZone": "UTC",
+    _ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.executorEnv.TZ": "UTC",
     "spark.ui.showConsoleProgress": "false",  # it writes over our lines
@@ -45,7 +46,8 @@ _HERE: Final = {
 def session(
     app: str = "binlog-spark", master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session, made if there is none. `conf` wins over what stands here. Raises `ConfigError`."""
+    """The session, made as asked for if there is none. `conf` wins over what stands here. Raises
+    `ConfigError`."""
     submitted = _GATEWAY in os.environ
     if not submitted:
         _need_java()
@@ -55,6 +57,10 @@ def session(
         from drainer.spark import source
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
+    if (there := SparkSession.getActiveSession()) is not None:
+        there.conf.set(_ZONE, "UTC")
+        source.register(there)
+        return there
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
     chosen = dict(_EVERYWHERE)
     if not submitted:

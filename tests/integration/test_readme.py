@@ -37,11 +37,16 @@ def commands() -> list[str]:
     return [line for block in blocks("sh") for line in block.splitlines()]
 
 
+def spark_commands() -> list[str]:
+    return [line for line in commands() if line.startswith((".venv/bin/binlog-spark ", "spark-submit "))]
+
+
 def test_every_command_is_known_here() -> None:
     """A new command needs a test below."""
     assert commands() == [
         "make demo",
         'make demo ARGS="--chaos --seconds 120"',
+        "make demo-spark",
         "make test",
         ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
         ".venv/bin/drainer --config deploy/drainer.toml",
@@ -63,8 +68,9 @@ def test_every_command_is_known_here() -> None:
         "curl -X PUT http://127.0.0.1:8249/reload",
         ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
         '.venv/bin/python examples/transfer.py --etcd 127.0.0.1:2379 --user root --password "" 1 2 30',
+        *spark_commands(),  # tests/spark/test_readme_spark.py runs them in one session
     ]
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
     assert len(blocks("sql")) == 1
 
 
@@ -87,6 +93,13 @@ def test_demo(options: str) -> None:
     assert re.search(
         r"^verified: \d+ tables, \d+ rows identical$", run("make", "demo", f"ARGS={options}"), re.M
     )
+
+
+def test_demo_of_spark(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    told = run("make", "demo-spark", f"ARGS=--seconds 2 --report {report}")
+    assert re.search(r"^verified: \d+ tables, \d+ rows identical$", told, re.M)
+    assert "<svg" in report.read_text()
 
 
 def test_test_sets_up_lints_and_tests() -> None:

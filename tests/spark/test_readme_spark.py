@@ -1,0 +1,102 @@
+"""Every Spark command of the README runs as it stands there, in one session: a JVM each would be minutes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
+from drainer.spark.__main__ import run
+from tests.integration.test_readme import ROOT, blocks, spark_commands
+
+pytestmark = pytest.mark.integration
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(
+    spark: SparkSession,
+    mariadb: MariaDbServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Told:
+    """Runs the one command of the README that has these words, and gives what it printed."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("BINLOG_SPARK_PASSWORD", mariadb.password)
+
+    def of(*words: str, but: str = "nothing", more: tuple[str, ...] = ()) -> str:
+        (line,) = [
+            line for line in spark_commands() if all(word in line for word in words) and but not in line
+        ]
+        line = line.replace(
+            "mysql://root@127.0.0.1:3306/", f"mysql://{mariadb.user}@127.0.0.1:{mariadb.port}/"
+        )
+        line = line.replace("--report build/", f"--report {tmp_path}/").replace(
+            "--to build", f"--to {tmp_path}"
+        )
+        program, *arguments = shlex.split(line)
+        if program == "spark-submit":
+            arguments = arguments[arguments.index("build/binlog_spark.py") + 1 :]
+        assert run([*arguments, *more]) == 0
+        return capsys.readouterr().out
+
+    return of
+
+
+def test_an_analyst_reads(told: Told) -> None:
+    assert told(" read ", "--limit").count("insert") == 5
+    assert "Rose" in told(" read ", "--where") or "update" in told(" read ", "--where")
+    assert "customer" in told(" stats ")
+    versions = told(" history ", more=("--output", "json")).splitlines()
+    assert [json.loads(line)["key"] for line in versions]
+
+
+def test_the_notebook(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (script,) = [block for block in blocks("python") if "spark" in block]
+    names: dict[str, object] = {}
+    exec(script, names)
+    assert names["spark"] is spark
+
+
+def test_an_operator_audits_and_restores(told: Told, mariadb: MariaDbServer, tmp_path: Path) -> None:
+    assert "binlog-0000000000000000" in told(".venv/bin/binlog-spark files")
+    told(" audit ", "--report")
+    assert "<svg" in (tmp_path / "audit.html").read_text()
+    target = mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password)
+    connection = mysql.connect(target)
+    try:
+        told(" replay ", "--dry-run")
+        assert not mysql.rows(connection, b"SHOW DATABASES LIKE 'shop'")
+        connection.rollback()
+        told(" replay ", but="--dry-run")
+        assert mysql.rows(connection, b"SELECT COUNT(*) FROM shop.customer")
+        connection.rollback()
+        told(" audit ", "--db")
+    finally:
+        for schema in (b"shop", b"tidb_binlog"):
+            mysql.run(connection, b"DROP DATABASE IF EXISTS " + schema)
+        connection.close()
+
+
+def test_many_machines_get_a_package(told: Told, tmp_path: Path) -> None:
+    """That it works on a cluster is the business of test_cluster; here: the files are what the line names."""
+    told(" package ")
+    (submit,) = [line for line in spark_commands() if line.startswith("spark-submit")]
+    for name in ("binlog_spark.zip", "binlog_spark.py"):
+        assert (tmp_path / name).exists()
+        assert f"build/{name}" in submit
+    environment = {"PYTHONPATH": str(tmp_path / "binlog_spark.zip")}
+    script = [sys.executable, "-P", str(tmp_path / "binlog_spark.py"), "--help"]
+    shown = subprocess.run(script, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "replay" in shown.stdout
+    assert "binlog-0000000000000000" in told("spark-submit")
