@@ -7,6 +7,7 @@
     tables               patterns of tables, divided by commas
     ops                  insert, update, delete
     table                one table, "db.t": its columns are typed instead of JSON (view changes)
+    verify               true: the view files reads files that have an index too
     damage               fail, or report: what cannot be read is left out, and shown by the view files
     partition-bytes      about how much of a segment a task reads
     ddl-history          file of DDL jobs, which a pump's value logs need
@@ -41,6 +42,7 @@ KNOWN: Final = frozenset(
         "ops",
         "table",
         "damage",
+        "verify",
         "partition-bytes",
         "ddl-history",
         "definitions",
@@ -59,6 +61,7 @@ class ReadOptions:
     selection: Selection
     table: tuple[str, str] = ("", "")
     damage: str = FAIL
+    verify: bool = False
     partition_bytes: int = SLICE_BYTES
     ddl_history: str = ""
     definitions: str = field(default="", repr=False)
@@ -94,6 +97,7 @@ class ReadOptions:
             selection=selection,
             table=table,
             damage=damage,
+            verify=_flag("verify", options.get("verify", "")),
             partition_bytes=_bytes(options.get("partition-bytes", "")),
             ddl_history=options.get("ddl-history", ""),
             definitions=options.get("definitions", ""),
@@ -113,6 +117,12 @@ def _table(text: str) -> tuple[str, str]:
     if text and not (schema and dot and name):
         raise ConfigError(f"table={text!r} names no table", hint='write "database.table"')
     return schema, name
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("", "true", "false"):
+        raise ConfigError(f"{name}={text!r}", hint="true or false")
+    return text.lower() == "true"
 
 
 def _bytes(text: str) -> int:

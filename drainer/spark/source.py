@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from common.errors import ConfigError
-from drainer.spark import ddl_history, definitions, segments
+from drainer.spark import coverage, ddl_history, definitions, segments
 from drainer.spark.definitions import Definitions
 from drainer.spark.read_options import ReadOptions
-from drainer.spark.segments import Slice, Survey
+from drainer.spark.segments import Segment, Slice, Survey
 from drainer.spark.views import VIEWS, typed_changes
 from drainer.spark.views.view import Task, View
 from drainer.txn import TableVersion
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceStreamReader
 
-NAME = "binlog"
+NAME: Final = "binlog"
+_NOTHING: Final = Slice("", 0, "")
+
+
+@dataclass
+class _Part(InputPartition):
+    """A stretch to read, or whole files."""
+
+    part: Slice
+    files: tuple[tuple[Slice, Segment], ...] = ()
 
 
 class Archive:
@@ -68,15 +77,32 @@ class Archive:
     def schema(self) -> StructType:
         return self.view.schema if self.version is None else typed_changes.schema(self.version)
 
+    def parts(self) -> list[_Part]:
+        """What tasks read."""
+        if self.view.is_of_definitions:
+            return [_Part(_NOTHING)]
+        slices = self.slices()
+        return (
+            self._of_files({part.name for part in slices})
+            if self.view.is_of_files
+            else list(map(_Part, slices))
+        )
+
     def slices(self) -> list[Slice]:
         return self.survey.plan(self.options.selection, self.options.partition_bytes)
 
-
-@dataclass
-class _Part(InputPartition):
-    """A stretch to read."""
-
-    part: Slice
+    def _of_files(self, names: set[str]) -> list[_Part]:
+        """Files that are not read share a task: it costs more than they do."""
+        told: list[tuple[Slice, Segment]] = []
+        found = []
+        for part, segment in zip(coverage.slices(self.survey), self.survey.segments, strict=True):
+            if part.name not in names:
+                continue
+            if segment.is_covered and not self.options.verify:
+                told.append((part, segment))
+            else:
+                found.append(_Part(_NOTHING, ((part, segment),)))
+        return [*found, _Part(_NOTHING, tuple(told))] if told else found
 
 
 class BinlogReader(DataSourceReader):
@@ -91,25 +117,26 @@ class BinlogReader(DataSourceReader):
                     hint=f"it has {', '.join(known)}",
                 )
         self._options = archive.options
-        self._slices = archive.slices()
+        self._parts = archive.parts()
         self._task = Task(
             archive.options.location,
-            Slice("", 0, ""),
+            _NOTHING,
             archive.options.selection,
             archive.definitions,
             columns,
             archive.version,
             archive.options.damage,
+            verify=archive.options.verify,
         )
 
     def partitions(self) -> list[InputPartition]:
-        if VIEWS[self._options.view].is_of_definitions:
-            return [_Part(Slice("", 0, ""))]
-        return [_Part(part) for part in self._slices]
+        return list(self._parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        yield from VIEWS[self._options.view].batches(replace(self._task, part=partition.part))
+        yield from VIEWS[self._options.view].batches(
+            replace(self._task, part=partition.part, files=partition.files)
+        )
 
 
 class BinlogDataSource(DataSource):

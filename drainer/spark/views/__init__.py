@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from drainer.spark.views import changes, ddl, definitions, transactions
+from drainer.spark.views import changes, ddl, definitions, files, transactions
 from drainer.spark.views.view import View
 
 VIEWS: Final[dict[str, View]] = {
     "changes": changes.VIEW,
     "transactions": transactions.VIEW,
     "ddl": ddl.VIEW,
+    "files": files.VIEW,
     "definitions": definitions.VIEW,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from drainer.spark.definitions import Definitions
 from drainer.spark.location import Location
 from drainer.spark.reading import FAIL
-from drainer.spark.segments import Slice
+from drainer.spark.segments import Segment, Slice
 from drainer.spark.selection import Selection
 from drainer.txn import TableVersion
 
@@ -29,7 +29,10 @@ BYTES_MAX: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task reads. `columns`: the schema of its batches, exactly. `version`: of a typed table."""
+    """What one task reads. `columns`: the schema of its batches, exactly. `version`: of a typed table.
+
+    `files`: whole files and what is known of them, instead of a part; `verify`: read them nevertheless.
+    """
 
     location: Location
     part: Slice
@@ -38,6 +41,8 @@ class Task:
     columns: StructType
     version: TableVersion | None = None
     damage: str = FAIL
+    files: tuple[tuple[Slice, Segment], ...] = ()
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +53,5 @@ class View:
     batches: Callable[[Task], Iterator[pa.RecordBatch]]
     is_of_definitions: bool = False
     """One task gives all, and it reads no segment."""
+    is_of_files: bool = False
+    """A task is about whole files."""
