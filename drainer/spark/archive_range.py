@@ -64,9 +64,13 @@ class ArchiveRange:
         reading = self._reading(Reading)
         if size_of(reading.slices) <= small_bytes:
             return Effects(sorted(self._here(by_transaction=False), key=lambda one: (one.table, one.key)))
+        return Effects(frame=self.net_frame(), order=("table", "key"))
+
+    def net_frame(self) -> DataFrame:
+        """The same as a frame, in no order."""
         spark = self.spark()
         partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-        return Effects(frame=folded(effects(spark, reading), partitions), order=("table", "key"))
+        return folded(effects(spark, self._reading(Reading)), partitions)
 
     def by_transaction(self, small_bytes: int = SMALL_BYTES) -> Effects:
         """The effects of each transaction by itself, the last one first."""

@@ -108,6 +108,7 @@ CORES = (
     "drainer.schema_reading",
     "drainer.segment_index",
     "drainer.session_mode",
+    "drainer.spark.table_life",
     "drainer.spark.undo",
     "drainer.spark.undo_script",
     "drainer.spark.stream_offsets",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from common.errors import Rejected
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from drainer.spark import flashback, restoring
+from drainer.spark.writer import execute
 from tests.drainer.test_apply_model_mariadb import SHAPES, World
 from tests.spark.told_history import History, contents, copy_to_downstream
 
@@ -130,3 +134,48 @@ async def test_a_schema_change_in_the_range_is_refused(
         flashback.apply(no_spark, str(tmp_path), target)
     with pytest.raises(Rejected, match=r"on m\.dst: ALTER TABLE dst ADD INDEX"):
         flashback.write_script(no_spark, str(tmp_path), str(tmp_path / "undo.sql"))
+
+
+async def test_a_killed_flashback_goes_on(
+    connection: pymysql.Connection[Any],
+    target: mysql.Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three processes die, each with rows written that are not committed."""
+    world = world_of(connection, "keyless")
+    history = History(world)
+    history.some(20)
+    copy_to_downstream(world)
+    middle, before = history.last_ts, contents(world)
+    history.some(60)
+    await history.write(tmp_path / "archive")
+    copy_to_downstream(world)
+    monkeypatch.setattr(restoring, "CHUNK_ROWS", 5)
+    options = {"start": str(middle + 1)}
+    for dies_at in (7, 5, 8):
+        process = multiprocessing.get_context("fork").Process(
+            target=_until, args=(str(tmp_path / "archive"), target, options, dies_at)
+        )
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+    assert contents(world) != before
+    done = flashback.apply(no_spark, str(tmp_path / "archive"), target, options)
+    assert done.resumed
+    assert contents(world) == before
+
+
+def _until(archive: str, target: mysql.Target, options: dict[str, str], statements: int) -> None:
+    """A life that ends without a word, in the middle of a transaction."""
+    left = [statements]
+
+    def dying(*given: Any) -> int:
+        affected = execute(*given)
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return affected
+
+    restoring.execute = dying
+    flashback.apply(no_spark, archive, target, options)
