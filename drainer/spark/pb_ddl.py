@@ -65,7 +65,18 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
     if upper[kind] in ("DATABASE", "SCHEMA"):
         return [(unquote(words[at]), "")] if at < len(words) else []
     found = _list(words, at)
-    return found if upper[0] == "DROP" else found[:1]
+    if upper[0] == "DROP":
+        return found
+    return found[:1] + _exchanged(words, upper, at)
+
+
+def _exchanged(words: list[str], upper: list[str], at: int) -> list[tuple[str, str]]:
+    """The other table of an EXCHANGE PARTITION."""
+    exchange = next((place for place in range(at, len(upper)) if upper[place] == "EXCHANGE"), 0)
+    if not exchange or upper[exchange + 1 : exchange + 2] != ["PARTITION"]:
+        return []
+    table = next((place for place in range(exchange, len(upper)) if upper[place] == "TABLE"), 0)
+    return _list(words, table + 1)[:1] if table else []
 
 
 def _list(words: list[str], at: int) -> list[tuple[str, str]]:

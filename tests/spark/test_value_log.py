@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def write(directory: Path, *files: bytes) -> Location:
     return Location(str(directory))
 
 
-def changes(location: Location, **options: str) -> list[Change]:
+def changes(location: Location, **options: Any) -> list[Change]:
     found = corpus.records(location, corpus.of_history(SCENARIO), **options)
     return sorted(Values().of_records(found), key=lambda change: change[:2])
 
