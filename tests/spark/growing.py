@@ -69,7 +69,7 @@ class History:
     def _widen(self) -> Ddl:
         self._keyed = TableVersion(WIDER, "d", "k", 2)
         self.keyed = {key: (*row, None) for key, row in self.keyed.items()}
-        return Ddl(self._ts, 1, 5, "d", "ALTER TABLE k ADD COLUMN n INT", (("d", "k"),), 2)
+        return Ddl(self._ts, 1, 5, "d", "ALTER TABLE d.k ADD COLUMN n INT", (("d", "k"),), 2)
 
     def _transaction(self) -> Transaction:
         keyless = (self._number, "same")
