@@ -24,7 +24,7 @@ demo-spark: setup-spark
 	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
 test: lint
-	$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest $(ARGS)
 
 lint: setup-spark
 	.venv/bin/ruff format --check --quiet .
