@@ -38,7 +38,8 @@ def commands() -> list[str]:
 
 
 def spark_commands() -> list[str]:
-    return [line for line in commands() if line.startswith((".venv/bin/binlog-spark ", "spark-submit "))]
+    programs = (".venv/bin/binlog-spark ", "spark-submit ", "mkdir ", "gunzip ")
+    return [line for line in commands() if line.startswith(programs)]
 
 
 def test_every_command_is_known_here() -> None:
