@@ -2,8 +2,8 @@
 
 In     "use `database`; statement;" as the drainers write it
 Out    a Ddl: current database, statement, kind of action, names of the tables and databases that it touches
-Holds  a statement whose names cannot be read touches its current database: a filter never drops it for a name
-       that was not seen
+Holds  a statement whose names cannot be read has none, and a filter by names passes it: it is never dropped
+       for a name that was not seen
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def names_of(query: str, schema: str) -> Names:
     """(database, table) of each that the statement names; a database is ("db", "")."""
     found = _names(tokens(query), query)
     names = tuple((database or schema, table) for database, table in found)
-    return tuple(dict.fromkeys(name for name in names if name[0])) or (((schema, ""),) if schema else ())
+    return tuple(dict.fromkeys(name for name in names if name[0]))
 
 
 def _names(words: list[str], query: str) -> list[tuple[str, str]]:
@@ -53,6 +53,8 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
         return [name for a, b, c, d in pairs for name in ((a, b), (c, d))]
     if upper[:1] == ["TRUNCATE"]:
         return _list(words, 2 if upper[1:2] == ["TABLE"] else 1)
+    if upper[:2] in (["RECOVER", "TABLE"], ["FLASHBACK", "TABLE"]):
+        return [] if upper[2:3] == ["BY"] else _restored(words, upper)
     kind = next((at for at, word in enumerate(upper[:_WORDS_BEFORE_KIND]) if word in _KINDS and at), 0)
     if not kind or upper[0] not in ("CREATE", "DROP", "ALTER"):
         return []
@@ -68,6 +70,12 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
     if upper[0] == "DROP":
         return found
     return found[:1] + _exchanged(words, upper, at)
+
+
+def _restored(words: list[str], upper: list[str]) -> list[tuple[str, str]]:
+    """The table that came back, and the name that it got."""
+    to = upper.index("TO") if "TO" in upper else len(words)
+    return _list(words[:to], 2) + _list(words, to + 1)
 
 
 def _exchanged(words: list[str], upper: list[str], at: int) -> list[tuple[str, str]]:

@@ -90,8 +90,7 @@ class PumpReader:
     ) -> Iterator[Record]:
         item = translator.translate(entry)
         if isinstance(item, Ddl):
-            names = item.tables or (("", ""),)
-            if not item.skip and any(selection.wants_table(*name) for name in names):
+            if not item.skip and selection.wants_ddl(item.tables):
                 yield SchemaChange(item, self._part.name, pos)
             return
         begin = Changes(item.commit_ts, item.start_ts, self._part.name, pos, 0, [])

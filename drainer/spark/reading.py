@@ -169,7 +169,7 @@ class _Reader:
                     yield from self._changes(body, pos, payload, wanted=wanted)
                 elif wanted:
                     ddl = self._ddl(body, payload)
-                    if any(selection.wants_table(*name) for name in ddl.tables or (("", ""),)):
+                    if selection.wants_ddl(ddl.tables):
                         yield SchemaChange(ddl, self._part.name, pos, doubles.part)
             except BinlogError as error:
                 if damage == REPORT and isinstance(error, Corruption):

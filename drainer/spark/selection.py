@@ -13,7 +13,7 @@ from __future__ import annotations
 import calendar
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,6 +104,11 @@ class Selection:
     def wants_table(self, schema: str, table: str) -> bool:
         """`table` "" asks for the database itself."""
         return _matcher(self.tables)(schema, table)
+
+    def wants_ddl(self, names: Iterable[tuple[str, str]]) -> bool:
+        """Whether a DDL touches something that is wanted. One of which nobody knows what it touches may."""
+        known = list(names)
+        return not known or any(self.wants_table(*name) for name in known)
 
     def wants_op(self, kind: int) -> bool:
         return not self.ops or kind in self.ops

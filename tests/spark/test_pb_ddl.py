@@ -37,8 +37,9 @@ def test_names_in_the_text_are_those_of_the_job(scenario: str) -> None:
         ("DROP INDEX i ON x.t", (("x", "t"),)),
         ("DROP DATABASE d", (("d", ""),)),
         ("CREATE OR REPLACE VIEW v AS SELECT 1", (("s", "v"),)),
-        ("FLASHBACK TABLE t", (("s", ""),)),
-        ("", (("s", ""),)),
+        ("FLASHBACK TABLE t TO u", (("s", "t"), ("s", "u"))),
+        ("RECOVER TABLE BY JOB 5", ()),
+        ("", ()),
     ],
 )
 def test_names_of_a_statement(query: str, names: tuple[tuple[str, str], ...]) -> None:
