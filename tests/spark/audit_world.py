@@ -15,11 +15,12 @@ from tests.drainer.relay_world import items
 INDEX = "index"
 
 
-def write_archive(directory: Path, scenario: str) -> Path:
-    """The archive that a drainer writes of a scenario, in files of some kilobytes."""
+def write_archive(directory: Path, scenario: str, file_size: int = archive_life.FILE_SIZE) -> Path:
+    """The archive that a drainer writes of a scenario, in files of about that size."""
 
     async def live() -> None:
-        await archive_life.Life(directory, archive_life.Ready(items(scenario))).whole()
+        source = archive_life.Ready(items(scenario))
+        await archive_life.Life(directory, source, max_file_size=file_size).whole()
 
     asyncio.run(live())
     return directory

@@ -1,4 +1,4 @@
-"""Audit, coverage: every fault that files and records show is found, and nothing else. No session is needed."""
+"""Audit, coverage: every fault that files and records show is found, and nothing else; no session needed."""
 
 from __future__ import annotations
 

@@ -285,15 +285,13 @@ def _finding(row: dict[str, Any], how: Comparison) -> Finding | None:
             expected="; ".join(f"{one.column} = {canonical.show(one.expected)}" for one in found[:_SHOWN]),
             actual="; ".join(f"{one.column} = {canonical.show(one.actual)}" for one in found[:_SHOWN]),
         )
-    numbers = (str(here), str(there)) if max(here, there) > 1 else ("a row" if here else "no row", "no row")
+    rows = [_rows(here), _rows(there)]
     if state == MISSING:
-        return Finding(
-            CONTENTS, "row is missing", how.table, "the archive has it, the database not", key,
-            expected=numbers[0], actual=numbers[1],
-        )  # fmt: skip
-    text = "the database has it, the archive not"
-    if not how.whole:
-        text = "the database has it, the archive deleted it"
-    return Finding(
-        CONTENTS, "row too many", how.table, text, key, expected=str(here or "no row"), actual=str(there)
-    )
+        text = "the archive has it, the database not"
+        return Finding(CONTENTS, "row is missing", how.table, text, key, expected=rows[0], actual=rows[1])
+    text = "the database has it, the archive " + ("not" if how.whole else "deleted it")
+    return Finding(CONTENTS, "row too many", how.table, text, key, expected=rows[0], actual=rows[1])
+
+
+def _rows(number: int) -> str:
+    return "no row" if not number else "a row" if number == 1 else f"{number} rows"

@@ -40,7 +40,6 @@ _NOTHING: Final = "#eceff2"
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "audit",
-    "font.family": ["system-ui", "sans-serif"],
     "font.size": 9,
     "text.parse_math": False,
     "axes.spines.top": False,

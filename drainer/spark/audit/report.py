@@ -37,6 +37,7 @@ h1{font-size:22px;margin:0 0 2px}h2{font-size:17px;margin:34px 0 10px}
 .ok .tag{color:var(--good)}.wrong .tag{color:var(--bad)}
 .plots{display:flex;flex-wrap:wrap;gap:14px}figure{margin:0;padding:12px 14px;flex:1 1 420px}
 figure.wide{flex-basis:100%}figure svg{width:100%;height:auto}
+figure svg text{font-family:system-ui,"Segoe UI",Roboto,sans-serif!important}
 figcaption{font-weight:600;font-size:14px;margin-bottom:6px}
 .scroll{overflow-x:auto}table{border-collapse:separate;border-spacing:0;width:100%;font-size:13.5px}
 th,td{text-align:left;padding:7px 10px;border-bottom:1px solid var(--line);vertical-align:top}
