@@ -56,7 +56,7 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
     if upper[:2] in (["RECOVER", "TABLE"], ["FLASHBACK", "TABLE"]):
         return [] if upper[2:3] == ["BY"] else _restored(words, upper)
     kind = next((at for at, word in enumerate(upper[:_WORDS_BEFORE_KIND]) if word in _KINDS and at), 0)
-    if not kind or upper[0] not in ("CREATE", "DROP", "ALTER"):
+    if not kind or upper[0] not in ("CREATE", "DROP", "ALTER", "FLASHBACK"):
         return []
     if upper[kind] == "INDEX":
         on = next((at for at in range(kind, len(upper)) if upper[at] == "ON"), 0)
