@@ -53,10 +53,12 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
         return [name for a, b, c, d in pairs for name in ((a, b), (c, d))]
     if upper[:1] == ["TRUNCATE"]:
         return _list(words, 2 if upper[1:2] == ["TABLE"] else 1)
+    if upper[:1] == ["FLASHBACK"] and upper[1:2] in (["DATABASE"], ["SCHEMA"]):
+        return [(name, "") for _, name in _restored(words, upper)]
     if upper[:2] in (["RECOVER", "TABLE"], ["FLASHBACK", "TABLE"]):
         return [] if upper[2:3] == ["BY"] else _restored(words, upper)
     kind = next((at for at, word in enumerate(upper[:_WORDS_BEFORE_KIND]) if word in _KINDS and at), 0)
-    if not kind or upper[0] not in ("CREATE", "DROP", "ALTER", "FLASHBACK"):
+    if not kind or upper[0] not in ("CREATE", "DROP", "ALTER"):
         return []
     if upper[kind] == "INDEX":
         on = next((at for at in range(kind, len(upper)) if upper[at] == "ON"), 0)
@@ -73,7 +75,7 @@ def _names(words: list[str], query: str) -> list[tuple[str, str]]:
 
 
 def _restored(words: list[str], upper: list[str]) -> list[tuple[str, str]]:
-    """The table that came back, and the name that it got."""
+    """What came back, and the name that it got."""
     to = upper.index("TO") if "TO" in upper else len(words)
     return _list(words[:to], 2) + _list(words, to + 1)
 
