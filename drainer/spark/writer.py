@@ -141,7 +141,10 @@ class Writer:
                 tries += trouble is not Trouble.LOCK
                 if trouble is None:
                     names = ", ".join(net.table.label for net in nets.values())
-                    raise mysql.refuse(error, f"writing rows of {names}") from None
+                    raise DownstreamError(
+                        f"writing rows of {names}: downstream says {mysql.safe_text(error)}",
+                        hint="correct the downstream, then run the same command again: it goes on there",
+                    ) from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
                         f"downstream {self._target!r}: {mysql.safe_text(error)}",
@@ -163,7 +166,7 @@ class Writer:
         for statement in prepared:
             drift += statement.drift(execute(connection, self._target, statement, self._bytes_max))
         bucket.advance(connection, chunk, 0 if phase is Phase.REMOVALS else keys, drift)
-        connection.commit()
+        commit(connection)
         return True
 
     def _connected(self) -> pymysql.Connection[Any]:
@@ -172,6 +175,11 @@ class Writer:
             packet = mysql.packet_bytes_max(self._connection)
             self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
         return self._connection
+
+
+def commit(connection: pymysql.Connection[Any]) -> None:
+    """Its answer may get lost although it was carried out."""
+    connection.commit()
 
 
 def execute(
