@@ -31,6 +31,7 @@ from tests.benchmarks import (
     pump_write_batch,
     pumpclient_write,
     rowcodec_decode,
+    spark_read,
     upstream_history,
     upstream_tso,
 )
@@ -59,6 +60,10 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.inserts": drain_shapes.inserts,
     "file.sysbench": file_sink.sysbench,
     "file.inserts": file_sink.inserts,
+    "spark.read.changes": spark_read.changes,
+    "spark.count": spark_read.count,
+    "spark.scaling": spark_read.scaling,
+    "spark.memory": spark_read.memory,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,
     "drain.hot": drain_shapes.hot,

@@ -1,7 +1,7 @@
 """An archive of the OLTP shape for the benchmarks of Spark: as long as wanted, made in seconds.
 
-The transactions of `sysbench_like` come again and again, each time with later timestamps. So it is right as an
-archive, with index and definitions, but rows of one repetition do not follow from those of the one before.
+The transactions of `sysbench_like` come again and again, each time with later timestamps. So it is right as
+an archive, with index and definitions, but rows of one repetition do not follow from those before.
 """
 
 from __future__ import annotations
