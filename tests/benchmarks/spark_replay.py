@@ -1,7 +1,7 @@
 """`spark.replay`, `spark.replay.distinct`, `spark.fold10`: archives of known rows into a MariaDB, by Spark.
 
-A rate is row changes by the time of a replay, from looking over the archive to the last row; the session is up
-and was used before. The tables are compared with what they must be after every replay.
+A rate is row changes by the time of a replay, from looking over the archive to the last row; the session is
+up and was used before. The tables are compared with what they must be after every replay.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,6 @@ from drainer.sink import mysql
 from drainer.spark.replay import replay
 from drainer.spark.replay_plan import Options
 from drainer.spark.session import session
-from tests.benchmarks.measure import peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark_rows import WORKLOADS, Rows, write
@@ -103,7 +104,8 @@ class Bench:
         return Measured(rows.changes, summary.rows, seconds, used)
 
 
-def run(settings: Settings) -> list[Result]:
+@contextmanager
+def _warm() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as directory:
         server = MariaDbServer()
         server.start(Path(directory, "db"))
@@ -112,21 +114,30 @@ def run(settings: Settings) -> list[Result]:
             target = mysql.Target(server.host, server.port, server.user, server.password, server.socket)
             bench = Bench(spark, target, Path(directory))
             bench.measure("oltp", WARM_ROWS)
-            oltp = bench.measure("oltp", ROWS)
-            distinct = bench.measure("distinct", DISTINCT_CHANGES)
-            folded = bench.measure("fold10", FOLD_CHANGES)
-            peak = peak_rss_mib(os.getpid())
+            yield bench
         finally:
             spark.stop()
             server.stop()
+
+
+def run(settings: Settings) -> list[Result]:
+    with _warm() as bench:
+        oltp = bench.measure("oltp", ROWS)
+        distinct = bench.measure("distinct", DISTINCT_CHANGES)
     go = "Go reparo, 20,000 rows/s"
     return [
-        _result("spark.replay", oltp, peak, go, oltp.rate / GO_REPARO),
-        _result("spark.replay.distinct", distinct, peak, go, distinct.rate / GO_REPARO),
-        _result("spark.replay.fold10", folded, peak, "every change written", folded.rate / distinct.rate),
+        _result("spark.replay", oltp, go, oltp.rate / GO_REPARO),
+        _result("spark.replay.distinct", distinct, go, distinct.rate / GO_REPARO),
     ]
 
 
-def _result(name: str, measured: Measured, peak: float, compared_to: str, ratio: float) -> Result:
+def fold10(settings: Settings) -> Result:
+    with _warm() as bench:
+        distinct = bench.measure("distinct", DISTINCT_CHANGES)
+        folded = bench.measure("fold10", FOLD_CHANGES)
+    return _result("spark.fold10", folded, "every change written", folded.rate / distinct.rate)
+
+
+def _result(name: str, measured: Measured, compared_to: str, ratio: float) -> Result:
     cpu = sum(measured.cpu_us.values())
-    return Result(name, measured.rate, "changes/s", cpu, None, None, peak, compared_to, ratio, measured.note)
+    return Result(name, measured.rate, "changes/s", cpu, None, None, None, compared_to, ratio, measured.note)
