@@ -41,7 +41,7 @@ from tests.crash.disk import CUTS, FREEZE, TEAR, Disk, Fault
 from tests.pump.payloads import header, is_replayed, opened, pull, put, wait_watermark
 from tests.pump.storage_model import Model, Stored
 
-EXAMPLES = int(os.environ.get("PUMP_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("PUMP_MODEL_EXAMPLES", "200"))
 SEED = os.environ.get("PUMP_MODEL_SEED")
 STEP = 20_000 << 18  # the oracle moves by 20 seconds
 LIMITS = Limits(

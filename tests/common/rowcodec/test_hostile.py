@@ -329,7 +329,7 @@ PLANS: dict[Any, tuple[TablePlan, SqlPlan, RowEncoder]] = {
     info.columns: (compile_table(info), compile_sql(info), RowEncoder(info))
     for info in (WIDE, CLUSTERED, HIDDEN)
 }
-quick = settings(max_examples=75, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @quick
