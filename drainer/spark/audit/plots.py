@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -36,6 +37,7 @@ _COLORS: Final = (
 )
 GOOD: Final = "#3d9a68"
 BAD: Final = "#c0392b"
+_METADATA: Final = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _NOTHING: Final = "#eceff2"
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
@@ -68,7 +70,7 @@ def _svg(figure: Figure, label: str) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = _METADATA.sub("", svg[svg.index("<svg") :])
     # Names in one page are one space: parts of one figure must not be those of another.
     for mark in ('id="', 'xlink:href="#', "url(#"):
         svg = svg.replace(mark, f"{mark}{label}-")
@@ -94,7 +96,7 @@ def plots(outcome: Outcome) -> dict[str, str]:
     with matplotlib.rc_context(_STYLE):
         for title, make in (
             ("Changes by time and table", changes),
-            ("Transactions by time", activity),
+            ("Transactions by time (grey: nothing for long)", activity),
             ("Rows of a transaction", sizes),
             ("Findings by place", findings),
             ("Compared chunks", chunks),
@@ -136,7 +138,7 @@ def changes(outcome: Outcome) -> str | None:
 
 
 def activity(outcome: Outcome) -> str | None:
-    """Transactions, and grey where nothing was committed for long."""
+    """Transactions; grey where nothing was committed for five bars or more."""
     times = outcome.figures.transactions_by_time
     if not times:
         return None
@@ -158,13 +160,14 @@ def sizes(outcome: Outcome) -> str | None:
     counts = outcome.figures.rows_per_transaction
     if not counts:
         return None
-    figure, axes = _figure(4.4, 3.0)
+    figure, axes = _figure(5.6, 3.0)
     powers = range(max(counts) + 1)
     axes.bar(list(powers), [counts.get(one, 0) for one in powers], 0.85, color=_COLORS[5])
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
+    axes.yaxis.set_major_formatter(lambda number, _place: short(int(number)))
     labels = [_range(one) for one in powers]
-    every = max(1, len(labels) // 7)
+    every = len(labels) // 5 + 1
     axes.set_xticks(list(powers)[::every], labels[::every])
     axes.set_xlabel("rows")
     axes.set_ylabel("transactions")
@@ -219,7 +222,8 @@ def chunks(outcome: Outcome) -> str | None:
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.tick_params(length=0)
-    axes.set_xlabel("chunk of the keys (green: equal, red: different, grey: no rows)")
+    axes.set_xticks([])
+    axes.set_xlabel(f"{wide} chunks of the keys (green: equal, red: different, grey: no rows)")
     return _svg(figure, "chunks")
 
 

@@ -40,6 +40,7 @@ figure.wide{flex-basis:100%}figure svg{width:100%;height:auto}
 figure svg text{font-family:system-ui,"Segoe UI",Roboto,sans-serif!important}
 figcaption{font-weight:600;font-size:14px;margin-bottom:6px}
 .scroll{overflow-x:auto}table{border-collapse:separate;border-spacing:0;width:100%;font-size:13.5px}
+td.key{min-width:9em}td.place{min-width:13em}.file{font-size:11.5px}
 th,td{text-align:left;padding:7px 10px;border-bottom:1px solid var(--line);vertical-align:top}
 th{font-size:12px;color:var(--soft);font-weight:600;white-space:nowrap}tr:last-child td{border-bottom:0}
 td.number{text-align:right;font-variant-numeric:tabular-nums}td{overflow-wrap:anywhere}
@@ -124,8 +125,8 @@ def _head(outcome: Outcome, audited_s: float) -> str:
     age = max(0, int(tso.age_s(figures.last_ts, audited_s))) if figures.last_ts else 0
     lines = [
         f"<h1>Audit of <span class=mono>{escape(outcome.archive)}</span></h1>",
-        f'<div class="soft">{escape(outcome.kind)} archive, {figures.files:,} files, {_size(figures.size)}, '
-        f"commits of {span}</div>",
+        f'<div class="soft">{escape(outcome.kind)} archive, {_count(figures.files, "file")}, '
+        f"{_size(figures.size)}, commits of {span}</div>",
         f'<div class="soft">audited {_moment(tso.from_wall_s(audited_s))}; the newest change was '
         f"{duration(age)} old"
         + (f"; compared with {escape(outcome.compared_with)}" if outcome.compared_with else "")
@@ -192,7 +193,10 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
         tables = outcome.contents.tables
         rows = sum(one.states.get("equal", 0) for one in tables)
         yield f"{_count(len(tables), 'table')} at {_moment(outcome.at_ts)}"
-        yield f"{sum(one.whole for one in tables):,} of them whole, the others in rows that changed"
+        whole = sum(one.whole for one in tables)
+        yield (
+            "all their rows" if whole == len(tables) else f"{whole:,} whole, the others in rows that changed"
+        )
         yield f"{_count(rows, 'row')} equal"
     else:
         yield "no table could be compared"
@@ -210,7 +214,7 @@ def _findings(by_check: dict[str, Findings]) -> str:
 
 
 def _finding(one: Finding) -> str:
-    place = f"<br><span class='soft mono'>{escape(one.file)} @ {one.pos}</span>" if one.pos >= 0 else ""
+    place = f"<br><span class='soft mono file'>{escape(one.file)} @ {one.pos}</span>" if one.pos >= 0 else ""
     when = ""
     if one.commit_ts:
         when = f"{_moment(one.commit_ts)}<br><span class='soft mono'>{one.commit_ts}</span>"
@@ -222,9 +226,10 @@ def _finding(one: Finding) -> str:
         )
     cells = (one.check, one.kind, one.place, one.key)
     check, kind, where, key = map(escape, cells)
+    cells_of_place = f'<td class="place">{where}{place}</td><td class="mono key">{key}</td>'
     return (
-        f"<tr><td>{check}</td><td class=nowrap><b>{kind}</b></td><td>{where}{place}</td><td class=mono>{key}"
-        f"</td><td class=nowrap>{when}</td><td>{escape(one.text)}</td><td>{values}</td></tr>"
+        f"<tr><td class=nowrap>{check}</td><td class=nowrap><b>{kind}</b></td>{cells_of_place}"
+        f"<td class=nowrap>{when}</td><td>{escape(one.text)}</td><td>{values}</td></tr>"
     )
 
 
