@@ -28,8 +28,8 @@ _ESTIMATE_FROM: Final = 0.05
 """Part of the tasks that is done before a time left is worth saying."""
 
 
-def shown(work: str, done: int, tasks: int, elapsed_s: float, detail: str = "") -> str:
-    """One line. The time left is of the stages that Spark knows so far."""
+def shown(work: str, done: int, tasks: int, elapsed_s: float, stage_s: float, detail: str = "") -> str:
+    """One line. The time left is that of the stages that run, for `stage_s` now."""
     parts = [work]
     if detail:
         parts.append(detail)
@@ -37,7 +37,7 @@ def shown(work: str, done: int, tasks: int, elapsed_s: float, detail: str = "") 
         parts.append(f"{done} of {tasks} tasks")
     parts.append(span(elapsed_s))
     if tasks and done < tasks and done >= tasks * _ESTIMATE_FROM and done:
-        parts.append(f"about {span(elapsed_s * (tasks - done) / done)} left")
+        parts.append(f"about {span(stage_s * (tasks - done) / done)} left")
     return ", ".join(parts)
 
 
@@ -77,24 +77,27 @@ class TaskProgress:
         self._detail = text
 
     def _run(self) -> None:
-        began_s = said_s = self._clock.monotonic_s()
+        began_s = said_s = stages_s = self._clock.monotonic_s()
+        running: list[int] = []
         while not self._ended.wait(PACE_S):
             now_s = self._clock.monotonic_s()
-            if self._line is None and now_s - said_s < LINE_EVERY_S:
-                continue
-            said_s = now_s
             try:
-                done, tasks = self._tasks()
+                stages = list(self._tracker.getActiveStageIds())
+                if stages != running:
+                    running, stages_s = stages, now_s
+                if self._line is None and now_s - said_s < LINE_EVERY_S:
+                    continue
+                done, tasks = self._tasks(stages)
             except Py4JError:  # the JVM ends: the block hears of it too, and tells why
                 return
-            text = shown(self._work, done, tasks, now_s - began_s, self._detail)
+            said_s = now_s
+            text = shown(self._work, done, tasks, now_s - began_s, now_s - stages_s, self._detail)
             if self._line is not None:
                 self._line.show(text)
             else:
                 sys.stderr.write(text + "\n")
 
-    def _tasks(self) -> tuple[int, int]:
-        """Of the stages that run: (done, all)."""
-        stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
+    def _tasks(self, stages: list[int]) -> tuple[int, int]:
+        """Of these stages: (done, all)."""
+        known = [info for info in map(self._tracker.getStageInfo, stages) if info is not None]
         return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
