@@ -41,8 +41,8 @@ from deploy.playground.verify import Report, compare
 
 DESCRIPTION = """\
 Fills an archive (db-type = "file") through a private etcd, two Pumps and a Drainer: random transactions and
-DDL on tables of every kind, those without a key too. Then replays it with Spark into a private MariaDB, compares
-every table row by row with what the workload wrote, and audits the archive and the database against it.
+DDL on tables of every kind, those without a key too. Then replays it with Spark into a private MariaDB,
+compares every table row by row with what the workload wrote, and audits archive and database.
 """
 REPORT: Final = PACKAGE_ROOT / "build" / "spark-demo.html"
 SECONDS: Final = 15.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_every_command_tells_what_it_is_and_how_it_is_used(capsys: pytest.Captur
     assert ended.value.code == 0
     overview = capsys.readouterr().out
     for name in names():
-        assert f"    {name} " in overview
+        assert re.search(rf"^    {name}\b", overview, re.M)
         with pytest.raises(SystemExit) as ended:
             parser().parse_args([name, "--help"])
         assert ended.value.code == 0
