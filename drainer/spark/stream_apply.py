@@ -27,7 +27,6 @@ from drainer.spark.location import Location
 from drainer.spark.replay import replay
 from drainer.spark.replay_plan import Options
 from drainer.spark.stream_archive import StreamArchive
-from drainer.spark.stream_offsets import Lost
 from drainer.spark.stream_reader import BATCH_BYTES, RANGES, RangesSource
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ class Stream:
         location = Location.of(self._archive, options.source)
         with contextlib.closing(mysql.connect(self._target)) as connection:
             stream_jobs.check(connection, self.id, number, location.shown, start_ts, options.tables)
+            known = stream_jobs.is_done(connection, self.id, number)
+            self._check_that_all_is_there(location, segment, known=known)
             done = replay(
                 self._spark,
                 self._archive,
@@ -153,18 +154,17 @@ class Stream:
                 job=stream_jobs.job_of(self.id, number),
                 clock=self._clock,
             )
-            if self._settings.fail_on_data_loss and not done.was_done:
-                self._check_that_all_was_there(location, segment)
+            self._check_that_all_is_there(location, segment, known=known)
             self._forget(connection, number)
         seconds = self._clock.monotonic_s() - began_s
         lag_s = tso.age_s(stop_ts, self._clock.wall_s())
         return Batch(number, start_ts, stop_ts, done.rows, done.ddl, done.drift, seconds, lag_s)
 
-    def _check_that_all_was_there(self, location: Location, segment: int) -> None:
-        """A segment that was removed before it was opened is missing without an error of whoever read."""
-        first = StreamArchive(location).look()[:1]
-        if first and first[0].segment > segment:
-            raise Lost(segment, first[0].segment).error(location.shown)
+    def _check_that_all_is_there(self, location: Location, segment: int, *, known: bool) -> None:
+        """Before and after, for a segment that goes before it is opened is missing without an error. What was
+        applied already may be gone."""
+        if self._settings.fail_on_data_loss and not known:
+            StreamArchive(location).check_from(segment)
 
     def _forget(self, connection: pymysql.Connection[Any], number: int) -> None:
         try:

@@ -24,6 +24,7 @@ from drainer.spark.location import COMPRESSED, Entry, Location
 from drainer.spark.payload import HEADS, PB, RELAY
 from drainer.spark.segments import AUTO, Segment, Slice, Survey
 from drainer.spark.stream_offsets import (
+    BEFORE_ALL,
     START,
     Admission,
     Extent,
@@ -121,9 +122,15 @@ class StreamArchive:
             return start
         return advance(begin, found, admission, self.steps, self._sums)
 
-    def reading_from(self, start: Offset) -> int:
-        """The first segment that a batch from there on needs; raises if it is gone."""
-        return self._settled(start, self.look()).segment
+    def first_needed(self, start: Offset) -> int:
+        """The first segment of a batch from there on, whether it is still there or not."""
+        if start.segment != BEFORE_ALL:
+            return start.segment
+        return settle(start, self.look())[0].segment
+
+    def check_from(self, segment: int) -> None:
+        """Raises `Corruption` if that segment is gone, or one behind it that is followed by others."""
+        self._settled(Offset(segment, 0, 0), self.look())
 
     def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
         """What a batch reads, in order; the same rows whenever it is asked."""

@@ -56,6 +56,12 @@ def check(
             )
 
 
+def is_done(connection: pymysql.Connection[Any], query: str, batch: int) -> bool:
+    """Whether a batch is downstream as a whole, though its query may not know it."""
+    where = b" WHERE done AND job=" + mysql.literal(job_of(query, batch))
+    return bool(_rows(connection, b"SELECT job FROM " + JOBS + where))
+
+
 def forget(connection: pymysql.Connection[Any], query: str, batch: int) -> None:
     """What came before this batch, which is done: it never comes again."""
     prefix = _prefix_of(query)
@@ -67,11 +73,17 @@ def forget(connection: pymysql.Connection[Any], query: str, batch: int) -> None:
 
 
 def _known(connection: pymysql.Connection[Any]) -> list[tuple[str, Frozen]]:
+    found = _rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
+    return [(str(job), Frozen.from_json(text)) for job, text in found]
+
+
+def _rows(connection: pymysql.Connection[Any], query: bytes) -> list[tuple[Any, ...]]:
+    """Nothing if nothing was ever written."""
     try:
-        found = mysql.rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
+        return list(mysql.rows(connection, query))
     except pymysql.err.MySQLError as error:
         if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
             raise
-        found = []
-    connection.rollback()
-    return [(str(job), Frozen.from_json(text)) for job, text in found]
+        return []
+    finally:
+        connection.rollback()

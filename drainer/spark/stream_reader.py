@@ -163,7 +163,7 @@ class RangesReader(Follower):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, last = Offset.of(start), Offset.of(end).commit_ts
         first = max(begin.commit_ts + 1, self._options.selection.start)
-        return [_Bounds(first, last, self._archive.reading_from(begin))] if first <= last else []
+        return [_Bounds(first, last, self._archive.first_needed(begin))] if first <= last else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, int, int]]:
         assert isinstance(partition, _Bounds)
