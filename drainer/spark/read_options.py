@@ -13,7 +13,7 @@
     ddl-history          file of DDL jobs, which a pump's value logs need
     definitions          JSON of `Definitions`, instead of those that the archive has
     fs.*                 options of the file system
-    stream.*             options of `readStream`
+    maxBytesPerTrigger, maxRowsPerTrigger, failOnDataLoss   of `readStream`, see `stream_reader`
 
 Holds  an option that is not known is refused, for a misspelt bound would read everything
 """
@@ -30,7 +30,7 @@ from drainer.spark.reading import DAMAGE, FAIL
 from drainer.spark.segments import AUTO, SLICE_BYTES
 from drainer.spark.selection import Selection
 
-STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger", "maxfilespertrigger"})
+STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
 KNOWN: Final = frozenset(
     {
         "path",
