@@ -229,8 +229,18 @@ def change_level(number: int) -> None:
     logging.getLogger(_ROOT).setLevel(number)
 
 
-def setup(level: str = "info", file: str = "", format: str = "tidb", *, clock: Clock | None = None) -> None:
-    """Send all logging of this process to `file` (empty: standard output). Raises `ConfigError`."""
+def setup(
+    level: str = "info",
+    file: str = "",
+    format: str = "tidb",
+    *,
+    clock: Clock | None = None,
+    stream: IO[str] | None = None,
+) -> None:
+    """Send all logging of this process to `file` (empty: `stream`, by itself standard output).
+
+    Raises `ConfigError`.
+    """
     number = level_number(level)
     if format not in ("tidb", "json"):
         raise ConfigError(f"log format {format!r} is unknown", hint="use tidb or json")
@@ -246,7 +256,7 @@ def setup(level: str = "info", file: str = "", format: str = "tidb", *, clock: C
                 hint="change -log-file or its directory",
             ) from None
     else:
-        handler = logging.StreamHandler(sys.stdout)
+        handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(TidbFormatter() if format == "tidb" else JsonFormatter())
     handler.addFilter(RepeatFilter(clock))
     root = logging.getLogger()

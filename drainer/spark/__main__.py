@@ -65,7 +65,7 @@ def parser() -> Parser:
 def run(argv: list[str]) -> int:
     """The program; returns the exit code or raises the error that has one."""
     args = parser().parse_args(argv)
-    log.setup()
+    log.setup("warn", stream=sys.stderr)  # what a command found is all there is on standard output
     clock.use_utc()
     try:
         code: int = args.run(args)

@@ -163,11 +163,16 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 # What becomes of it ----------------------------------------------------------------------------------------
 
 
+def history_file(name: str) -> str:
+    """A file that is here is meant as it is; any other name is one beside the archive."""
+    return os.path.abspath(name) if name and os.path.exists(name) else name
+
+
 def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
     """Options of the data source for what was given. `more` is added; a `_` in a name stands for `-`."""
     given = {
         "kind": args.kind if args.kind != "auto" else "",
-        "ddl-history": args.ddl_history,
+        "ddl-history": history_file(args.ddl_history),
         "damage": args.damage if args.damage != "fail" else "",
         "start": _moment(args, "start"),
         "stop": _moment(args, "stop"),

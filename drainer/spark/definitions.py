@@ -10,7 +10,6 @@ Why    an archive of a Go drainer has no definitions: then they come from the da
 
 from __future__ import annotations
 
-import base64
 import bisect
 import concurrent.futures
 import hashlib
@@ -47,7 +46,6 @@ from drainer.spark.pb_walk import Shape, ShapeColumn
 from drainer.spark.segments import Survey
 from drainer.txn import TableVersion
 
-HISTORY_NAMES: Final = ("ddl_jobs.jsonl", "ddl_jobs.jsonl.gz")
 _AT_ONCE: Final = 16
 _SECOND_DIGITS: Final = 6
 _HINT: Final = "give the definitions that the archive was read with"
@@ -253,30 +251,6 @@ def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:
             version = tracker.table_named(after.schema, after.name)
             if version is not None:
                 yield ArchivedTable(job.finished_ts, after.schema, after.name, version)
-
-
-def history_of(location: Location, name: str = "") -> list[bytes]:
-    """DDL jobs from a file: one a line, as JSON or with the JSON as base64 in `raw`. Without a name the usual
-    ones beside the archive count. Raises `ConfigError`."""
-    for each in (name,) if name else HISTORY_NAMES:
-        head, _, tail = each.rpartition("/")
-        text = (Location(head or "/", location.options) if "/" in each else location).content(tail)
-        if text is not None:
-            return [_job(line, each) for line in text.splitlines() if line.strip()]
-    if name:
-        raise ConfigError(f"there is no file {name} with the DDL history", hint="check ddl-history")
-    return []
-
-
-def _job(line: bytes, name: str) -> bytes:
-    try:
-        document = json.loads(line)
-        return base64.b64decode(document["raw"]) if "raw" in document else line
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"a line of {name} is no DDL job: {error}",
-            hint="write one job a line: its JSON, or an object with the JSON as base64 in `raw`",
-        ) from None
 
 
 def _slices(payload: bytes) -> Read:

@@ -8,6 +8,7 @@ Holds  the schema is followed from the first transaction that is read on; what t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from drainer.spark.records import Changes, Record, SchemaChange
 from drainer.spark.runs import Run, changes
 from drainer.spark.segments import Slice
 from drainer.spark.selection import Selection
-from drainer.spark.value_log import ValueLog, payload_at
+from drainer.spark.value_log import Transactions, ValueLog, payload_at
 from drainer.translator import Translator
 from drainer.txn import Ddl, Transaction
 
@@ -45,9 +46,17 @@ class PumpReader:
         self._log = ValueLog(location, part, skip_damage=skip_damage)
         self._images = Images()
 
+    def open(self) -> contextlib.AbstractContextManager[File]:
+        """The file."""
+        return self._location.open(self._part.name)
+
+    def transactions(self) -> Transactions:
+        """Those that began in the file. Raises `Corruption`."""
+        return self._log.transactions()
+
     def records(self, selection: Selection) -> Iterator[Record]:
         """Raises `Corruption`, and `ConfigError` without a DDL history."""
-        wanted = [one for one in self._log.transactions().committed if selection.wants_ts(one[0])]
+        wanted = [one for one in self.transactions().committed if selection.wants_ts(one[0])]
         if not wanted:
             return
         if not self._definitions.history:
@@ -57,9 +66,9 @@ class PumpReader:
             )
         history = self._definitions.history
         translator = Translator(SchemaTracker.from_history(history, finished_ts=wanted[0][0] - 1), Rules())
-        with self._location.open(self._part.name) as file:
+        with self.open() as file:
             for commit_ts, pos in wanted:
-                entry = self._merged(file, commit_ts, pos)
+                entry = self.merged(file, commit_ts, pos)
                 if entry is None:
                     continue
                 try:
@@ -68,7 +77,7 @@ class PumpReader:
                     path = self._location.path_of(self._part.name)
                     raise Corruption(f"{path}: offset {pos}: {error.message}", hint=error.hint) from None
 
-    def _merged(self, file: File, commit_ts: int, pos: int) -> Merged | None:
+    def merged(self, file: File, commit_ts: int, pos: int) -> Merged | None:
         """A transaction as the collector hands it on; None for the new value of a sequence."""
         payload = payload_at(file, pos)
         message = binlog.parse(payload)
@@ -104,8 +113,8 @@ class PumpReader:
 
     def heads(self) -> Iterator[Head]:
         """Of the transactions that were committed."""
-        with self._location.open(self._part.name) as file:
-            for commit_ts, pos in self._log.transactions().committed:
+        with self.open() as file:
+            for commit_ts, pos in self.transactions().committed:
                 payload = payload_at(file, pos)
                 message: Any = binlog.parse(payload)
                 value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)

@@ -105,7 +105,7 @@ def plan(
     if found.kind == PUMP:
         raise ConfigError(
             f"{location.shown} is a Pump's value log, which is not in commit order",
-            hint="replay a file archive or a relay log; value logs can be read, counted and audited",
+            hint="turn it into a file archive (binlog-spark export), and replay that",
         )
     asked_stop, stop = stop, begun.stop if begun is not None and not stop else stop
     selection = Selection(start, stop, options.tables)

@@ -21,7 +21,7 @@ from common.errors import ConfigError
 from drainer.spark import coverage, ddl_history, definitions, segments
 from drainer.spark.definitions import Definitions
 from drainer.spark.read_options import ReadOptions
-from drainer.spark.segments import Segment, Slice, Survey
+from drainer.spark.segments import PUMP, Segment, Slice, Survey
 from drainer.spark.views import VIEWS, typed_changes
 from drainer.spark.views.view import Task, View
 from drainer.txn import TableVersion
@@ -63,7 +63,8 @@ class Archive:
         options = self.options
         if options.definitions:
             return Definitions.from_json(options.definitions)
-        history = ddl_history.load(options.ddl_history) if options.ddl_history else ()
+        is_pump = self.survey.kind == PUMP
+        history = ddl_history.load(options.location, options.ddl_history) if is_pump else ()
         return definitions.of_archive(options.location, self.survey, ddl_history=history)
 
     @cached_property

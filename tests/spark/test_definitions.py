@@ -14,7 +14,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.table_info import LONG, LONGLONG, VARCHAR, TableInfo
-from drainer.spark import definitions
+from drainer.spark import ddl_history
 from drainer.spark.definitions import Definitions, number_of
 from drainer.spark.location import Location
 from drainer.txn import TableVersion
@@ -108,17 +108,17 @@ def test_the_history_is_read_from_lines_with_or_without_base64(tmp_path: Path) -
     raw = "\n".join(json.dumps({"id": 1, "raw": base64.b64encode(job).decode()}) for job in jobs)
     (tmp_path / "ddl_jobs.jsonl.gz").write_bytes(gzip.compress(raw.encode()))
     location = Location(str(tmp_path))
-    assert definitions.history_of(location) == jobs
+    assert ddl_history.load(location) == jobs
     for name in ("plain.jsonl", str(tmp_path / "plain.jsonl")):
-        assert [json.loads(job) for job in definitions.history_of(location, name)] == list(
+        assert [json.loads(job) for job in ddl_history.load(location, name)] == list(
             map(json.loads, jobs)
         )
-    assert definitions.history_of(Location(str(tmp_path.parent))) == []
+    assert ddl_history.load(Location(str(tmp_path.parent))) == []
     with pytest.raises(ConfigError, match=r"no file nothing\.jsonl"):
-        definitions.history_of(location, "nothing.jsonl")
+        ddl_history.load(location, "nothing.jsonl")
     (tmp_path / "bad.jsonl").write_text("not a job\n")
-    with pytest.raises(ConfigError, match="is no DDL job"):
-        definitions.history_of(location, "bad.jsonl")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ddl_history.load(location, "bad.jsonl")
 
 
 def test_every_version_of_a_table_in_the_history_is_known() -> None:

@@ -1,0 +1,60 @@
+"""binlog-spark export: value logs of pumps as a file archive, in commit order.
+
+Drives  the directories; no Spark
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from dataclasses import asdict
+from typing import Final
+
+from common import moment, show
+from common.clock import SystemClock
+from drainer.spark import arguments, ddl_history
+from drainer.spark.export import export
+from drainer.spark.location import Location
+
+HELP: Final = """\
+turn the value logs of pumps into a file archive, in commit order
+
+    binlog-spark export --from PUMP_DIR --from PUMP_DIR --ddl-history JOBS --to ARCHIVE_DIR
+
+Give the data directories (or copies) of all pumps of the cluster: what only one of them has is in the archive
+only if it is given. The pumps may run. Done again, it goes on behind what is there; a Drainer with
+db-type = "file" can go on from it as well. The history is one DDL job a line, as JSON.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="pumps",
+        required=True,
+        action="append",
+        metavar="DIR",
+        help="of a pump; may come again",
+    )
+    parser.add_argument(
+        "--ddl-history", default="", metavar="FILE", help="DDL jobs (default: ddl_jobs.jsonl beside the logs)"
+    )
+    parser.add_argument("--to", required=True, metavar="DIR", help="of the archive: a local directory")
+    arguments.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    pumps = [Location.of(each, {}) for each in args.pumps]
+    history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
+    done = asyncio.run(export(pumps, history, args.to, SystemClock()))
+    if args.output == arguments.JSON:
+        show.print_json(asdict(done))
+    else:
+        last = moment.utc(done.last_ts) if done.last_ts else "nothing"
+        shown = [str(value) for value in (done.files, done.transactions, done.rows, done.unfinished)]
+        show.print_table(
+            f"exported to {args.to}",
+            ("files read", "transactions", "rows", "without an end", "up to"),
+            [(*shown, last)],
+        )
+    return 0
