@@ -32,6 +32,7 @@ from tests.benchmarks import (
     pumpclient_write,
     rowcodec_decode,
     spark_read,
+    spark_replay,
     upstream_history,
     upstream_tso,
 )
@@ -64,6 +65,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.count": spark_read.count,
     "spark.scaling": spark_read.scaling,
     "spark.memory": spark_read.memory,
+    "spark.replay": spark_replay.run,
+    "spark.fold10": spark_replay.fold10,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,
     "drain.hot": drain_shapes.hot,
