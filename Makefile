@@ -23,8 +23,14 @@ demo: setup
 demo-spark: setup-spark
 	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
+# What needs real servers and kills them goes alone: its waits are what others would disturb.
 test: lint
+ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
+else
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not integration"
+	$(PYTHON) -m pytest -m integration
+endif
 
 lint: setup-spark
 	.venv/bin/ruff format --check --quiet .
