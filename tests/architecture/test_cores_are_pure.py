@@ -182,10 +182,12 @@ CORES = (
     "drainer.spark.images",
     "drainer.spark.payload",
     "drainer.spark.pb_ddl",
+    "drainer.spark.operations",
     "drainer.spark.records",
     "drainer.spark.relay_rows",
     "drainer.spark.runs",
     "drainer.spark.selection",
+    "drainer.spark.steps",
 )
 FORBIDDEN = {
     "asyncio",

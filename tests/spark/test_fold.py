@@ -95,7 +95,7 @@ def put_together(spark: SparkSession) -> tuple[list[Effect], list[Effect], list[
     whole: list[Effect] = []
     pieces: list[Effect] = []
     digits: set[int] = set()
-    for number in range(60):
+    for number in range(40):
         transactions = history(number, 12)
         operations = Operations(number_of, None)
         for changes in transactions:
