@@ -17,7 +17,7 @@ from drainer.spark.definitions import Definitions
 from drainer.spark.fold import Reading, batches, effects, folded
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.operations import Effect, Operations, effects_in_order, table_id
-from drainer.spark.outline import Outline, outline, size_of
+from drainer.spark.outline import Outline, end_of, outline, size_of
 from drainer.spark.read_options import ReadOptions
 from drainer.spark.reading import read
 from drainer.spark.records import Changes
@@ -52,7 +52,7 @@ class ArchiveRange:
         wanted = found.options.selection
         make = spark if callable(spark) else lambda: spark
         seen = outline(make, found.survey, wanted, found.definitions)
-        selection = replace(wanted, stop=wanted.stop or max(seen.last_ts, wanted.start))
+        selection = replace(wanted, stop=end_of(wanted, seen.last_ts))
         return cls(make, found.options, found.survey, found.definitions, seen, selection, wanted.stop)
 
     def until(self, stop: int) -> ArchiveRange:

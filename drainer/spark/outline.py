@@ -106,6 +106,13 @@ def outline(
     return Outline(tuple(in_order), last_ts, rows)
 
 
+def end_of(selection: Selection, last_ts: int) -> int:
+    """Where a range ends from now on. One that reaches beyond the archive ends with it: what is written to
+    the archive meanwhile would change what was read before."""
+    end = max(last_ts, selection.start, 1)
+    return min(selection.stop, end) if selection.stop else end
+
+
 def _told_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str], int, int]:
     """Files without schema changes, their last commit_ts and rows."""
     told, last_ts, rows = set(), 0, 0

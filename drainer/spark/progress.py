@@ -13,7 +13,7 @@ Never   trusts what tasks report: rows are counted here
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pymysql
@@ -43,8 +43,8 @@ _TABLES: Final = (
 class Frozen:
     """What a job is about. Everything that decides which row is in which chunk is in it.
 
-    `asked_stop`: `stop` as it was asked for, 0 for all there is. `buckets`: of every step, 0 where rows are
-    written by the driver.
+    `asked_stop`: `stop` as it was asked for, 0 for all there is. `first`: the first segment that is read, -1
+    for none. `buckets`: of every step, 0 where rows are written by the driver.
     """
 
     archive: str
@@ -55,6 +55,7 @@ class Frozen:
     tables: tuple[str, ...]
     chunk_rows: int
     safe: bool
+    first: int = -1
     buckets: tuple[int, ...] = ()
     form: int = 1  # of buckets and chunks: a change of theirs is another number
 
@@ -154,7 +155,8 @@ class Job:
         connection.commit()
         text, step, intent, done = found[0]
         then = Frozen.from_json(text)
-        self._refuse_another(then, frozen)
+        # What is done is not read again: its files may be gone, and its schema changes with them.
+        self._refuse_another(then, replace(frozen, buckets=then.buckets) if done else frozen)
         return State(then, int(step), Intent.from_json(intent) if intent else None, bool(done), resumed=True)
 
     def _refuse_another(self, then: Frozen, now: Frozen) -> None:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from common.errors import ConfigError
+from common.errors import ConfigError, Corruption
 from drainer.spark import definitions as archived_definitions
 from drainer.spark.definitions import Definitions
 from drainer.spark.location import Location
-from drainer.spark.outline import Outline, Point, between, outline, size_of
+from drainer.spark.outline import Outline, Point, between, end_of, outline, size_of
 from drainer.spark.progress import Frozen
+from drainer.spark.read_options import time_zone
 from drainer.spark.reading import FAIL
 from drainer.spark.segments import AUTO, PUMP, Slice, Survey, survey
 from drainer.spark.selection import Selection
@@ -34,7 +35,7 @@ _SLICE_BYTES: Final = (2 << 20, 64 << 20)
 _BUCKET_BYTES: Final = 4 << 20
 _BUCKETS: Final = (8, 4096)
 _SLICES_PER_CORE: Final = 3
-_READ_OPTIONS: Final = frozenset({"kind", "damage"})
+_READ_OPTIONS: Final = frozenset({"kind", "damage", "time-zone"})
 
 SparkOf = Callable[[], "SparkSession"]
 
@@ -43,7 +44,7 @@ SparkOf = Callable[[], "SparkSession"]
 class Options:
     """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
     driver. `skip_ddl`: commit_ts of schema changes that are not run. `source`: options of the data source
-    that say how to read: kind, damage, fs.*."""
+    that say how to read: kind, damage, time-zone, fs.*."""
 
     tables: tuple[str, ...] = ()
     safe: bool = False
@@ -75,6 +76,16 @@ class Plan:
     frozen: Frozen
     skip_ddl: frozenset[int]
 
+    def refuse_gap(self) -> None:
+        """Raises `Corruption` if segments are gone that were there when the job began: chunks would be cut
+        from other rows than those that are marked as written."""
+        oldest = min((segment.index for segment in self.survey.segments), default=None)
+        if self.frozen.first >= 0 and (oldest is None or oldest > self.frozen.first):
+            raise Corruption(
+                f"{self.frozen.archive}: segment {self.frozen.first} is gone, where this job began to read",
+                hint="restore it and the ones behind it from a backup, then run the same command again",
+            )
+
     @property
     def size(self) -> int:
         """Bytes to read."""
@@ -84,7 +95,7 @@ class Plan:
 def job_of(archive: str, start: int, stop: int, options: Options) -> str:
     """The name of a job that was given none: the same for whoever asks for the same."""
     shown = Location.of(archive, options.source).shown
-    asked = [shown, start, stop, options.tables, options.safe]
+    asked = [shown, start, stop, options.tables, options.safe, options.source.get("time-zone", "")]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
@@ -99,20 +110,21 @@ def plan(
     unknown = [name for name in options.source if name not in _READ_OPTIONS and not name.startswith("fs.")]
     if unknown:
         raise ConfigError(
-            f"replay takes no option {', '.join(unknown)}", hint="options are kind, damage, fs.*"
+            f"replay takes no option {', '.join(unknown)}", hint="options are kind, damage, time-zone, fs.*"
         )
-    found = survey(location, options.source.get("kind", AUTO))
+    zone = time_zone(options.source.get("time-zone", ""))
+    found = survey(location, options.source.get("kind", AUTO), zone)
     if found.kind == PUMP:
         raise ConfigError(
             f"{location.shown} is a Pump's value log, which is not in commit order",
             hint="turn it into a file archive (binlog-spark export), and replay that",
         )
-    asked_stop, stop = stop, begun.stop if begun is not None and not stop else stop
+    asked_stop, stop = stop, begun.stop if begun is not None else stop
     selection = Selection(start, stop, options.tables)
     definitions = archived_definitions.of_archive(found.location, found)
     outlined = outline(spark, found, selection, definitions)
-    if not stop:
-        selection = Selection(start, max(outlined.last_ts, start), options.tables)
+    if begun is None:
+        selection = replace(selection, stop=end_of(selection, outlined.last_ts))
     tasks = _tasks(found, selection, outlined, options, with_spark=spark is not None)
     if begun is not None and len(begun.buckets) == len(tasks):  # files may have been compressed meanwhile
         tasks = [replace(task, buckets=count) for task, count in zip(tasks, begun.buckets, strict=True)]
@@ -125,10 +137,15 @@ def plan(
         tables=tuple(options.tables),
         chunk_rows=options.chunk_rows,
         safe=options.safe,
+        first=_first(tasks) if begun is None else begun.first,
         buckets=tuple(task.buckets for task in tasks),
     )
     damage = options.source.get("damage", FAIL)
     return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
+
+
+def _first(tasks: list[Task]) -> int:
+    return min((part.index for task in tasks for part in task.slices), default=-1)
 
 
 def _tasks(

@@ -68,10 +68,11 @@ class Run:
             self._connection.close()
 
     def work(self) -> State:
-        """Do what is left. The state is the one that was found."""
+        """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""
         state = self.job.open(self._plan.frozen)
         if state.done:
             return state
+        self._plan.refuse_gap()
         tasks = self._plan.tasks
         for number, task in enumerate(tasks):
             step = task.step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import ConfigError, Conflict, DownstreamError
+from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from drainer.spark.progress import SCHEMA, Job
@@ -19,12 +20,13 @@ from drainer.spark.replay import replay
 from drainer.spark.replay_plan import Options
 from tests.drainer.apply_life import clean, cut, differences, run
 from tests.spark import kills
-from tests.spark.growing import ArchiveWriter
+from tests.spark.growing import ArchiveWriter, remove_before
 from tests.spark.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
 from tests.spark.replay_world import SOURCES, target_of
 
 IN_TASKS = Options(small_bytes=0, chunk_rows=40)
 HERE = Options(chunk_rows=40)
+BEYOND = FIRST_TS << 1
 SCENARIOS = (
     "basic",
     "charset",
@@ -117,6 +119,69 @@ def test_an_open_range_stays_what_it_was_when_it_began(target: mysql.Target, tmp
     writer.close()
     again = replay(None, archive, target, options=HERE)
     assert (again.was_done, again.stop_ts) == (True, first.stop_ts)
+
+
+class Killed(BaseException):
+    """No error that anybody handles."""
+
+
+def killed_behind_chunks(
+    monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: mysql.Target
+) -> None:
+    """A replay that ends when so many of its chunks are committed."""
+    left = [number]
+
+    def commit(connection: pymysql.connections.Connection[Any]) -> None:
+        connection.commit()
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("drainer.spark.writer.commit", commit)
+        with pytest.raises(Killed):
+            replay(None, archive, target, stop=BEYOND, options=HERE)
+
+
+def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last chunk would have more rows after the archive has grown, and be taken for written."""
+    history = MixedHistory(13)
+    archive = archive_of(history, tmp_path, 10)
+    history.create(target)
+    then = history.rows
+    killed_behind_chunks(monkeypatch, 1, archive, target)
+    writer = ArchiveWriter(tmp_path / "archive", 30_000)
+    writer.write(history.items(20))
+    writer.close()
+    done = replay(None, archive, target, stop=BEYOND, options=HERE)
+    assert done.resumed
+    assert history.downstream(target) == then
+    replay(None, archive, target, start=done.stop_ts + 1, options=HERE)
+    assert history.downstream(target) == history.rows
+
+
+def test_a_job_whose_files_are_gone_does_not_go_on(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks would be other ones. When it is done, nobody needs the files."""
+    history = MixedHistory(14)
+    writer = ArchiveWriter(tmp_path / "archive", 3000)
+    writer.write(history.items(60, 20))
+    writer.close()
+    archive, copy = str(tmp_path / "archive"), tmp_path / "copy"
+    shutil.copytree(archive, copy)
+    history.create(target)
+    killed_behind_chunks(monkeypatch, 1, archive, target)
+    assert remove_before(tmp_path / "archive", 1) == 1
+    with pytest.raises(Corruption, match="segment 0 is gone, where this job began"):
+        replay(None, archive, target, stop=BEYOND, options=HERE)
+    shutil.copytree(copy, archive, dirs_exist_ok=True)
+    replay(None, archive, target, stop=BEYOND, options=HERE)
+    assert history.downstream(target) == history.rows
+    assert remove_before(tmp_path / "archive", 5) == 5
+    assert replay(None, archive, target, stop=BEYOND, options=HERE).was_done
 
 
 def test_a_job_is_not_taken_for_another_one(target: mysql.Target, tmp_path: Path) -> None:
