@@ -23,6 +23,7 @@ from pyspark import StorageLevel
 from common.durable_file import replace_file as write_durably
 from common.errors import ConfigError, Conflict, Rejected
 from common.moment import utc
+from drainer import obinlog, obinlog_read
 from drainer.change import APPEND, PUT_UPDATE
 from drainer.spark.archive_range import ArchiveRange
 from drainer.spark.operations import OPERATION, table_id
@@ -38,28 +39,37 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
-_ROW: Final = "after"
+ROW: Final = "after"
 
 
 @dataclass(frozen=True, slots=True)
 class TableImage:
-    """`checksum`: the sum of a hash of each row, so that the order of rows does not matter."""
+    """`checksum`: the sum of a hash of each row, so that the order of rows does not matter. `definition`: the
+    one of its columns, as `obinlog.definition_json` writes it."""
 
     schema: str
     table: str
     directory: str
     rows: int
     checksum: str
+    definition: str
+
+    @property
+    def version(self) -> TableVersion:
+        """Raises `Corruption`."""
+        return obinlog_read.definition(self.definition.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`commit_ts`: all transactions up to it are in the image, none behind it."""
+    """`commit_ts`: all transactions up to it are in the image, none behind it. `selected`: patterns of the
+    tables that were wanted, () for all."""
 
     commit_ts: int
     time: str
     archive: str
     base: str
+    selected: tuple[str, ...]
     tables: tuple[TableImage, ...]
 
     def to_json(self) -> str:
@@ -73,7 +83,8 @@ class Manifest:
             if document.pop("format") != FORMAT:
                 raise ValueError("of another format")
             tables = tuple(TableImage(**one) for one in document.pop("tables"))
-            return cls(**document, tables=tables)
+            selected = tuple(document.pop("selected"))
+            return cls(**document, selected=selected, tables=tables)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"{directory} is no image: {MANIFEST}: {error}", hint="name a directory that `image` has made"
@@ -111,7 +122,7 @@ def make(
         finally:
             maker.close()
     shown = found.options.location.shown
-    manifest = Manifest(stop, utc(stop), shown, base, tuple(tables))
+    manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables))
     place.mkdir(parents=True, exist_ok=True)
     write_durably(str(place / MANIFEST), manifest.to_json().encode())
     return manifest
@@ -186,7 +197,14 @@ class _Maker:
         digest = f.sum(f.xxhash64(*written.columns).cast("decimal(38,0)"))
         (row,) = written.agg(f.count("*").alias("rows"), digest.alias("sum")).collect()
         version = self._version
-        return TableImage(version.schema, version.name, directory, row["rows"], str(row["sum"] or 0))
+        return TableImage(
+            version.schema,
+            version.name,
+            directory,
+            row["rows"],
+            str(row["sum"] or 0),
+            obinlog.definition_json(version).decode(),
+        )
 
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:
         if [(one.name, one.dataType) for one in base.schema] != [
@@ -222,14 +240,14 @@ class _Maker:
         come = f.when(keyless & (f.col("times") > 0), f.col("image")).when(~keyless & stays, f.col("image"))
         gone = f.when(keyless & (f.col("times") < 0), f.col("image")).when(~keyless, f.col("before"))
         times = f.greatest(f.abs("times"), f.lit(1)).cast("int")
-        columns = schema(self._version)[_ROW].dataType
+        columns = schema(self._version)[ROW].dataType
         decoded = []
         for image in (gone, come):
             some = frame.select(image.alias("image"), times.alias("times")).where("image is not null")
             repeated = some.select("image", f.explode(f.array_repeat(f.lit(1), f.col("times"))))
             decoding = Decoding(self._version, columns)
             rows = repeated.select("image").mapInArrow(decoding, decoding.columns)
-            decoded.append(rows.select(f"{_ROW}.*", INVALID))
+            decoded.append(rows.select(f"{ROW}.*", INVALID))
         return decoded[0], decoded[1]
 
 
@@ -244,11 +262,11 @@ class Decoding:
     def columns(self) -> StructType:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        return StructType([StructField(_ROW, self.image), StructField(INVALID, StringType())])
+        return StructType([StructField(ROW, self.image), StructField(INVALID, StringType())])
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         arrow = arrow_schema(self.columns)
-        side = Side(_ROW, 3, arrow, self.version)
+        side = Side(ROW, 3, arrow, self.version)
         for batch in batches:
             images = batch.column(0).to_pylist()
             if not images:

@@ -12,6 +12,7 @@ Never  raises for a file that is missing or there twice: `problems` says it, and
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -20,9 +21,9 @@ from typing import Final
 
 from common.binlog import leading_header
 from common.errors import ConfigError, Corruption
-from common.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE
+from common.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
 from drainer import binlog_file, obinlog, segment_index
-from drainer.segment_index import SegmentIndex
+from drainer.segment_index import UTC, SegmentIndex
 from drainer.spark.framing import file_records
 from drainer.spark.location import Entry, Location
 from drainer.spark.payload import PB, RELAY, kind_of
@@ -52,7 +53,8 @@ class Problem:
 class Segment:
     """A file. `first_ts` and `last_ts` as far as they are known without reading it; `described`: its index.
 
-    `trouble` says what is wrong between the file before and this one, or with its end.
+    `trouble` says what is wrong between the file before and this one, or with its end. `mtime_ns`: when it
+    was written for the last time, 0 where nobody knows.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Segment:
     described: SegmentIndex | None = None
     compressed: bool = False
     trouble: str = ""
+    mtime_ns: int = 0
 
     @property
     def plain_name(self) -> str:
@@ -81,7 +84,7 @@ class Slice:
     """A stretch of a file that is read on its own. `stop` 0: to its end.
 
     `last`: nothing follows, so it may end in bytes that are no whole record. `following`: the files behind
-    it, for what ends there (value logs).
+    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it.
     """
 
     name: str
@@ -93,16 +96,18 @@ class Slice:
     last: bool = False
     trouble: str = ""
     following: tuple[str, ...] = ()
+    time_zone: str = UTC
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """An archive as it was when it was looked at."""
+    """An archive as it was when it was looked at. `time_zone`: of TIMESTAMPs where nothing says it."""
 
     location: Location
     kind: str
     segments: tuple[Segment, ...] = ()
     problems: tuple[Problem, ...] = ()
+    time_zone: str = UTC
 
     def plan(self, selection: Selection, target_bytes: int = SLICE_BYTES) -> list[Slice]:
         """What to read, in order."""
@@ -119,6 +124,7 @@ class Survey:
                 size=segment.size,
                 last=last,
                 trouble=segment.trouble,
+                time_zone=zone_of(segment.described, self.time_zone),
             )
             if self.kind == PUMP:
                 names = tuple(each.name for each in self.segments[place + 1 :])
@@ -195,8 +201,9 @@ def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int
 # -- looking it over -------------------------------------------------------------------------------------
 
 
-def survey(location: Location, kind: str = AUTO) -> Survey:
-    """Look over a directory. Raises `ConfigError` for one that is not there, or of another kind."""
+def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey:
+    """Look over a directory. `time_zone`: that of a Go drainer. Raises `ConfigError` for a directory that is
+    not there, or of another kind."""
     if kind != AUTO and kind not in KINDS:
         raise ConfigError(f"{kind!r} is no kind of archive", hint=f"choose from {AUTO}, {', '.join(KINDS)}")
     entries = location.list()
@@ -209,7 +216,12 @@ def survey(location: Location, kind: str = AUTO) -> Survey:
             return _of_pump(location, logs)
     files = named(entries)
     found = kind if kind != AUTO else kind_of_files(location, [entry.name for _, entry in files]) or PB
-    return _of_binlog_files(location, found, files)
+    return replace(_of_binlog_files(location, found, files), time_zone=time_zone)
+
+
+def zone_of(described: SegmentIndex | None, otherwise: str) -> str:
+    """The time zone of the TIMESTAMPs of a segment."""
+    return UTC if described is not None and described.time_zone == UTC else otherwise
 
 
 def _value_logs(entries: Iterable[Entry]) -> list[tuple[int, Entry]]:
@@ -226,9 +238,9 @@ def named(entries: Iterable[Entry]) -> list[tuple[int, Entry]]:
 
 
 def kind_of_files(location: Location, names: Sequence[str]) -> str | None:
-    """What the first record says; None where there is none."""
+    """What the first record says that can be read; None where there is none. Readers find the damage."""
     for name in names:
-        with location.open(name) as file:
+        with contextlib.suppress(RecordError, Corruption), location.open(name) as file:
             for _, payload in file_records(file.read):
                 return kind_of(payload)
     return None
@@ -244,7 +256,9 @@ def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
             problems.append(Problem("missing", entry.name, 0, trouble))
         begin = location.read(entry.name, VALUE_HEADER_SIZE, _HEAD_BYTES)
         first_ts = leading_header(begin).index_ts if begin else None
-        segments.append(Segment(entry.name, index, entry.size, PUMP, first_ts, trouble=trouble))
+        segments.append(
+            Segment(entry.name, index, entry.size, PUMP, first_ts, trouble=trouble, mtime_ns=entry.mtime_ns)
+        )
     return Survey(location, PUMP, tuple(segments), tuple(problems))
 
 
@@ -277,9 +291,9 @@ def look(location: Location, kind: str, index: int, entry: Entry) -> Segment:
         if compressed or described.size == size:
             last_ts = described.last_ts
     elif size:
-        with location.open(name) as file:
+        with contextlib.suppress(Corruption), location.open(name) as file:
             first_ts = _first_ts(file.read(FILE_HEADER_SIZE, _HEAD_BYTES))
-    return Segment(name, index, size, kind, first_ts, last_ts, described, compressed)
+    return Segment(name, index, size, kind, first_ts, last_ts, described, compressed, mtime_ns=entry.mtime_ns)
 
 
 def _first_ts(payload: bytes) -> int | None:

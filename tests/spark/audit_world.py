@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.record import decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
+from drainer.spark.audit.chains import Link, judge
+from drainer.spark.audit.lineage import Lineages, Statement
+from drainer.spark.audit.projection import Projections
+from drainer.spark.audit.row_steps import RowStep, RowSteps
+from drainer.spark.images import Images
+from drainer.spark.records import Changes, Record, SchemaChange
+from drainer.txn import Ddl, TableVersion
 from tests.drainer import archive_life
 from tests.drainer.relay_world import items
 
@@ -27,7 +35,7 @@ def write_archive(directory: Path, scenario: str, file_size: int = archive_life.
 
 
 @dataclass
-class Record:
+class FileRecord:
     """One record of a file as it is written."""
 
     payload: bytes
@@ -41,15 +49,15 @@ def files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name.startswith("binlog-"))
 
 
-def records(file: Path) -> list[Record]:
+def records(file: Path) -> list[FileRecord]:
     data, at, found = file.read_bytes(), 0, []
     while at < len(data):
         payload, at = decode_file(data, at)
-        found.append(Record(payload))
+        found.append(FileRecord(payload))
     return found
 
 
-def rewrite(file: Path, change: Callable[[list[Record]], list[Record]]) -> None:
+def rewrite(file: Path, change: Callable[[list[FileRecord]], list[FileRecord]]) -> None:
     """The file with other records, framed and with checksums as if they had been written so."""
     file.write_bytes(b"".join(encode_file(one.payload) for one in change(records(file))))
 
@@ -60,6 +68,65 @@ def without_indexes(directory: Path) -> None:
         path.unlink()
 
 
-def rows_of(record: Record, kind: int) -> list[pb.Event]:
+def rows_of(record: FileRecord, kind: int) -> list[pb.Event]:
     """Events of one kind of a record's transaction."""
     return [event for event in record.message.dml_data.events if event.tp == kind]
+
+
+@dataclass
+class Walk:
+    """A scenario's steps in order, and what links them, by dictionaries instead of Spark."""
+
+    steps: list[RowStep]
+    lineages: Lineages
+    versions: dict[int, TableVersion]
+
+    def wrong(self) -> list[tuple[RowStep, str]]:
+        projections, found = Projections(), []
+        last: dict[tuple[int, int, bytes], tuple[bytes | None, int]] = {}
+        keys = defaultdict(set)
+        places = [self.lineages.lineage_at((one.schema, one.table), one.commit_ts) for one in self.steps]
+        for one, lineage in zip(self.steps, places, strict=True):
+            keys[lineage.number].add(one.key_id)
+        for one, lineage in zip(self.steps, places, strict=True):
+            if one.key is None:
+                continue
+            row = (lineage.number, one.key_id, one.key)
+            known = row in last or (lineage.born_ts is not None and len(keys[lineage.number]) == 1)
+            left, definition = last.get(row, (None, one.definition))
+            link = Link(known, one.before, one.definition, left, definition)
+            wrong = judge(link, self.versions.__getitem__, projections)
+            if wrong is not None:
+                found.append((one, wrong[0]))
+            last[row] = (one.after, one.definition)
+        return found
+
+
+def walk(scenario: str) -> Walk:
+    """Of what the translator makes of a scenario."""
+    images = Images()
+    found: list[Record] = []
+    for item in items(scenario):
+        if isinstance(item, Ddl):
+            found.append(SchemaChange(item, "file", 0))
+            continue
+        found += [
+            Changes(item.commit_ts, 0, "file", 0, events.first_ordinal, images.rows(events))
+            for events in item.tables
+        ]
+    return walk_records(found)
+
+
+def walk_records(found: Iterable[Record]) -> Walk:
+    """Of the records of an archive."""
+    numbers: dict[TableVersion, int] = {}
+    steps, statements = [], []
+    makes = RowSteps(lambda version: numbers.setdefault(version, len(numbers)))
+    for one in found:
+        if isinstance(one, Changes):
+            steps += makes.of(one)
+        else:
+            ddl = one.ddl
+            statements.append(Statement(ddl.commit_ts, ddl.schema, ddl.query, ddl.tables, ddl.action))
+    steps.sort(key=lambda one: (one.commit_ts, one.order))
+    return Walk(steps, Lineages.of(statements), {number: version for version, number in numbers.items()})

@@ -16,7 +16,7 @@ from drainer.spark.audit.auditing import Outcome, audit
 from drainer.spark.audit.chains import BROKEN, LOST
 from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, exit_code
 from tests.drainer import apply_life
-from tests.spark.audit_world import Record, files, records, rewrite, without_indexes, write_archive
+from tests.spark.audit_world import FileRecord, files, records, rewrite, without_indexes, write_archive
 
 WHOLE = 8 << 20
 NOW_S = 1_700_000_000.0
@@ -56,7 +56,7 @@ def updates(message: pb.Binlog) -> list[pb.Event]:
     return [event for event in message.dml_data.events if event.tp == pb.Update]
 
 
-def altered(record: Record) -> Record:
+def altered(record: FileRecord) -> FileRecord:
     """The same with another number in the image after its last update, in the last integer column."""
     message = record.message
     event = updates(message)[-1]
@@ -66,7 +66,7 @@ def altered(record: Record) -> Record:
             other = b"\x08\x80\x02", b"\x08\x82\x02"
             column.changed_value = other[column.changed_value == other[0]]
             event.row[place] = column.SerializeToString()
-            return Record(message.SerializeToString())
+            return FileRecord(message.SerializeToString())
     raise AssertionError("no integer column")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,16 +17,13 @@ from common.table_info import (
     FieldType,
 )
 from drainer.spark.audit import canonical
-from drainer.spark.audit.chains import BROKEN, KEPT, LOST, Link, judge
+from drainer.spark.audit.chains import BROKEN, KEPT, LOST
 from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, LISTED_MAX, Finding, Findings, exit_code
 from drainer.spark.audit.lineage import DROPS, EMPTIES, ENDS, MOVES, Effect, Lineages, Statement, effects
-from drainer.spark.audit.projection import Projections, keeps_values
-from drainer.spark.audit.row_steps import RowStep, RowSteps
-from drainer.spark.images import Images
-from drainer.spark.records import Changes
-from drainer.txn import Ddl, TableVersion
+from drainer.spark.audit.projection import keeps_values
+from drainer.spark.audit.row_steps import RowStep
 from tests.drainer import recorded
-from tests.drainer.relay_world import items
+from tests.spark.audit_world import Walk, walk
 
 T, U = ("d", "t"), ("d", "u")
 
@@ -144,50 +140,6 @@ def test_which_changes_of_a_type_keep_every_value(old: FieldType, new: FieldType
 
 
 # -- chains ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Walk:
-    """A scenario's steps in order, and what links them, by dictionaries instead of Spark."""
-
-    steps: list[RowStep]
-    lineages: Lineages
-    versions: dict[int, TableVersion]
-
-    def wrong(self) -> list[tuple[RowStep, str]]:
-        projections, found = Projections(), []
-        last: dict[tuple[int, int, bytes], tuple[bytes | None, int]] = {}
-        keys = defaultdict(set)
-        places = [self.lineages.lineage_at((one.schema, one.table), one.commit_ts) for one in self.steps]
-        for one, lineage in zip(self.steps, places, strict=True):
-            keys[lineage.number].add(one.key_id)
-        for one, lineage in zip(self.steps, places, strict=True):
-            if one.key is None:
-                continue
-            row = (lineage.number, one.key_id, one.key)
-            known = row in last or (lineage.born_ts is not None and len(keys[lineage.number]) == 1)
-            left, definition = last.get(row, (None, one.definition))
-            link = Link(known, one.before, one.definition, left, definition)
-            wrong = judge(link, self.versions.__getitem__, projections)
-            if wrong is not None:
-                found.append((one, wrong[0]))
-            last[row] = (one.after, one.definition)
-        return found
-
-
-def walk(scenario: str) -> Walk:
-    numbers: dict[TableVersion, int] = {}
-    images, steps, statements = Images(), [], []
-    makes = RowSteps(lambda version: numbers.setdefault(version, len(numbers)))
-    for item in items(scenario):
-        if isinstance(item, Ddl):
-            statements.append(Statement(item.commit_ts, item.schema, item.query, item.tables, item.action))
-            continue
-        for events in item.tables:
-            rows = images.rows(events)
-            steps += makes.of(Changes(item.commit_ts, 0, "file", 0, events.first_ordinal, rows))
-    steps.sort(key=lambda one: (one.commit_ts, one.order))
-    return Walk(steps, Lineages.of(statements), {number: version for version, number in numbers.items()})
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)

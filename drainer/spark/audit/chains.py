@@ -4,7 +4,8 @@ In     the steps of rows (`steps`), each with what the previous step of its row 
 Out    findings: lost, doubled, altered changes, wherever a row shows them; how many links were looked at
 Holds  a row's first step is a beginning, except in a table whose creation the archive has: there a row that
        is changed or deleted was inserted before. Images under two definitions are compared in the columns
-       that both know (`projection`)
+       that both know (`projection`). Definitions that are guessed do not tell which columns are computed,
+       of which a Go drainer writes now the value, now NULL, nor which were renamed: less is claimed there
 
 A step takes a row from one state to another: an INSERT begins it, a DELETE ends it, an UPDATE that moves its
 key does both, each to another row.
@@ -64,6 +65,9 @@ def _compare(
     assert link.before is not None
     assert link.left is not None
     now, then = version_of(link.definition), version_of(link.left_definition)
+    is_guessed = not (now.id and then.id)
+    if is_guessed and now is not then:
+        return None
     reads, old = projections.of(now, now), projections.of(then, now)
     if reads is None or old is None:
         return None
@@ -73,7 +77,10 @@ def _compare(
         return UNREADABLE, f"an image cannot be read under the table's definition: {error.message}", "", ""
     names = [column.name for column in reads.columns]
     # What an ALTER put into a new column is its business, not that of the change before it.
-    found = differences(names, left, before, old.unknown | old.newer)
+    unknown = old.unknown | old.newer
+    if is_guessed:
+        unknown |= {place for place, pair in enumerate(zip(left, before, strict=True)) if None in pair}
+    found = differences(names, left, before, unknown)
     if not found:
         return None
     listed = ", ".join(one.column for one in found[:_SHOWN])

@@ -7,8 +7,9 @@ Holds  what cannot be compared is named, column by column, with the reason
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from common.rowcodec.row_error import RowError
 from common.table_info import Column
@@ -20,13 +21,16 @@ from drainer.spark.audit.projection import Projections
 from drainer.sql_literal import Charset, compile_sql
 from drainer.txn import TableVersion
 
+DATABASE: Final = "the database"
+IMAGE: Final = "the image"
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """How rows of one table are compared. `places` (among the projection's columns) are those compared.
 
     `whole`: the archive knows all rows, so that a row that only the other side has is one too many. Without
-    it only rows that the archive has seen are compared.
+    it only rows that the archive has seen are compared. `side`: what holds the rows beside the archive's.
     """
 
     number: int
@@ -36,6 +40,7 @@ class Comparison:
     live: LiveTable
     places: tuple[int, ...]
     charsets: tuple[Charset | None, ...]
+    side: str = DATABASE
 
     @property
     def keyed(self) -> bool:
@@ -44,6 +49,14 @@ class Comparison:
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.live.columns)
+
+    def compared(self, values: Sequence[Canonical], absent: frozenset[int]) -> Compared | None:
+        """A row of these columns; None where its key cannot find it. `absent`: places that are not known."""
+        if self.live.passes_over(values):
+            return None
+        row = canonical.pack(values)
+        key = canonical.pack([values[place] for place in self.live.key]) if self.keyed else row
+        return Compared(key, row, absent.union(_outside(values, self.charsets)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +84,8 @@ class RowReader:
             return None
         all_values = projection.values(image)
         values = [all_values[place] for place in how.places]
-        unknown = {n for n, place in enumerate(how.places) if place in projection.unknown}
-        if how.live.passes_over(values):
-            return None
-        unknown |= set(_outside(values, how.charsets))
-        row = canonical.pack(values)
-        key = canonical.pack([values[place] for place in how.live.key]) if how.keyed else row
-        return Compared(key, row, frozenset(unknown))
+        absent = frozenset(n for n, place in enumerate(how.places) if place in projection.unknown)
+        return how.compared(values, absent)
 
 
 def _outside(values: Iterable[Canonical], charsets: Iterable[Charset | None]) -> Iterable[int]:
@@ -102,6 +110,7 @@ def plan(
     *,
     whole: bool,
     written: Iterable[TableVersion] = (),
+    side: str = DATABASE,
 ) -> tuple[Comparison | None, list[str]]:
     """How to compare a table, None if it cannot be; and what is not compared, in words. `written` are all
     definitions that its rows have."""
@@ -118,11 +127,11 @@ def plan(
         found = there.column(column.name)
         form = form_of(column.type)
         if found is None:
-            notes.append(f"column {column.name} is not in the database")
+            notes.append(f"column {column.name} is not in {side}")
         elif found.generated:
-            notes.append(f"column {column.name} is computed by the database")
+            notes.append(f"column {column.name} is computed by {side}")
         elif not comparable(form, found):
-            notes.append(f"column {column.name} is {found.type} in the database: another kind of value")
+            notes.append(f"column {column.name} is {found.type} in {side}: another kind of value")
         else:
             places.append(place)
             live.append(LiveColumn(found.name, form))
@@ -146,7 +155,7 @@ def plan(
         if (charset := charsets[n]) is not None
     )
     live_table = LiveTable(number, there.schema, there.name, tuple(live), key, narrow)
-    comparison = Comparison(number, name, version, whole, live_table, tuple(places), charsets)
+    comparison = Comparison(number, name, version, whole, live_table, tuple(places), charsets, side)
     identity = key or tuple(range(len(live)))
     projections = Projections()
     for older in written:

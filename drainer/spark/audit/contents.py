@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from drainer.spark.audit import canonical
 from drainer.spark.audit.chain_check import FINDINGS, collect, limited
-from drainer.spark.audit.comparison import Comparison, RowReader
+from drainer.spark.audit.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.finding import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.tasks import batched
 from drainer.spark.definitions import Definitions
@@ -35,10 +35,12 @@ EXPECTED: Final = StructType(
         StructField("key", BinaryType()),
         StructField("row", BinaryType()),
         StructField("times", LongType()),
+        StructField("turn", IntegerType()),
         StructField("unknown", StringType()),
     ]
 )
 
+_ROW: Final = ("row", "times", "unknown")
 EQUAL: Final = "equal"
 PARTLY: Final = "compared in part"
 UNSEEN: Final = "not in the archive"
@@ -113,20 +115,22 @@ def check(
     comparisons: Mapping[int, Comparison],
     definitions: Definitions,
     chunks: int,
+    beginning: DataFrame | None = None,
 ) -> Contents:
-    """`rows` of `last_rows`, `live` of `tasks.live_rows`."""
+    """`rows` of `last_rows`, `live` of `tasks.live_rows`, `beginning` of `tasks.beginning`: what tables held
+    before these rows."""
     passed = Observation("passed over")
-    read = rows.mapInArrow(_reading(comparisons, definitions), EXPECTED).observe(
-        passed, f.count_if(f.col("key").isNull()).alias("rows")
-    )
-    known = (
-        read.where(f.col("key").isNotNull())
-        .groupBy("number", "key")
-        .agg(
-            f.max("row").alias("expected"),
-            f.sum("times").alias("expected_times"),
-            f.max("unknown").alias("unknown"),
-        )
+    read = rows.mapInArrow(_reading(comparisons, definitions), EXPECTED)
+    if beginning is not None:
+        read = read.unionByName(beginning)
+    read = read.observe(passed, f.count_if(f.col("key").isNull()).alias("rows"))
+    read = read.where(f.col("key").isNotNull())
+    if beginning is not None:
+        read = _put_together(read, [number for number, one in comparisons.items() if one.keyed])
+    known = read.groupBy("number", "key").agg(
+        f.max("row").alias("expected"),
+        f.sum("times").alias("expected_times"),
+        f.max("unknown").alias("unknown"),
     )
     there = live.groupBy("number", "key").agg(
         f.max("row").alias("actual"), f.count(f.lit(1)).alias("actual_times")
@@ -149,6 +153,14 @@ def check(
         )
         found.notes.append(Note(CONTENTS, "", text))
     return Contents(found, tables)
+
+
+def _put_together(rows: DataFrame, keyed: list[int]) -> DataFrame:
+    """Of rows of one key the last one, in tables with a key; in others all of them count."""
+    is_keyed = f.col("number").isin(keyed)
+    last = rows.where(is_keyed).groupBy("number", "key").agg(f.max(f.struct("turn", *_ROW)).alias("last"))
+    names = ("number", "key", *_ROW)
+    return last.select("number", "key", "last.*").select(*names).union(rows.where(~is_keyed).select(*names))
 
 
 def _states(joined: DataFrame, whole: list[int], chunks: int) -> DataFrame:
@@ -229,7 +241,7 @@ def _reading(comparisons: Mapping[int, Comparison], definitions: Definitions) ->
 
 def _compared(
     rows: list[dict[str, Any]], readers: Mapping[int, RowReader]
-) -> Iterator[tuple[int, bytes | None, bytes | None, int, str | None]]:
+) -> Iterator[tuple[int, bytes | None, bytes | None, int, int, str | None]]:
     for row in rows:
         number, definition = row["lineage"], row["definition"]
         reader = readers[number]
@@ -241,10 +253,17 @@ def _compared(
                 continue
             found = reader.read(image, definition)
             if found is None:
-                yield number, None, None, times, None
-                continue
-            unknown = ",".join(map(str, sorted(found.unknown))) or None
-            yield number, found.key, found.row if times else None, times, unknown if times else None
+                yield number, None, None, times, 1, None
+            else:
+                yield expected(number, found, times, 1)
+
+
+def expected(
+    number: int, found: Compared, times: int, turn: int
+) -> tuple[int, bytes, bytes | None, int, int, str | None]:
+    """A row of `EXPECTED`. `turn`: of those of one key the last one counts."""
+    unknown = ",".join(map(str, sorted(found.unknown))) or None
+    return number, found.key, found.row if times else None, times, turn, unknown if times else None
 
 
 def _judging(comparisons: Mapping[int, Comparison]) -> Any:
@@ -287,9 +306,9 @@ def _finding(row: dict[str, Any], how: Comparison) -> Finding | None:
         )
     rows = [_rows(here), _rows(there)]
     if state == MISSING:
-        text = "the archive has it, the database not"
+        text = f"the archive has it, {how.side} not"
         return Finding(CONTENTS, "row is missing", how.table, text, key, expected=rows[0], actual=rows[1])
-    text = "the database has it, the archive " + ("not" if how.whole else "deleted it")
+    text = f"{how.side} has it, the archive " + ("not" if how.whole else "deleted it")
     return Finding(CONTENTS, "row too many", how.table, text, key, expected=rows[0], actual=rows[1])
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from common import tso
 from drainer.spark.audit.coverage import File, Misplaced, Run
+from drainer.spark.coverage import FileCoverage
 from drainer.spark.segments import Slice, Survey
 
 BUCKETS: Final = 120
@@ -25,6 +26,15 @@ class TableChanges:
     table: str
     bucket: int
     changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A file: how long after its last commit it was written for the last time, or copied."""
+
+    file: str
+    last_ts: int
+    lag_s: float
 
 
 @dataclass(slots=True)
@@ -44,6 +54,7 @@ class Figures:
     transactions_by_time: Counter[int] = field(default_factory=Counter)
     bytes_by_time: Counter[int] = field(default_factory=Counter)
     changes: list[TableChanges] = field(default_factory=list)
+    lags: list[Lag] = field(default_factory=list)
 
 
 def bucket_s(survey: Survey) -> int:
@@ -84,6 +95,16 @@ def files(survey: Survey, summaries: Sequence[dict[str, Any]]) -> list[File]:
     return found
 
 
+def lags(survey: Survey, files: Sequence[File]) -> list[Lag]:
+    """Of the files of which a time is known. What compressed them wrote later than the writer."""
+    written = {one.name: one.mtime_ns / 1e9 for one in survey.segments if one.mtime_ns and not one.compressed}
+    return [
+        Lag(one.name, one.last_ts, round(written[one.name] - tso.physical_s(one.last_ts), 3))
+        for one in files
+        if one.last_ts and one.name in written
+    ]
+
+
 def run_of(document: dict[str, Any]) -> Run:
     return Run(**{**document, "misplaced": [Misplaced(**one) for one in document["misplaced"]]})
 
@@ -111,3 +132,28 @@ def add_summaries(figures: Figures, summaries: Sequence[dict[str, Any]]) -> None
             figures.ddl += ddl
             figures.transactions_by_time[int(bucket)] += transactions
             figures.bytes_by_time[int(bucket)] += size
+
+
+# -- value logs -----------------------------------------------------------------------------------------
+
+
+def of_coverage(one: FileCoverage) -> File:
+    """A file of a value log."""
+    return File(
+        one.file,
+        one.index,
+        one.size,
+        first_ts=one.first_ts or 0,
+        last_ts=one.last_ts or 0,
+        problem=one.problem or "",
+        problem_pos=-1 if one.problem_pos is None else one.problem_pos,
+    )
+
+
+def add_coverage(figures: Figures, files: Iterable[FileCoverage]) -> None:
+    for one in files:
+        figures.first_ts = min(figures.first_ts or one.first_ts or 0, one.first_ts or figures.first_ts)
+        figures.last_ts = max(figures.last_ts, one.last_ts or 0)
+        figures.transactions += one.transactions
+        figures.ddl += one.ddl
+        figures.rows += one.inserts + one.updates + one.deletes

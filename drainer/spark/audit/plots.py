@@ -18,7 +18,9 @@ import matplotlib
 from matplotlib import dates
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
+from common import tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.contents import TableOutcome
 
@@ -37,7 +39,9 @@ _COLORS: Final = (
 )
 GOOD: Final = "#3d9a68"
 BAD: Final = "#c0392b"
+LAG: Final = "Lag: from a file's last commit to its last write"
 _METADATA: Final = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_LAG_TICKS: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400, 1000 * 86400)
 _NOTHING: Final = "#eceff2"
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
@@ -98,6 +102,7 @@ def plots(outcome: Outcome) -> dict[str, str]:
             ("Changes by time and table", changes),
             ("Transactions by time (grey: nothing for long)", activity),
             ("Rows of a transaction", sizes),
+            (LAG, lag),
             ("Findings by place", findings),
             ("Compared chunks", chunks),
         ):
@@ -172,6 +177,26 @@ def sizes(outcome: Outcome) -> str | None:
     axes.set_xlabel("rows")
     axes.set_ylabel("transactions")
     return _svg(figure, "sizes")
+
+
+def lag(outcome: Outcome) -> str | None:
+    """Every file a point, in a scale in which seconds and days are both seen."""
+    found = outcome.figures.lags
+    if not found:
+        return None
+    figure, axes = _figure(5.6, 3.0)
+    at = _moments([int(tso.physical_s(one.last_ts)) for one in found])
+    values = [max(one.lag_s, 0.0) for one in found]
+    axes.plot(at, values, color=_COLORS[0], linewidth=0.8, marker="o", markersize=3.5)
+    axes.set_yscale("symlog", linthresh=1, linscale=0.6)
+    ticks = [0, *(tick for tick in _LAG_TICKS if tick <= 3 * max(values))] if max(values) else [0, 1]
+    axes.set_yticks(ticks[-7:], [duration(tick) for tick in ticks[-7:]])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(0, 2 * max(ticks[-1], *values))
+    _time_axis(axes)
+    axes.set_xlabel("last commit of the file")
+    axes.set_ylabel("written later by")
+    return _svg(figure, "lag")
 
 
 def _range(power: int) -> str:

@@ -2,7 +2,8 @@
 
 In     the definition that the image was written under, the one that it is to be read under
 Out    canonical values of the later definition's columns, and the places that cannot be known
-Holds  columns are the same where their ids are. A column that is newer than the image holds its origin
+Holds  columns are the same where their ids are; under definitions that are not the upstream's, which have no
+       ids, where their names are. A column that is newer than the image holds its origin
        default, as the server shows it; without one it is not known, because a MODIFY that converts makes a
        new column too. One whose type was changed in place is known only where the change keeps every value:
        whatever may have been rounded, cut or converted is not claimed
@@ -10,17 +11,20 @@ Holds  columns are the same where their ids are. A column that is newer than the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from common.rowcodec.plan import compile_table
 from common.rowcodec.row_error import RowError
-from common.table_info import Column, FieldType, TableInfo
+from common.table_info import Column, FieldType
 from drainer.spark.audit import canonical
 from drainer.spark.audit.canonical import Canonical, form_of
 from drainer.txn import TableVersion
 
 _INTEGERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
+_IN_NO_IMAGE: Final = 1 << 40
+"""Added to numbers of columns that are not ids: in an image they are another column's."""
 _SIZED: Final = frozenset({canonical.DECIMALS, canonical.MOMENT})
 
 
@@ -49,12 +53,18 @@ class Projection:
 
     def __init__(self, written: TableVersion, wanted: TableVersion) -> None:
         self.columns = tuple(_compared(wanted))
-        then = [_same(written.info, column) for column in self.columns]
+        mark = _mark(written, wanted)
+        olds = {mark(column): column for column in written.info.columns}
+        then = [olds.get(mark(column)) for column in self.columns]
         self.newer = frozenset(place for place, old in enumerate(then) if old is None)
         self.unknown = frozenset(
             place for place, old in enumerate(then) if not _is_known(old, self.columns[place])
         )
-        self._plan = compile_table(_merged(written.info, wanted.info))
+        merged = tuple(
+            _merged(olds.get(mark(column)), column, is_named=not (written.id and wanted.id))
+            for column in wanted.info.columns
+        )
+        self._plan = compile_table(replace(wanted.info, columns=merged))
         names = [column.name for column in self._plan.columns]
         self._places = tuple(names.index(column.name) for column in self.columns)
         kinds = [self._plan.columns[place].type for place in self._places]
@@ -93,8 +103,11 @@ def _compared(version: TableVersion) -> list[Column]:
     return [one for one in columns if one.is_writable and one.id not in version.left_out]
 
 
-def _same(info: TableInfo, column: Column) -> Column | None:
-    return next((one for one in info.columns if one.id == column.id), None)
+def _mark(written: TableVersion, wanted: TableVersion) -> Callable[[Column], int | str]:
+    """What columns are told by."""
+    if written.id and wanted.id:
+        return lambda column: column.id
+    return lambda column: column.name.lower()
 
 
 def _is_known(old: Column | None, new: Column) -> bool:
@@ -103,10 +116,8 @@ def _is_known(old: Column | None, new: Column) -> bool:
     return old.is_writable and keeps_values(old.type, new.type)
 
 
-def _merged(written: TableInfo, wanted: TableInfo) -> TableInfo:
-    """`wanted`, with the types that its columns had in `written`: so its images can be read."""
-    columns = []
-    for column in wanted.columns:
-        old = _same(written, column)
-        columns.append(column if old is None else replace(column, type=old.type, state=column.state))
-    return replace(wanted, columns=tuple(columns))
+def _merged(old: Column | None, column: Column, *, is_named: bool) -> Column:
+    """`column` as images have it that were written when it was `old`."""
+    if old is not None:
+        return replace(column, id=old.id, type=old.type, state=column.state)
+    return replace(column, id=column.id + _IN_NO_IMAGE) if is_named else column

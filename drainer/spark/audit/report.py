@@ -15,6 +15,7 @@ from typing import Any, Final
 from common import moment, tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.contents import TableOutcome
+from drainer.spark.audit.figures import Figures
 from drainer.spark.audit.finding import CHAINS, CHECKS, CONTENTS, COVERAGE, Finding, Findings, exit_code
 from drainer.spark.audit.plots import duration, plots
 
@@ -70,6 +71,8 @@ def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
         "ddl": figures.ddl,
         "rows": figures.rows,
         "checks": {check: findings.to_json() for check, findings in outcome.findings.items()},
+        "age_s": _age_s(figures, audited_s),
+        "lags": [asdict(one) for one in figures.lags],
         "changes": [asdict(one) for one in figures.changes],
         "rows_per_transaction": _powers(figures.rows_per_transaction),
         "bytes_per_transaction": _powers(figures.bytes_per_transaction),
@@ -122,17 +125,20 @@ def _moment(ts: int) -> str:
 def _head(outcome: Outcome, audited_s: float) -> str:
     figures = outcome.figures
     span = f"{_moment(figures.first_ts)} to {_moment(figures.last_ts)}"
-    age = max(0, int(tso.age_s(figures.last_ts, audited_s))) if figures.last_ts else 0
     lines = [
         f"<h1>Audit of <span class=mono>{escape(outcome.archive)}</span></h1>",
         f'<div class="soft">{escape(outcome.kind)} archive, {_count(figures.files, "file")}, '
         f"{_size(figures.size)}, commits of {span}</div>",
         f'<div class="soft">audited {_moment(tso.from_wall_s(audited_s))}; the newest change was '
-        f"{duration(age)} old"
+        f"{duration(_age_s(figures, audited_s))} old"
         + (f"; compared with {escape(outcome.compared_with)}" if outcome.compared_with else "")
         + "</div>",
     ]
     return "".join(lines)
+
+
+def _age_s(figures: Figures, audited_s: float) -> int:
+    return max(0, int(tso.age_s(figures.last_ts, audited_s))) if figures.last_ts else 0
 
 
 def _size(size: int) -> str:
@@ -170,9 +176,13 @@ def _card(outcome: Outcome, check: str) -> str:
     if found is None:
         return (
             f'<div class="card"><span class="tag">not asked for</span><h3>{_TITLES[check]}</h3>'
-            '<span class="soft">Give a database to compare the archive with.</span></div>'
+            '<span class="soft">Give a database or an image to compare the archive with.</span></div>'
         )
-    state, tag = ("wrong", _count(found.total, "finding")) if found.total else ("ok", "nothing wrong")
+    state, tag = "", "not checked"
+    if found.total:
+        state, tag = "wrong", _count(found.total, "finding")
+    elif check == COVERAGE or getattr(outcome, check) is not None:
+        state, tag = "ok", "nothing wrong"
     lines = "".join(f"<li>{escape(line)}</li>" for line in _checked(outcome, check))
     return (
         f'<div class="card {state}"><span class="tag">{tag}</span><h3>{_TITLES[check]}</h3>'
@@ -189,7 +199,7 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
     elif check == CHAINS and outcome.chains is not None:
         yield f"{_count(outcome.chains.links, 'link')} between changes of one row: before equals after"
         yield f"{_count(outcome.chains.beginnings, 'row')} followed from their first change"
-    elif outcome.contents is not None:
+    elif check == CONTENTS and outcome.contents is not None:
         tables = outcome.contents.tables
         rows = sum(one.states.get("equal", 0) for one in tables)
         yield f"{_count(len(tables), 'table')} at {_moment(outcome.at_ts)}"
@@ -198,7 +208,7 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
             "all their rows" if whole == len(tables) else f"{whole:,} whole, the others in rows that changed"
         )
         yield f"{_count(rows, 'row')} equal"
-    else:
+    elif check == CONTENTS:
         yield "no table could be compared"
 
 

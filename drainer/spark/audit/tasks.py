@@ -32,6 +32,7 @@ from drainer.spark.audit.coverage import OrderWatch
 from drainer.spark.audit.lineage import Statement
 from drainer.spark.audit.live_rows import Chunk, Reader
 from drainer.spark.audit.row_steps import RowSteps
+from drainer.spark.coverage import FileCoverage, cover
 from drainer.spark.definitions import Definitions
 from drainer.spark.location import Location
 from drainer.spark.reading import REPORT, heads, read
@@ -258,6 +259,15 @@ def summaries(
         yield found.text(problem, 0 if problem or not size else max(size - found.end, 0))
 
     return [json.loads(text) for text in texts(spark, slices, work)]
+
+
+def covered(spark: SparkSession, location: Location, slices: Sequence[Slice]) -> list[FileCoverage]:
+    """What the files of a value log hold, each of them read."""
+
+    def work(part: Slice) -> Iterator[str]:
+        yield json.dumps(asdict(cover(location, part)))
+
+    return [FileCoverage(**json.loads(text)) for text in texts(spark, slices, work)]
 
 
 def places(

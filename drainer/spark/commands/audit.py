@@ -1,4 +1,4 @@
-"""binlog-spark audit: is an archive whole, do its rows hang together, does a database equal it."""
+"""binlog-spark audit: is an archive whole, do its rows hang together, is a database or an image like it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from drainer.spark.audit.auditing import Outcome
 
 HELP: Final = """\
-check an archive, and a database against it: coverage, row chains, contents
+check an archive, and a database or an image against it: coverage, row chains, contents
 
-    binlog-spark audit --archive DIR [--db mysql://USER@HOST:PORT/] [--report FILE.html]
+    binlog-spark audit --archive DIR [--db mysql://USER@HOST:PORT/] [--image DIR] [--report FILE.html]
 
 Coverage: missing, doubled and damaged files, order of records, counts against the indexes.
 Chains:   every change finds the row as the change before it left it.
 Contents: with --db, the tables there beside what the archive says that they hold at --stop (its end, by
           default). A TiDB is read as of that moment; any other database has to stand still there.
+          With --image, what it holds beside what the archive says of the image's moment. With both, the
+          image is where tables begin whose creation the archive does not have.
 
 The report says what was not checked too. exit status: 0 nothing wrong in what was checked, else 16 and
   1 for coverage, 2 for chains, 4 for contents (17 ... 23); errors of the program as everywhere
@@ -36,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
     arguments.add_range(parser)
     arguments.add_database(parser, "--db", required=False, purpose="database to compare with")
+    parser.add_argument(
+        "--image", default="", metavar="DIR", help="image to compare with; with --db: where tables begin"
+    )
     group = parser.add_argument_group("report")
     group.add_argument("--report", default="", metavar="FILE", help="page to write; JSON goes beside it")
     group.add_argument(
@@ -56,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = arguments.source_options(args)
     with TaskProgress(spark, "audit"):
-        outcome = audit(spark, args.archive, options, target=target, chunks=args.chunks)
+        outcome = audit(spark, args.archive, options, target=target, image=args.image, chunks=args.chunks)
     now_s = SystemClock().wall_s()
     document = report.document(outcome, now_s)
     if args.report:
