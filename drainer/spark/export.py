@@ -2,7 +2,8 @@
 
 In     data directories of pumps, the DDL history
 Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can go on
-Holds  transactions of all pumps are in one order, each once. Done again it goes on behind what is there
+Holds  transactions of all pumps are in one order, each once. Done again it goes on behind what is there:
+       so nothing is written behind what a pump that runs may still end or add
 Why    a value log is in the order in which transactions began, so nobody can read a range of it. What
        replays, streams and audits archives then does so for pumps too
 Never  writes into a pump's directory, or needs the pump
@@ -21,6 +22,7 @@ import numpy as np
 
 from common.clock import Clock
 from common.errors import ConfigError
+from common.tso import TS_MAX
 from drainer.archive import Archive
 from drainer.archive_applier import ArchiveApplier, where_to_go_on
 from drainer.ddl_policy import Policy
@@ -33,6 +35,7 @@ from drainer.spark.location import File, Location
 from drainer.spark.pump_reader import PumpReader
 from drainer.spark.segments import PUMP, survey
 from drainer.spark.selection import Selection
+from drainer.spark.value_log import LONGEST
 from drainer.translator import Translator
 
 _BATCH_ROWS: Final = 512
@@ -42,12 +45,14 @@ _STOP_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """`transactions` and `rows` that were written now; `unfinished`: prewrites without an end in the logs."""
+    """`transactions` and `rows` that were written now; `unfinished`: prewrites without an end in the logs;
+    `held_back`: transactions that wait for what may come before them."""
 
     files: int
     transactions: int
     rows: int
     unfinished: int
+    held_back: int
     last_ts: int
 
 
@@ -56,19 +61,32 @@ class _Logs:
 
     def __init__(self, pumps: Sequence[Location], definitions: Definitions) -> None:
         self._readers: list[PumpReader] = []
-        self.unfinished = 0
         times, places, numbers = [], [], []
+        reaches: list[int] = []
+        begun: list[int] = []
         for pump in pumps:
             seen = survey(pump, PUMP)
+            if not seen.segments:
+                raise ConfigError(
+                    f"{pump.shown} has no value log", hint="give the data directory of a pump, or a copy"
+                )
+            reach = 0
             for part in seen.plan(Selection()):
                 reader = PumpReader(seen.location, part, definitions)
                 found = reader.transactions()
-                self.unfinished += len(found.unfinished)
+                reach = max(reach, found.reach)
+                begun += found.unfinished
                 table = np.array(found.committed, np.int64).reshape(-1, 2)
                 times.append(table[:, 0])
                 places.append(table[:, 1])
                 numbers.append(np.full(len(table), len(self._readers), np.int32))
                 self._readers.append(reader)
+            reaches.append(reach)
+        self.unfinished = len(begun)
+        reach = min(reaches)
+        open_ts = [start_ts for start_ts in begun if start_ts + LONGEST > reach]
+        self.complete_ts = min([reach, *(start_ts - 1 for start_ts in open_ts)])
+        """No transaction up to it will come: a commit_ts is taken when the prewrite is in the log."""
         empty = np.zeros(0, np.int64)
         self._times = np.concatenate([empty, *times])
         self._places = np.concatenate([empty, *places])
@@ -83,14 +101,21 @@ class _Logs:
     def first_ts(self) -> int:
         return int(self._times[self._order[0]]) if len(self._order) else 0
 
-    async def batches(self, behind_ts: int) -> AsyncIterator[MergedBatch]:
-        """What lies behind that commit_ts. A client that was not answered may have told two pumps."""
+    def behind(self, ts: int) -> int:
+        """How many transactions."""
+        return int((self._times > ts).sum())
+
+    async def batches(self, behind_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
+        """What lies behind the one commit_ts, up to the other. A client that was not answered may have told
+        two pumps."""
         with contextlib.ExitStack() as ends:
             files: dict[int, File] = {}
             entries: list[Merged] = []
             last_ts, size = behind_ts, 0
             for place in self._order:
                 commit_ts = int(self._times[place])
+                if commit_ts > stop_ts:
+                    break
                 if commit_ts <= last_ts:
                     continue
                 number = int(self._numbers[place])
@@ -110,15 +135,24 @@ class _Logs:
 
 
 async def export(
-    pumps: Sequence[Location], history: Sequence[bytes], directory: str, clock: Clock
+    pumps: Sequence[Location],
+    history: Sequence[bytes],
+    directory: str,
+    clock: Clock,
+    *,
+    finished: bool = False,
 ) -> Exported:
-    """Raises `ConfigError`, `Corruption`, and what writing an archive raises."""
+    """`finished`: the pumps will not add to these logs, so all is written that is in them.
+
+    Raises `ConfigError`, `Corruption`, and what writing an archive raises.
+    """
     if not history:
         raise ConfigError(
             "value logs have no definitions of tables",
             hint="give the file with the DDL history (--ddl-history): one job of the history a line",
         )
     logs = _Logs(pumps, Definitions(history=history))
+    stop_ts = TS_MAX if finished else logs.complete_ts
     savepoint = Savepoint(directory)
     stored = savepoint.load()
     archive = Archive.open(directory, clock, cluster_id=0, stored_ts=stored.commit_ts if stored else 0)
@@ -126,7 +160,14 @@ async def export(
     tracker = SchemaTracker.from_history(history, finished_ts=start.commit_ts or max(logs.first_ts - 1, 0))
     applier = ArchiveApplier(start, archive, savepoint, Translator(tracker, Rules()), Policy(), clock)
     try:
-        await applier.run(logs.batches(start.commit_ts))
+        await applier.run(logs.batches(start.commit_ts, stop_ts))
     finally:
         await applier.stop(_STOP_S)
-    return Exported(logs.files, applier.transactions, applier.rows, logs.unfinished, applier.stored_ts)
+    return Exported(
+        logs.files,
+        applier.transactions,
+        applier.rows,
+        logs.unfinished,
+        logs.behind(max(stop_ts, start.commit_ts)),
+        applier.stored_ts,
+    )

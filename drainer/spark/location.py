@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 OPTION_PREFIX: Final = "fs."
 COMPRESSED: Final = (".zst", ".gz")
 _STREAM_CHUNK: Final = 1 << 20
+_PACKED_CHUNK: Final = 128 << 10
+"""Of a compressed file: what it becomes, often ten times as much, is in memory."""
 _CLASSES: Final = {
     "s3": "S3FileSystem",
     "gs": "GcsFileSystem",
@@ -134,6 +136,33 @@ class _Raw(io.RawIOBase):
         return len(data)
 
 
+class _Frames:
+    """What zstd frames hold. zstandard's own stream just ends where a frame is cut off."""
+
+    def __init__(self, packed: io.BufferedReader[_Raw]) -> None:
+        self._packed = packed
+        self._frame: Any = None
+        self._rest = self._ready = b""
+
+    def read(self, size: int) -> bytes:
+        """Raises `EOFError` for a frame without an end, and zstandard's own errors."""
+        import zstandard
+
+        while not self._ready:
+            data, self._rest = self._rest or self._packed.read(_PACKED_CHUNK), b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                break
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = self._frame.decompress(data)
+            if self._frame.eof:
+                self._frame, self._rest = None, self._frame.unused_data
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
+
+
 class _Unpacked(_Closing):
     """A compressed file, read from its beginning to its end; going back begins anew."""
 
@@ -148,9 +177,7 @@ class _Unpacked(_Closing):
         if self._name.endswith(".gz"):
             self._stream: Any = gzip.GzipFile(fileobj=raw)
         else:
-            import zstandard
-
-            self._stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+            self._stream = _Frames(raw)
         self._base = 0
         self._kept = b""
 
@@ -246,9 +273,12 @@ class Location:
             return sorted(_sized(files), key=lambda entry: entry.name)
         from pyarrow import fs
 
-        with self._reached():
-            filesystem, path = self.filesystem()
-            infos = filesystem.get_file_info(fs.FileSelector(path))
+        try:
+            with self._reached():
+                filesystem, path = self.filesystem()
+                infos = filesystem.get_file_info(fs.FileSelector(path))
+        except FileNotFoundError:
+            raise self._missing("it does not exist") from None
         there = [info for info in infos if info.type == fs.FileType.File]
         return sorted(
             (Entry(info.base_name, int(info.size), int(info.mtime_ns or 0)) for info in there),

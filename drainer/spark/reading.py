@@ -96,6 +96,10 @@ def _payloads(file: File, part: Slice, path: str, damage: str) -> Iterator[tuple
             if damage != REPORT:
                 raise binlog_file.damage(path, error) from None
             at = behind_damage(file.read, error.offset)
+        except Corruption:  # it cannot be unpacked from there on
+            if damage != REPORT:
+                raise
+            return
 
 
 def is_end(file: File, part: Slice, error: RecordError) -> bool:

@@ -35,17 +35,21 @@ from drainer.spark.segments import Slice
 _BEGIN: Final = 64
 _USUAL_BYTES: Final = 16 << 10
 _MAGIC: Final = VALUE_LOG_MAGIC.to_bytes(4, "little")
-_LONGEST: Final = tso.compose(24 * 3600 * 1000)
+LONGEST: Final = tso.compose(24 * 3600 * 1000)
 """How long a transaction may be open: no end is looked for in files that begin later than that."""
 
 
 @dataclass(slots=True)
 class Transactions:
-    """Of one file: (commit_ts, offset of the prewrite), and those without an end, offsets by start_ts."""
+    """Of one file: (commit_ts, offset of the prewrite), and those without an end, offsets by start_ts.
+
+    `reach`: the highest timestamp in the file. What is committed up to it was begun in the log before that.
+    """
 
     committed: list[tuple[int, int]] = field(default_factory=list)
     unfinished: dict[int, int] = field(default_factory=dict)
     rolled_back: int = 0
+    reach: int = 0
 
 
 class ValueLog:
@@ -60,6 +64,7 @@ class ValueLog:
         """Read the file, and those behind it until every prewrite has its end. Raises `Corruption`."""
         found, early = Transactions(), {}
         for pos, header in self._headers(self._part.name):
+            found.reach = max(found.reach, header.index_ts)
             if header.is_fake:
                 continue
             if header.tp != PREWRITE:
@@ -120,7 +125,7 @@ class ValueLog:
 
     def _begins_late(self, name: str, start_ts: int) -> bool:
         begin = self._location.read(name, VALUE_HEADER_SIZE, _BEGIN)
-        return bool(begin) and binlog.leading_header(begin).index_ts > start_ts + _LONGEST
+        return bool(begin) and binlog.leading_header(begin).index_ts > start_ts + LONGEST
 
 
 def _records_end(file: File) -> int:

@@ -32,7 +32,8 @@ async def drained(scenario: str, directory: Path) -> list[bytes]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_records_are_those_of_a_drainer(scenario: str, tmp_path: Path) -> None:
     pumps = corpus.pumps(scenario, tmp_path / "pumps")
-    done = await export(pumps, recorded.jobs(scenario), str(tmp_path / "archive"), ManualClock())
+    archive = str(tmp_path / "archive")
+    done = await export(pumps, recorded.jobs(scenario), archive, ManualClock(), finished=True)
     assert payloads(tmp_path / "archive") == await drained(scenario, tmp_path / "drained")
     assert done.files >= len(pumps)
     savepoint = (tmp_path / "archive" / "savepoint").read_text()
@@ -46,12 +47,37 @@ async def test_pumps_come_together_and_what_both_have_comes_once(tmp_path: Path)
     twice = tmp_path / "twice"
     shutil.copytree(Path(pumps[0].uri), twice)
     jobs, archive = recorded.jobs("multi-pump"), str(tmp_path / "archive")
-    first = await export([*pumps, Location(str(twice))], jobs, archive, ManualClock())
+    first = await export([*pumps, Location(str(twice))], jobs, archive, ManualClock(), finished=True)
     everything = await drained("multi-pump", tmp_path / "drained")
     assert payloads(tmp_path / "archive") == everything
-    again = await export(pumps, jobs, archive, ManualClock())
+    again = await export(pumps, jobs, archive, ManualClock(), finished=True)
     assert (again.transactions, again.rows) == (0, 0) != (first.transactions, first.rows)
     assert payloads(tmp_path / "archive") == everything
+
+
+async def test_nothing_is_lost_that_pumps_write_while_they_are_read(tmp_path: Path) -> None:
+    """Logs that end anywhere, each elsewhere: what lies before a commit that is still to come must wait."""
+    pumps = corpus.pumps("multi-pump", tmp_path / "pumps")
+    jobs, archive = recorded.jobs("multi-pump"), tmp_path / "archive"
+    logs = [path for pump in pumps for path in sorted((Path(pump.uri) / "value").iterdir())]
+    whole_logs = [path.read_bytes() for path in logs]
+    held_back = []
+    for tenths in ((3, 6), (7, 6), (8, 9)):
+        for path, data, part in zip(logs, whole_logs, tenths, strict=True):
+            path.write_bytes(data[: len(data) * part // 10])
+        done = await export(pumps, jobs, str(archive), ManualClock())
+        held_back.append(done.held_back)
+    for path, data in zip(logs, whole_logs, strict=True):
+        path.write_bytes(data)
+    await export(pumps, jobs, str(archive), ManualClock(), finished=True)
+    assert payloads(archive) == await drained("multi-pump", tmp_path / "drained")
+    assert all(held_back)
+
+
+async def test_a_directory_without_a_value_log_is_refused(tmp_path: Path) -> None:
+    pumps = [*corpus.pumps("basic", tmp_path / "pumps"), Location(str(tmp_path))]
+    with pytest.raises(ConfigError, match="has no value log"):
+        await export(pumps, recorded.jobs("basic"), str(tmp_path / "archive"), ManualClock())
 
 
 async def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:

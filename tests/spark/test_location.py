@@ -33,6 +33,8 @@ def test_a_file_system_of_pyarrow_reads_to_the_same(tmp_path: Path, monkeypatch:
     assert remote.content("nothing") is None
     assert (remote.has("index"), remote.has("value")) == (True, False)
     assert remote.read(remote.list()[0].name, 4, 8) == local.read(local.list()[0].name, 4, 8)
+    with pytest.raises(ConfigError, match="no directory mem://b to read from"):
+        Location("mem://b").list()
 
 
 @pytest.mark.parametrize(

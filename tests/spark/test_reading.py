@@ -180,6 +180,37 @@ def test_damaged_bytes_are_an_error_with_their_place_or_left_out(copy: Location)
         corpus.records(copy, damage="ignore")
 
 
+@pytest.mark.parametrize("offset", [0, 20])
+def test_a_first_record_that_is_damaged_tells_no_kind_and_ends_no_survey(copy: Location, offset: int) -> None:
+    first = files(copy)[0]
+    data = bytearray(first.read_bytes())
+    data[offset] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(Corruption, match=f"{first.name}: offset 0: "):
+        corpus.records(copy)
+    assert survey(copy).kind == "pb"
+    assert changes(corpus.records(copy, damage="report"))
+    assert coverage.cover(copy, coverage.slices(survey(copy))[0], verify=True).problem_pos == 0
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5])
+def test_a_compressed_file_that_is_cut_off_is_damage(copy: Location, part: float) -> None:
+    """zstandard's own stream would just end; of an unknown file nothing can be read at all."""
+    first = files(copy)[0]
+    packed = zstandard.compress(first.read_bytes())
+    name = f"{first.name}-77.zst"
+    first.with_name(name).write_bytes(packed[: int(len(packed) * part)])
+    first.unlink()
+    for index in (Path(copy.uri) / "index").iterdir():
+        index.unlink()
+    with pytest.raises(Corruption, match=f"{name} cannot be unpacked"):
+        corpus.records(copy)
+    assert changes(corpus.records(copy, damage="report"))
+    found = coverage.cover(copy, coverage.slices(survey(copy))[0])
+    assert found.problem is not None
+    assert "cannot be unpacked" in found.problem
+
+
 def test_a_missing_file_is_an_error_where_the_range_goes_across(copy: Location) -> None:
     gone = files(copy)[1]
     gone.unlink()

@@ -22,8 +22,9 @@ turn the value logs of pumps into a file archive, in commit order
     binlog-spark export --from PUMP_DIR --from PUMP_DIR --ddl-history JOBS --to ARCHIVE_DIR
 
 Give the data directories (or copies) of all pumps of the cluster: what only one of them has is in the archive
-only if it is given. The pumps may run. Done again, it goes on behind what is there; a Drainer with
-db-type = "file" can go on from it as well. The history is one DDL job a line, as JSON.
+only if it is given. The pumps may run: what lies behind a transaction that may still come is left for the
+next time. Done again, it goes on behind what is there; a Drainer with db-type = "file" can go on from it as
+well. The history is one DDL job a line, as JSON.
 """
 
 
@@ -40,21 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ddl-history", default="", metavar="FILE", help="DDL jobs (default: ddl_jobs.jsonl beside the logs)"
     )
     parser.add_argument("--to", required=True, metavar="DIR", help="of the archive: a local directory")
+    parser.add_argument(
+        "--finished",
+        action="store_true",
+        help="write all there is: the pumps have ended. What came later all the same would be left out",
+    )
     arguments.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     pumps = [Location.of(each, {}) for each in args.pumps]
     history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
-    done = asyncio.run(export(pumps, history, args.to, SystemClock()))
+    done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))
     if args.output == arguments.JSON:
         show.print_json(asdict(done))
     else:
         last = moment.utc(done.last_ts) if done.last_ts else "nothing"
-        shown = [str(value) for value in (done.files, done.transactions, done.rows, done.unfinished)]
+        counts = (done.files, done.transactions, done.rows, done.unfinished, done.held_back)
         show.print_table(
             f"exported to {args.to}",
-            ("files read", "transactions", "rows", "without an end", "up to"),
-            [(*shown, last)],
+            ("files read", "transactions", "rows", "without an end", "left for later", "up to"),
+            [(*map(str, counts), last)],
         )
     return 0

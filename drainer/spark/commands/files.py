@@ -7,6 +7,7 @@ from typing import Final
 
 from common import moment, show
 from drainer.spark import arguments
+from drainer.spark.location import Location
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\
@@ -39,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         rows = [_cells(row) for row in found]
         total = [sum(row[name] or 0 for row in found) for name in _COUNTS]
         rows.append(("total", "", str(total[0]), "", "", *map(str, total[1:]), ""))
-        show.print_table(f"files of {args.archive}", _HEADINGS, rows)
+        shown = Location(args.archive).shown
+        show.print_table(f"files of {shown}", _HEADINGS, rows)
     return FINDINGS if any(row["problem"] for row in found) else 0
 
 

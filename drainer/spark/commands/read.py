@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from common import show
 from common.errors import FlagError
 from drainer.spark import arguments
+from drainer.spark.location import Location
 from drainer.spark.shown_frame import print_frame
 from drainer.spark.task_progress import TaskProgress
 
@@ -80,7 +81,7 @@ def _frame(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
         wanted = [field for field in frame.schema if field.name in (names or frame.columns[:1])]
         frame = _again(spark, options, args.archive, wanted)
     if args.where:
-        frame = frame.where(args.where)
+        frame = _where(frame, args.where)
     return frame.select(*names) if names else frame
 
 
@@ -93,15 +94,28 @@ def _again(
     return reader.schema(StructType(list(fields))).load(archive)
 
 
-def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> None:
+def _where(frame: DataFrame, condition: str) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
 
+    try:
+        return frame.where(condition)
+    except (AnalysisException, ParseException) as error:
+        said = str(error).split(" SQLSTATE")[0].splitlines()
+        raise FlagError(
+            f"--where {condition!r} is no condition here: {' '.join(filter(None, said))}",
+            hint=f"SQL over {', '.join(frame.columns)}",
+        ) from None
+
+
+def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> None:
     order = [name for name in _ORDER if name in frame.columns]
     if order:
         frame = frame.orderBy(*order)
     if args.limit:
         frame = frame.limit(args.limit)
+    shown = Location(args.archive).shown
     with TaskProgress(spark, "reading"):
-        print_frame(f"{args.view} of {args.archive}", frame, args.output, keep_empty=bool(args.columns))
+        print_frame(f"{args.view} of {shown}", frame, args.output, keep_empty=bool(args.columns))
 
 
 def _tell(output: str, facts: dict[str, object]) -> None:
