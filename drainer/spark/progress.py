@@ -6,13 +6,14 @@ Holds   a chunk's row of `spark_progress` moves in the transaction that carries 
         is what it was when the job began; whoever resumes it with another one is refused
 Never   trusts what tasks report: rows are counted here
 
-    spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way
+    spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way, tables written apart
     spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ _ENDING_S: Final = 2  # a session that has just been closed may still hold its l
 _TABLES: Final = (
     b"CREATE TABLE IF NOT EXISTS " + JOBS + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,"
     b" frozen MEDIUMTEXT NOT NULL, step BIGINT NOT NULL DEFAULT 0, intent MEDIUMTEXT,"
-    b" done TINYINT NOT NULL DEFAULT 0,"
+    b" apart MEDIUMTEXT, done TINYINT NOT NULL DEFAULT 0,"
     b" updated TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP) ENGINE=InnoDB",
     b"CREATE TABLE IF NOT EXISTS " + PROGRESS + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL,"
     b" step BIGINT NOT NULL, phase INT NOT NULL, bucket INT NOT NULL, next_chunk BIGINT NOT NULL DEFAULT 0,"
@@ -178,7 +179,17 @@ class Job:
 
     def reach(self, step: int) -> None:
         """Everything before step `step` is done."""
-        self._update(b"intent=NULL, step=%d" % step)
+        self._update(b"intent=NULL, apart=NULL, step=%d" % step)
+
+    def settle(self, apart: Set[int]) -> frozenset[int]:
+        """The tables whose removals go first in the step at hand: as it was decided when it began, whatever
+        became of the tables since, because it decides which rows are in which chunk."""
+        found = mysql.rows(self._connection, b"SELECT apart FROM " + JOBS + self._where)
+        self._connection.rollback()
+        if found[0][0] is not None:
+            return frozenset(json.loads(found[0][0]))
+        self._update(b"apart=" + mysql.literal(json.dumps(sorted(apart))))
+        return frozenset(apart)
 
     def finish(self) -> None:
         self._update(b"done=1")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pymysql
@@ -169,6 +170,7 @@ class Run:
         cores = spark.sparkContext.defaultParallelism
         versions = self._versions(step)
         tables = self._catalog.tables(versions)
+        tables = replace(tables, apart=self.job.settle(tables.apart))
         selection = self._selection(step)
         reading = Reading(
             plan.survey.location,
