@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from common.errors import ConfigError, FlagError
 from common.tls import ClientTls, TlsConfig
 from drainer import password
+from drainer.segment_index import UTC
 from drainer.sink.mysql import Target
-from drainer.spark import selection, session
+from drainer.spark import read_options, selection, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +69,13 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="FILE",
         help="for a Pump's value log: the DDL jobs, one JSON object a line, plain or gzip",
+    )
+    group.add_argument(
+        "--time-zone",
+        type=_time_zone,
+        default=UTC,
+        metavar="NAME",
+        help="in which a Go Drainer wrote TIMESTAMPs, its local one (Asia/Shanghai; default: UTC)",
     )
     group.add_argument(
         "--damage",
@@ -173,6 +181,7 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
     given = {
         "kind": args.kind if args.kind != "auto" else "",
         "ddl-history": history_file(args.ddl_history),
+        "time-zone": args.time_zone if args.time_zone != UTC else "",
         "damage": args.damage if args.damage != "fail" else "",
         "start": _moment(args, "start"),
         "stop": _moment(args, "stop"),
@@ -250,6 +259,10 @@ def _stop(text: str) -> int:
 def _tables(text: str) -> str:
     selection.Selection.of(tables=text)  # a pattern that cannot be read is said before Spark is started
     return text
+
+
+def _time_zone(text: str) -> str:
+    return read_options.time_zone(text)
 
 
 def _ops(text: str) -> str:

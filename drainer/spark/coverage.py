@@ -21,7 +21,7 @@ from drainer.spark.framing import behind_damage, file_records
 from drainer.spark.location import File, Location
 from drainer.spark.payload import Counts
 from drainer.spark.reading import is_end
-from drainer.spark.segments import PUMP, Segment, Slice, Survey
+from drainer.spark.segments import PUMP, Segment, Slice, Survey, zone_of
 from drainer.spark.value_log import ValueLog, payload_at
 
 
@@ -77,6 +77,7 @@ def slices(survey: Survey) -> list[Slice]:
             size=segment.size,
             last=place == len(names) - 1,
             trouble=segment.trouble,
+            time_zone=zone_of(segment.described, survey.time_zone),
             following=tuple(names[place + 1 :]) if segment.kind == PUMP else (),
         )
         for place, segment in enumerate(survey.segments)

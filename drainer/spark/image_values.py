@@ -27,11 +27,9 @@ from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader, StrictReader
 from common.rowcodec.values import cached_reader, python_conversion
 from common.table_info import (
-    DATETIME,
     ENUM,
     FLOAT,
     INTEGER_TYPES,
-    TIMESTAMP,
     YEAR,
     Column,
     FieldType,

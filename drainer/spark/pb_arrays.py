@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from common.rowcodec.temporal import parse_duration
 from common.table_info import BIT, ENUM, FLOAT, INTEGER_TYPES, YEAR, FieldType
@@ -24,18 +25,20 @@ _CONTINUED: Final = np.array([_MORE & (1 << 8 * max(size - 1, 0)) - 1 for size i
 _KEPT: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(10)], np.uint64)
 
 
-def array(buffer: Buffer, spans: Spans, kind: FieldType, arrow: pa.DataType) -> pa.Array | None:
-    """None also for what the type cannot hold."""
+def array(
+    buffer: Buffer, spans: Spans, kind: FieldType, arrow: pa.DataType, time_zone: str = ""
+) -> pa.Array | None:
+    """None also for what the type cannot hold. `time_zone`: of times that are not in UTC."""
     absent = spans.size < 2  # no image, or NULL
     try:
-        made = _made(buffer, spans, absent, kind, arrow)
+        made = _made(buffer, spans, absent, kind, arrow, time_zone)
         return made if made is None or made.type == arrow else made.cast(arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return None
 
 
 def _made(
-    buffer: Buffer, spans: Spans, absent: Numbers, kind: FieldType, arrow: pa.DataType
+    buffer: Buffer, spans: Spans, absent: Numbers, kind: FieldType, arrow: pa.DataType, time_zone: str
 ) -> pa.Array | None:
     family = family_of(kind)
     if family is Family.INTEGER:
@@ -57,8 +60,10 @@ def _made(
     if family is Family.TIME:
         return _durations(text)
     if family is Family.DATETIME and pa.types.is_timestamp(arrow):
-        return text.cast(pa.timestamp("us")).cast(arrow)
-    return text
+        moments = text.cast(pa.timestamp("us"))
+        # ArrowInvalid in the hour that a clock shows twice.
+        return (pc.assume_timezone(moments, time_zone) if time_zone else moments).cast(arrow)
+    return None if time_zone else text
 
 
 def _varints(buffer: Buffer, spans: Spans, absent: Numbers) -> Numbers | None:

@@ -47,10 +47,15 @@ class Found:
         return INSERT if side == BEFORE else DELETE
 
 
+_Types = dict[str, dict[int, tuple[Column, bool]]]
+"""By side and place of a column: the one that it is in the events, and whether it has local times."""
+
+
 class PbTable:
     """`newest`: the version whose columns are `wanted`, by side, each with its type in Arrow.
 
-    `is_one` says whether the table has one definition from one commit_ts to another.
+    `is_one` says whether the table has one definition from one commit_ts to another. `time_zone`: of what
+    the walker says is local time.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class PbTable:
         wants: Callable[[str, str], bool],
         is_one: Callable[[int, int], bool],
         kinds: Sequence[int],
+        time_zone: str = "",
     ) -> None:
         self._walker = walker
         self._newest = newest
@@ -68,6 +74,7 @@ class PbTable:
         self._wants = wants
         self._is_one = is_one
         self._kinds = kinds
+        self._time_zone = time_zone
         self._names = _names(*newest.downstream)
 
     def read(self, pieces: Sequence[Piece]) -> Found | None:
@@ -111,7 +118,7 @@ class PbTable:
             side: [Spans(np.zeros(count, np.int64), np.zeros(count, np.int64)) for _ in wanted]
             for side, wanted in self._wanted.items()
         }
-        types: dict[str, dict[int, Column | None]] = {side: {} for side in self._wanted}
+        types: _Types = {side: {} for side in self._wanted}
         for kind in (INSERT, UPDATE, DELETE):
             chosen = np.flatnonzero(kinds == kind)
             if len(chosen) and not self._fill(
@@ -122,8 +129,9 @@ class PbTable:
         for side, wanted in self._wanted.items():
             made[side] = []
             for place, (column, arrow) in enumerate(wanted):
-                source = types[side].get(place) or column
-                one = array(buffer, spans[side][place], source.type, arrow)
+                source, is_local = types[side].get(place) or (column, False)
+                zone = self._time_zone if is_local else ""
+                one = array(buffer, spans[side][place], source.type, arrow, zone)
                 if one is None:
                     return None
                 made[side].append(one)
@@ -136,7 +144,7 @@ class PbTable:
         chosen: Numbers,
         kind: int,
         spans: Mapping[str, list[Spans]],
-        types: Mapping[str, dict[int, Column | None]],
+        types: _Types,
         pieces: Sequence[Piece],
     ) -> bool:
         """Enter where the values of one kind of events lie."""
@@ -154,7 +162,7 @@ class PbTable:
                 source = _source(shape, column, by_name=by_name)
                 if source is None:
                     return False
-                mine = shape.columns[source]
+                mine = _read_as(shape, source)
                 if types[side].setdefault(place, mine) != mine:
                     return False
                 found = datums[source][at]
@@ -178,6 +186,12 @@ def _source(shape: EventShape, column: Column, *, by_name: bool) -> int | None:
         if mine is not None and (mine.name == column.name if by_name else mine.id == column.id):
             return place if family_of(mine.type) is family_of(column.type) else None
     return None
+
+
+def _read_as(shape: EventShape, place: int) -> tuple[Column, bool]:
+    column, value = shape.columns[place], shape.values[place]
+    assert column is not None
+    return column, value is not None and value.is_local
 
 
 def _names(schema: str, table: str) -> bytes:

@@ -143,12 +143,15 @@ def _made(kind: FieldType) -> _Made | None:
 
 @dataclass(frozen=True, slots=True)
 class PbValue:
-    """`flag`: of a datum that is the same here and there. `made`: datums of other values, by their text's."""
+    """`flag`: of a datum that is the same here and there. `made`: datums of other values, by their text's.
+
+    `is_local`: the text is a time in the zone of the drainer that wrote it."""
 
     id: bytes
     prefix: bytes
     flag: int
     made: _Made | None
+    is_local: bool = False
 
     def image_datum(self, datum: bytes) -> bytes:
         """The slow way; `RowError` and the like for what is none."""
@@ -240,7 +243,11 @@ def _flag(kind: FieldType) -> int:
     return UVARINT if unsigned else VARINT
 
 
-def pb_value(column: Column, prefix: bytes) -> PbValue:
-    """`prefix` is that of the events: names and types there, not in the definition."""
+def pb_value(column: Column, prefix: bytes, to_utc: Callable[[str], str] | None = None) -> PbValue:
+    """`prefix` is that of the events: names and types there, not in the definition. `to_utc`: for times that
+    are not in UTC there."""
     kind = column.type
-    return PbValue(b"\x08" + put_svarint(column.id), prefix, _flag(kind), _made(kind))
+    made, is_local = _made(kind), to_utc is not None and kind.tp in TIME_TYPES
+    if to_utc is not None and is_local:
+        made = _Made(lambda text: _time_of(to_utc(text)))
+    return PbValue(b"\x08" + put_svarint(column.id), prefix, _flag(kind), made, is_local)

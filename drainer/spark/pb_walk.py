@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from common.errors import Corruption
 from common.rowcodec.codegen import UNEXPECTED, Source
 from common.rowcodec.varint import uvarint
-from common.table_info import Column
+from common.table_info import TIMESTAMP, Column
 from common.wire import pb_binlog_pb2 as pb
 from drainer.obinlog_column import delimited
 from drainer.spark.pb_value import PbValue, fits, pb_value
@@ -35,6 +35,7 @@ _WALKS_MAX: Final = 10_000
 _NO_COLUMN: Final = b"\x00"
 
 Run: TypeAlias = tuple[int, list[Row]]
+ToUtc: TypeAlias = Callable[[str], str]
 Walk: TypeAlias = Callable[[bytes, int, int], Row]
 
 
@@ -123,11 +124,14 @@ class _Event:
 class _Compiled:
     """What is known of events of one shape: their version, how their values are read, the walk."""
 
-    def __init__(self, event: _Event, version: TableVersion, slow: Walk) -> None:
+    def __init__(self, event: _Event, version: TableVersion, to_utc: ToUtc | None, slow: Walk) -> None:
         self.version = version
         by_name = {column.name: column for column in version.info.columns if column.is_writable}
         self.values = [
-            pb_value(by_name[one.name], one.prefix) if one.name in by_name else None for one in event.shape
+            pb_value(by_name[one.name], one.prefix, to_utc if one.tp == TIMESTAMP else None)
+            if one.name in by_name
+            else None
+            for one in event.shape
         ]
         offsets = {
             place: by_name[one.name].offset for place, one in enumerate(event.shape) if one.name in by_name
@@ -187,11 +191,18 @@ class PbWalker:
     """Reads payloads of `db-type = "file"`. Not for use from several threads.
 
     `wants(schema, table, kind)` says which rows are read at all; the others still have their place.
+    `to_utc`: for TIMESTAMP texts, where they are in a drainer's local time.
     """
 
-    def __init__(self, definitions: Known, wants: Callable[[str, str, int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        definitions: Known,
+        wants: Callable[[str, str, int], bool] | None = None,
+        to_utc: ToUtc | None = None,
+    ) -> None:
         self._definitions = definitions
         self._wants = wants
+        self._to_utc = to_utc
         self._walks: dict[bytes, Walk | None] = {}
         self._compiled: dict[tuple[bytes, TableVersion, tuple[bytes, ...]], _Compiled] = {}
         self._signs: dict[tuple[str, str, tuple[bytes, ...]], list[bool | None]] = {}
@@ -289,7 +300,7 @@ class PbWalker:
             if len(self._compiled) >= _WALKS_MAX:
                 self._compiled.clear()
                 self._walks.clear()
-            compiled = _Compiled(event, version, lambda b, a, end: self._row(head + b[a:end]))
+            compiled = _Compiled(event, version, self._to_utc, lambda b, a, end: self._row(head + b[a:end]))
             self._compiled[key] = compiled
         return compiled
 

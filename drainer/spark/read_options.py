@@ -12,6 +12,7 @@
     partition-bytes      about how much of a segment a task reads
     ddl-history          file of DDL jobs, which a pump's value logs need
     definitions          JSON of `Definitions`, instead of those that the archive has
+    time-zone            IANA name: in which a Go drainer wrote TIMESTAMPs, which it does not say (UTC)
     fs.*                 options of the file system
     maxBytesPerTrigger, maxRowsPerTrigger, failOnDataLoss   of `readStream`, see `stream_reader`
 
@@ -20,11 +21,13 @@ Holds  an option that is not known is refused, for a misspelt bound would read e
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from common.errors import ConfigError
+from drainer.segment_index import UTC
 from drainer.spark.location import OPTION_PREFIX, Location
 from drainer.spark.reading import DAMAGE, FAIL
 from drainer.spark.segments import AUTO, SLICE_BYTES
@@ -46,6 +49,7 @@ KNOWN: Final = frozenset(
         "partition-bytes",
         "ddl-history",
         "definitions",
+        "time-zone",
     }
 )
 CHANGES: Final = "changes"
@@ -65,6 +69,7 @@ class ReadOptions:
     partition_bytes: int = SLICE_BYTES
     ddl_history: str = ""
     definitions: str = field(default="", repr=False)
+    time_zone: str = UTC
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -101,6 +106,7 @@ class ReadOptions:
             partition_bytes=_bytes(options.get("partition-bytes", "")),
             ddl_history=options.get("ddl-history", ""),
             definitions=options.get("definitions", ""),
+            time_zone=time_zone(options.get("time-zone", "")),
         )
 
 
@@ -117,6 +123,16 @@ def _table(text: str) -> tuple[str, str]:
     if text and not (schema and dot and name):
         raise ConfigError(f"table={text!r} names no table", hint='write "database.table"')
     return schema, name
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone, UTC for none. Raises `ConfigError`."""
+    try:
+        return zoneinfo.ZoneInfo(text).key if text else UTC
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigError(
+            f"time-zone={text!r} is not known here", hint="a name such as Europe/Berlin or Asia/Shanghai"
+        ) from None
 
 
 def _flag(name: str, text: str) -> bool:

@@ -16,6 +16,8 @@ from typing import Final
 from common.errors import BinlogError, ConfigError, Corruption
 from common.record import RecordError
 from drainer import binlog_file
+from drainer.relay_source import to_utc
+from drainer.segment_index import UTC
 from drainer.spark import payload as payloads
 from drainer.spark.definitions import Definitions
 from drainer.spark.framing import behind_damage, file_records
@@ -197,7 +199,8 @@ class PbReader(_Reader):
     def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
         super().__init__(part, selection, path)
         wants = None if selection.takes_all_rows else self._wants
-        self.walker = PbWalker(definitions, wants)
+        zone = part.time_zone
+        self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
 
     def pieces(self, file: File, damage: str) -> Iterator[Piece]:
         doubles = _Doubles(file, self._part)
@@ -240,7 +243,7 @@ class PbReader(_Reader):
 class _RelayReader(_Reader):
     def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
         super().__init__(part, selection, path)
-        self._rows = RelayRows(definitions)
+        self._rows = RelayRows(definitions, part.time_zone)
 
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
         read = _slices(payload)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,20 +20,20 @@ from drainer.field_walk import Read
 from drainer.obinlog import type_name
 from drainer.obinlog_read import ForeignTable, Head, ObinlogReader, ToUtc
 from drainer.relay_source import to_utc
+from drainer.segment_index import UTC
 from drainer.spark.definitions import Definitions
 from drainer.spark.images import Images
 from drainer.spark.records import Row
 from drainer.txn import Ddl, TableVersion
 
-UNKNOWN_ZONE: Final = "UTC"
-"""A Go drainer writes its local time and does not say which: that of a server, as a rule."""
-
 
 class RelayRows:
-    """Of one file, from its beginning."""
+    """Of one file, from its beginning. `time_zone`: of records that do not say theirs: a Go drainer writes
+    its local time."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, time_zone: str = UTC) -> None:
         self._definitions = definitions
+        self._time_zone = time_zone
         self._numbered: dict[int, TableVersion] = {}
         self._reader = ObinlogReader(self._numbered, self._resolve)
         self._images = Images()
@@ -58,7 +57,7 @@ class RelayRows:
         """Runs of rows with the place of their first one, and whether they are the last ones."""
         zone = self._zones.get(found.time_zone)
         if zone is None:
-            zone = self._zones[found.time_zone] = to_utc(found.time_zone or UNKNOWN_ZONE)
+            zone = self._zones[found.time_zone] = to_utc(found.time_zone or self._time_zone)
         if not found.time_zone:
             self._note_unsigned(read, found)
         for piece in self._reader.pieces(read, found, zone):

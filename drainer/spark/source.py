@@ -56,7 +56,7 @@ class Archive:
 
     @cached_property
     def survey(self) -> Survey:
-        return segments.survey(self.options.location, self.options.kind)
+        return segments.survey(self.options.location, self.options.kind, self.options.time_zone)
 
     @cached_property
     def definitions(self) -> Definitions:

@@ -18,6 +18,7 @@ from common.errors import ConfigError, Corruption, Unavailable
 from common.record import FILE_OVERHEAD, RecordError
 from drainer import binlog_file
 from drainer.binlog_file import SYNCED, SYNCED_SIZE, Synced
+from drainer.segment_index import UTC
 from drainer.spark import segments
 from drainer.spark.framing import file_records
 from drainer.spark.location import COMPRESSED, Entry, Location
@@ -66,7 +67,13 @@ class StreamArchive:
     """
 
     def __init__(
-        self, location: Location, kind: str = AUTO, *, keep_going: bool = False, damage: str = "fail"
+        self,
+        location: Location,
+        kind: str = AUTO,
+        *,
+        keep_going: bool = False,
+        damage: str = "fail",
+        time_zone: str = UTC,
     ) -> None:
         if kind not in (AUTO, PB, RELAY):
             raise ConfigError(
@@ -76,6 +83,7 @@ class StreamArchive:
         self._location = location
         self._kind = kind
         self._keep_going = keep_going
+        self._time_zone = time_zone
         self._skips_damage = damage == "report"
         self._closed: dict[int, Segment] = {}
 
@@ -154,7 +162,11 @@ class StreamArchive:
         return made
 
     def _slice(self, piece: Piece) -> Slice:
-        return Slice(piece.name, piece.segment, self.kind, piece.begin, piece.end, piece.end)
+        zone = self._time_zone
+        if zone != UTC:
+            extent = Extent(piece.segment, piece.name, piece.end, True)
+            zone = segments.zone_of(self._segment(extent).described, zone)
+        return Slice(piece.name, piece.segment, self.kind, piece.begin, piece.end, piece.end, time_zone=zone)
 
     def survey(self, parts: Sequence[Part]) -> Survey:
         """Of the segments of these parts alone."""

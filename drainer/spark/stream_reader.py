@@ -60,6 +60,7 @@ class Follower(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.kind,
             keep_going=not _flag(texts, "failOnDataLoss", default=True),
             damage=options.damage,
+            time_zone=options.time_zone,
         )
         self._frozen: Offset | None = None
 

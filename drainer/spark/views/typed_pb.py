@@ -43,7 +43,8 @@ def batches(
     }
     is_one = functools.partial(task.definitions.is_one, *task.version.downstream)
     kinds = selection.ops or tuple(CHANGE_TYPES)
-    table = PbTable(reader.walker, task.version, wanted, selection.wants_table, is_one, kinds)
+    zone = task.part.time_zone
+    table = PbTable(reader.walker, task.version, wanted, selection.wants_table, is_one, kinds, zone)
     for some in _together(reading.pieces(task.location, task.part, reader, task.damage)):
         found = table.read(some)
         if found is None:
