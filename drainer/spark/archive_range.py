@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.spark.definitions import Definitions
-from drainer.spark.fold import Reading, batches, effects, folded
+from drainer.spark.effect_batches import batches
+from drainer.spark.fold import Reading, effects, folded
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.operations import Effect, Operations, effects_in_order, table_id
 from drainer.spark.outline import Outline, end_of, outline, size_of

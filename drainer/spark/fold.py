@@ -3,30 +3,28 @@
 In     slices of an archive
 Out    a data frame of effects, sorted by place, and so by bucket
 Holds  the first and the last operation of a key are found by (commit_ts, order) alone, whatever slices its
-       changes were in. A key's bucket and its place in there depend on nothing but table and key
+       changes were in
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
-       slice. Whole numbers that are near each other share a bucket and lie side by side: statements touch
-       few pages of the table's index
-
-    place = bucket * 2^47 + something that brings neighbours together
+       slice; where that can be, for thousands of records at once (`pb_effects`)
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-
 from drainer.change import PUT_MOVED
+from drainer.spark import reading
 from drainer.spark.definitions import Definitions
+from drainer.spark.effect_batches import COLUMNS, PLACE_BITS, batches
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.location import Location
 from drainer.spark.operations import OPERATION, Operations
-from drainer.spark.reading import read
+from drainer.spark.payload import PB
+from drainer.spark.pb_effects import PbEffects
+from drainer.spark.pb_table import together
+from drainer.spark.reading import PbReader, read
 from drainer.spark.records import Changes
 from drainer.spark.segments import Slice
 from drainer.spark.selection import Selection
@@ -34,68 +32,9 @@ from drainer.spark.selection import Selection
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLACE_BITS: Final = 47
-BUCKETS_MAX: Final = 1 << 12
-_RUN_BITS: Final = 10  # so many neighbours (2^10) of a whole number are in its bucket
-_BATCH_ROWS: Final = 8192
-_BATCH_BYTES: Final = 8 << 20
 _HELD_KEYS: Final = 200_000
 _HELD_BYTES: Final = 64 << 20
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
-
-ARROW: Final = pa.schema(
-    [
-        ("place", pa.int64()),
-        ("table", pa.int64()),
-        ("key", pa.binary()),
-        ("first_ts", pa.int64()),
-        ("first_order", pa.int64()),
-        ("before", pa.binary()),
-        ("last_ts", pa.int64()),
-        ("last_order", pa.int64()),
-        ("definition", pa.int64()),
-        ("image", pa.binary()),
-        ("reborn", pa.bool_()),
-        ("times", pa.int64()),
-    ]
-)
-COLUMNS: Final = (
-    "place long, table long, key binary, first_ts long, first_order long, before binary, last_ts long,"
-    " last_order long, definition long, image binary, reborn boolean, times long"
-)
-
-
-def places(keys: list[bytes], table: int, buckets: int, *, digits: bool) -> Any:
-    """Place of each key; `buckets` is a power of two, `digits`: keys are whole numbers."""
-    bits = buckets.bit_length() - 1
-    if digits:
-        try:
-            numbers = np.array(list(map(int, keys)), dtype=np.int64)
-        except OverflowError:  # unsigned ones
-            numbers = np.array([int(key) & (1 << 63) - 1 for key in keys], dtype=np.int64)
-        with np.errstate(over="ignore"):
-            mixed = ((numbers >> _RUN_BITS).astype(np.uint64) ^ np.uint64(table)) * _SPREAD
-        low = numbers & ((1 << PLACE_BITS) - 1)
-    else:
-        seed = table & 0xFFFFFFFF
-        low = np.array([zlib.crc32(key, seed) for key in keys], dtype=np.int64)
-        mixed = low.astype(np.uint64) << np.uint64(32)
-    bucket = (mixed >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
-    return (bucket << PLACE_BITS) | low
-
-
-def batches(taken: Mapping[int, Mapping[bytes, list[Any]]], digits: Set[int], buckets: int) -> Iterator[Any]:
-    """Record batches of what `Operations.take` gives; `digits`: tables whose keys are whole numbers."""
-    for table, effects in taken.items():
-        keys, values = list(effects), list(effects.values())
-        step = _BATCH_ROWS
-        for start in range(0, len(keys), step):
-            some = keys[start : start + step]
-            columns: list[Any] = [places(some, table, buckets, digits=table in digits)]
-            columns += [np.full(len(some), table, np.int64), some]
-            columns += zip(*values[start : start + step], strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=ARROW)
+_TOGETHER_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -118,13 +57,32 @@ class Reading:
     def _slice(self, part: Slice) -> Iterator[Any]:
         known = KnownTables(self.definitions)
         operations = Operations(known.number_of, self.before_of)
-        for record in read(self.location, part, self.selection, self.definitions, damage=self.damage):
+        for record in self._at_once(part, known) if part.kind == PB else self._one_by_one(part):
             if not isinstance(record, Changes):
+                yield record
                 continue
             operations.add(record)
             if operations.size >= _HELD_BYTES or operations.keys >= _HELD_KEYS:
                 yield from batches(operations.take(), operations.digits, self.buckets)
         yield from batches(operations.take(), operations.digits, self.buckets)
+
+    def _one_by_one(self, part: Slice) -> Iterator[Changes]:
+        for record in read(self.location, part, self.selection, self.definitions, damage=self.damage):
+            if isinstance(record, Changes):
+                yield record
+
+    def _at_once(self, part: Slice, known: KnownTables) -> Iterator[Any]:
+        """Record batches of effects, and rows of what must be taken one by one."""
+        reader = PbReader(part, self.selection, self.definitions, self.location.path_of(part.name))
+        wants, is_one = self.selection.wants_table, self.definitions.is_one
+        found = PbEffects(reader.walker, known.number_of, self.before_of, wants, is_one, self.buckets)
+        for some in together(reading.pieces(self.location, part, reader, self.damage), _TOGETHER_BYTES):
+            made = found.read(some)
+            if made is not None:
+                yield from made
+                continue
+            for piece in some:
+                yield from reader.changes(piece, self.damage)
 
 
 def effects(spark: SparkSession, reading: Reading) -> DataFrame:

@@ -26,7 +26,7 @@ from drainer.spark.records import Changes
 from drainer.sql_literal import ImageSqlPlan, compile_sql
 from drainer.txn import DELETE, INSERT, TableVersion
 
-_SEQ: Final = 16  # an order number is seq * 16 + part * 8 + operation
+ORDER_STEP: Final = 16  # an order number is seq * 16 + part * 8 + operation
 _SECOND: Final = 8
 OPERATION: Final = 7
 
@@ -98,7 +98,7 @@ class Operations:
 
     def add(self, changes: Changes) -> None:
         """Raises `RowError` for an image that cannot be right, `Corruption` for changes out of order."""
-        ts, order = changes.commit_ts, changes.first_seq * _SEQ
+        ts, order = changes.commit_ts, changes.first_seq * ORDER_STEP
         rows = changes.rows
         if ts < self._last_ts:
             raise Corruption(
@@ -127,7 +127,7 @@ class Operations:
                 else:
                     self._remove(table, old, ts, order | REMOVE_OLD, before)
                     self._put(table, new, ts, order | _SECOND | PUT_MOVED, None, after)
-            order += _SEQ
+            order += ORDER_STEP
 
     def take(self) -> dict[int, dict[bytes, list[Any]]]:
         """All effects, and forget them: by table and key what follows those in `Effect`."""

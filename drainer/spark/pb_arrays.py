@@ -66,6 +66,13 @@ def _made(
     return None if time_zone else text
 
 
+def numbers_of(buffer: Buffer, spans: Spans, *, unsigned: bool) -> Numbers | None:
+    """The 64 bits of every whole number; None if one is NULL, or not as long as its datum."""
+    absent = spans.size < 2
+    bits = None if absent.any() else _varints(buffer, spans, absent)
+    return bits if bits is None or unsigned else _signed(bits).view(np.uint64)
+
+
 def _varints(buffer: Buffer, spans: Spans, absent: Numbers) -> Numbers | None:
     """64 bits of every number; None if one is not as long as its datum."""
     sizes = np.where(absent, 1, spans.size - 1)
@@ -124,22 +131,7 @@ def _names(numbers: Numbers, absent: Numbers, kind: FieldType) -> pa.Array | Non
 
 
 def _strings(buffer: Buffer, spans: Spans, absent: Numbers) -> pa.Array:
-    """Contents, copied once: every second of an array of them and of what lies between them."""
-    begins, sizes = content(spans)
-    ends = np.where(absent, 0, begins + sizes)
-    behind = np.maximum.accumulate(ends) if len(ends) else ends
-    before = np.concatenate((np.zeros(1, np.int64), behind[:-1])) if len(ends) else ends
-    starts = np.where(absent, before, begins)
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2] = starts
-    offsets[1::2] = np.where(absent, before, ends)
-    count = max(len(offsets) - 1, 0)
-    if not count:
-        return pa.array([], pa.binary())
-    whole = pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer.data)]
-    )
-    return whole.take(pa.array(np.arange(0, count, 2), mask=absent))
+    return buffer.cut(*content(spans), absent)
 
 
 def _durations(text: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from common.rowcodec.datum import BYTES
 
@@ -54,6 +55,25 @@ class Buffer:
             mask = np.uint64((1 << 8 * len(rest)) - 1)
             found &= self.words[places + begin] & mask == int.from_bytes(rest, "little")
         return found
+
+    def cut(self, begins: Numbers, sizes: Numbers, absent: Numbers | None = None) -> pa.Array:
+        """Stretches, one behind the other, as binary values, copied once: every second of an array of them
+        and of what lies between them."""
+        ends = begins + sizes
+        if absent is not None:
+            ends = np.where(absent, 0, ends)
+        behind = np.maximum.accumulate(ends) if len(ends) else ends
+        before = np.concatenate((np.zeros(1, np.int64), behind[:-1])) if len(ends) else ends
+        offsets = np.empty(2 * len(begins), np.int32)
+        offsets[0::2] = begins if absent is None else np.where(absent, before, begins)
+        offsets[1::2] = ends if absent is None else np.where(absent, before, ends)
+        count = max(len(offsets) - 1, 0)
+        if not count:
+            return pa.array([], pa.binary())
+        whole = pa.Array.from_buffers(
+            pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+        return whole.take(pa.array(np.arange(0, count, 2), mask=absent))
 
     def sizes(self, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Sizes of one or two bytes, where they end, which of them are longer."""

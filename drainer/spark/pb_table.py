@@ -8,7 +8,7 @@ Holds  the result is what the walk and the readers of images give. For records t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,7 +75,7 @@ class PbTable:
         self._is_one = is_one
         self._kinds = kinds
         self._time_zone = time_zone
-        self._names = _names(*newest.downstream)
+        self._names = names_of(*newest.downstream)
 
     def read(self, pieces: Sequence[Piece]) -> Found | None:
         if not pieces or not self._is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
@@ -101,10 +101,10 @@ class PbTable:
     def _is_in(self, buffer: Buffer, others: Events) -> bool:
         """Whether the table is among other events, under a name that is written in another way."""
         while len(others.begin):
-            names = _names_at(buffer.data, int(others.begin[0]))
+            names = names_at(buffer.data, int(others.begin[0]))
             if names is None or self._wants(*names):
                 return True
-            same = buffer.holds(others.begin, _names(*names))
+            same = buffer.holds(others.begin, names_of(*names))
             if not same.any():
                 return True
             others = others.where(~same)
@@ -171,6 +171,20 @@ class PbTable:
         return True
 
 
+def together(pieces: Iterable[Piece], size_max: int) -> Iterator[list[Piece]]:
+    """Records in groups of about that many bytes."""
+    some: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        some.append(piece)
+        size += len(piece.payload)
+        if size >= size_max:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
 def shape_of(shape: EventShape) -> list[Element]:
     return [
         Element(None, 0)
@@ -194,11 +208,12 @@ def _read_as(shape: EventShape, place: int) -> tuple[Column, bool]:
     return column, value is not None and value.is_local
 
 
-def _names(schema: str, table: str) -> bytes:
+def names_of(schema: str, table: str) -> bytes:
+    """How an event of the table begins, up to its kind."""
     return delimited(b"\n", schema.encode()) + delimited(b"\x12", table.encode()) + _KIND
 
 
-def _names_at(b: bytes, i: int) -> tuple[str, str] | None:
+def names_at(b: bytes, i: int) -> tuple[str, str] | None:
     """What an event calls its table, if it begins as writers begin it."""
     if b[i] != 10:
         return None

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from drainer.sink import mysql
-from drainer.spark.fold import PLACE_BITS
+from drainer.spark.effect_batches import PLACE_BITS
 from drainer.spark.operations import Effect
 from drainer.spark.progress import Bucket
 from drainer.spark.writer import Phase, Tables, Writer

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.spark import fold
+from drainer.spark.effect_batches import COLUMNS, PLACE_BITS, places
 from drainer.spark.images import Images
 from drainer.spark.operations import Effect, Operations, effects_in_order, table_id
 from drainer.spark.records import Changes, Row
@@ -82,10 +83,10 @@ def in_pieces(transactions: list[Changes], pick: Random) -> list[Effect]:
 
 def frame_of(spark: SparkSession, effects: list[Effect], digits: set[int]) -> DataFrame:
     rows = [
-        (int(fold.places([effect.key], effect.table, _BUCKETS, digits=effect.table in digits)[0]), *effect)
+        (int(places([effect.key], effect.table, _BUCKETS, digits=effect.table in digits)[0]), *effect)
         for effect in effects
     ]
-    return spark.createDataFrame(rows, fold.COLUMNS).repartition(3)
+    return spark.createDataFrame(rows, COLUMNS).repartition(3)
 
 
 @pytest.fixture(scope="module")
@@ -132,24 +133,29 @@ def test_pieces_put_together_by_spark_are_what_one_piece_is(
 def test_a_bucket_comes_in_one_piece_and_in_order(
     put_together: tuple[list[Effect], list[Effect], list[int]],
 ) -> None:
-    places = put_together[2]
-    buckets = [place >> fold.PLACE_BITS for place in places]
+    found = put_together[2]
+    buckets = [place >> PLACE_BITS for place in found]
     runs = [bucket for at, bucket in enumerate(buckets) if not at or buckets[at - 1] != bucket]
     assert len(runs) == len(set(runs))
     for bucket in runs:
-        inside = [place for place in places if place >> fold.PLACE_BITS == bucket]
+        inside = [place for place in found if place >> PLACE_BITS == bucket]
         assert inside == sorted(inside)
 
 
 def test_neighbours_share_a_bucket_and_lie_side_by_side() -> None:
     keys = [b"%d" % number for number in range(5000)]
-    places = fold.places(keys, 77, 64, digits=True)
-    buckets = [int(place) >> fold.PLACE_BITS for place in places]
+    found = places(keys, 77, 64, digits=True)
+    buckets = [int(place) >> PLACE_BITS for place in found]
     assert len(set(buckets[:1024])) == 1
     assert len(set(buckets)) > 1
-    assert list(places[:1024]) == sorted(places[:1024])
+    assert list(found[:1024]) == sorted(found[:1024])
 
 
 def test_unsigned_and_negative_keys_have_a_place() -> None:
-    places = fold.places([b"18446744073709551615", b"-5"], table_id(versions(0)[0]), 8, digits=True)
-    assert all(0 <= int(place) >> fold.PLACE_BITS < 8 for place in places)
+    found = places([b"18446744073709551615", b"-5"], table_id(versions(0)[0]), 8, digits=True)
+    assert all(0 <= int(place) >> PLACE_BITS < 8 for place in found)
+
+
+def test_a_key_has_one_place_whatever_came_with_it() -> None:
+    (alone,) = places([b"-5"], 77, 64, digits=True)
+    assert places([b"18446744073709551615", b"-5"], 77, 64, digits=True)[1] == alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from common.table_info import Column
 from drainer.spark import reading
-from drainer.spark.pb_table import Found, PbTable
+from drainer.spark.pb_table import Found, PbTable, together
 from drainer.spark.reading import PbReader
 from drainer.spark.records import Piece
 from drainer.spark.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
@@ -45,7 +45,7 @@ def batches(
     kinds = selection.ops or tuple(CHANGE_TYPES)
     zone = task.part.time_zone
     table = PbTable(reader.walker, task.version, wanted, selection.wants_table, is_one, kinds, zone)
-    for some in _together(reading.pieces(task.location, task.part, reader, task.damage)):
+    for some in together(reading.pieces(task.location, task.part, reader, task.damage), BYTES):
         found = table.read(some)
         if found is None:
             rows = (changes for piece in some for changes in reader.changes(piece, task.damage))
@@ -54,19 +54,6 @@ def batches(
             made = _batch(task, arrow, sides, some, found)
             for begin in range(0, made.num_rows, 2 * ROWS_MAX):
                 yield made.slice(begin, 2 * ROWS_MAX)
-
-
-def _together(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    some: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        some.append(piece)
-        size += len(piece.payload)
-        if size >= BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _batch(
