@@ -10,12 +10,13 @@ Holds  all that is later than a schema change lies behind the first record of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from common.errors import Corruption
 from drainer.spark.definitions import Definitions
 from drainer.spark.location import COMPRESSED, Location
 from drainer.spark.payload import PB
@@ -23,6 +24,7 @@ from drainer.spark.reading import heads, read
 from drainer.spark.records import SchemaChange
 from drainer.spark.segments import Slice, Survey
 from drainer.spark.selection import Selection
+from drainer.spark.steps import LAST_TS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,8 @@ _FOUND: Final = pa.schema(
     [("slice", pa.int64()), ("pos", pa.int64()), ("ts", pa.int64()), ("rows", pa.int64())]
 )
 
+_LAST: Final = -1
+_FIRST: Final = -2
 _NO_END: Final = 1 << 62
 _PACKED: Final = 4  # an archive is about so many times smaller when it is compressed
 
@@ -42,16 +46,23 @@ Point = tuple[int, int]
 @dataclass(frozen=True)
 class Outline:
     """`changes` in order, with where the first record of each is. `last_ts`: of all that is selected, 0 if it
-    is nothing. `rows`: of the files whose index or records were looked at, all tables."""
+    is nothing. `rows`: of the files whose index or records were looked at, all tables. `behind`: by index of
+    a file, up to which commit_ts it repeats what files before it have."""
 
     changes: tuple[tuple[SchemaChange, Point], ...]
     last_ts: int
     rows: int
+    behind: Mapping[int, int] = field(default_factory=dict)
+
+    def once(self, slices: Iterable[Slice]) -> list[Slice]:
+        """Slices that leave out what files before them have."""
+        return [replace(part, behind=self.behind.get(part.index, 0)) for part in slices]
 
 
 @dataclass(frozen=True)
 class _Looking:
-    """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice."""
+    """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice, -2: its
+    first commit_ts."""
 
     location: Location
     slices: tuple[Slice, ...]
@@ -59,14 +70,16 @@ class _Looking:
 
     def look(self, number: int) -> Iterator[tuple[int, int, int, int]]:
         last_ts = rows = 0
+        first_ts = LAST_TS
         for head in heads(self.location, self.slices[number]):
             if not self.selection.wants_ts(head.commit_ts):
                 continue
-            last_ts = max(last_ts, head.commit_ts)
+            last_ts, first_ts = max(last_ts, head.commit_ts), min(first_ts, head.commit_ts)
             rows += head.rows
             if head.is_ddl:
                 yield number, head.pos, head.commit_ts, 0
-        yield number, -1, last_ts, rows
+        yield number, _LAST, last_ts, rows
+        yield number, _FIRST, first_ts, 0
 
     def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
         for batch in numbers:
@@ -93,8 +106,12 @@ def outline(
         frame = spark().range(0, len(slices), 1, len(slices))
         schema = "slice long, pos long, ts long, rows long"
         found = sorted(tuple(row) for row in frame.mapInArrow(looking, schema).collect())
+    spans = _Spans(survey, selection)
     changes: dict[int, list[tuple[SchemaChange, Point]]] = {}
     for number, pos, commit_ts, count in found:
+        spans.note(slices[number].index, commit_ts)
+        if pos == _FIRST:
+            continue
         last_ts, rows = max(last_ts, commit_ts), rows + count
         if pos >= 0:
             part = replace(slices[number], start=pos, stop=pos + 1, trouble="")
@@ -103,7 +120,61 @@ def outline(
                 if all(change.ddl.query != other.ddl.query for other, _ in same_ts):
                     same_ts.append((replace(change, part=len(same_ts)), (part.index, pos)))
     in_order = [one for commit_ts in sorted(changes) for one in changes[commit_ts]]
-    return Outline(tuple(in_order), last_ts, rows)
+    return Outline(tuple(in_order), last_ts, rows, spans.repeated())
+
+
+class _Spans:
+    """The first and the last commit_ts of files. Where they overlap, a drainer was started again and wrote
+    anew what it had written behind its checkpoint."""
+
+    def __init__(self, survey: Survey, selection: Selection) -> None:
+        self._location = survey.location
+        self._selection = selection
+        self._slices = survey.plan(replace(selection, tables=(), ops=()))
+        read = {part.index for part in self._slices}  # not a file of which all that is wanted comes again
+        self._spans: dict[int, tuple[int, int]] = {
+            segment.index: (segment.described.first_ts, segment.described.last_ts)
+            for segment in survey.segments
+            if segment.described is not None
+            and segment.is_covered
+            and segment.described.size
+            and segment.index in read
+        }
+
+    def note(self, index: int, commit_ts: int) -> None:
+        if 0 < commit_ts < LAST_TS:
+            first_ts, last_ts = self._spans.get(index, (commit_ts, commit_ts))
+            self._spans[index] = min(first_ts, commit_ts), max(last_ts, commit_ts)
+
+    def repeated(self) -> dict[int, int]:
+        """As `Outline.behind`. Raises `Corruption` if a file has what is older and was not there before."""
+        found: dict[int, int] = {}
+        before = 0
+        for index, (first_ts, last_ts) in sorted(self._spans.items()):
+            if first_ts <= before and before >= self._selection.start:
+                self._check(index, first_ts, before)
+                found[index] = before
+            before = max(before, last_ts)
+        return found
+
+    def _check(self, index: int, first_ts: int, before: int) -> None:
+        """Reads the stretch again, in files where that happened."""
+        selection = replace(self._selection, start=max(first_ts, self._selection.start), stop=before)
+        seen: set[int] = set()
+        for part in self._slices:
+            if part.index > index or self._spans.get(part.index, (0, 0))[1] < selection.start:
+                continue
+            for head in heads(self._location, part):
+                if not selection.wants_ts(head.commit_ts):
+                    continue
+                if part.index < index:
+                    seen.add(head.commit_ts)
+                elif head.commit_ts not in seen:
+                    raise Corruption(
+                        f"{self._location.path_of(part.name)}: offset {head.pos}: commit_ts"
+                        f" {head.commit_ts} comes behind {before}, and was not there before",
+                        hint="audit the archive: its transactions are not in order",
+                    )
 
 
 def end_of(selection: Selection, last_ts: int) -> int:

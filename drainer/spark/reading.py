@@ -133,6 +133,8 @@ class _Doubles:
 
     def is_double(self, body: Body, pos: int, payload: bytes) -> bool:
         commit_ts = body.commit_ts
+        if commit_ts <= self._part.behind:
+            return True
         if commit_ts > self._last_ts:
             self.part = 0
             double = False

@@ -153,7 +153,7 @@ def _tasks(
 ) -> list[Task]:
     wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
     places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
-    slices = found.plan(selection, _SLICE_BYTES[0])
+    slices = outlined.once(found.plan(selection, _SLICE_BYTES[0]))
     tasks: list[Task] = []
     begin: Point | None = None
     for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):

@@ -84,7 +84,8 @@ class Slice:
     """A stretch of a file that is read on its own. `stop` 0: to its end.
 
     `last`: nothing follows, so it may end in bytes that are no whole record. `following`: the files behind
-    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it.
+    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it. `behind`:
+    what is at or below it is in files before, and only repeated here.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Slice:
     trouble: str = ""
     following: tuple[str, ...] = ()
     time_zone: str = UTC
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)

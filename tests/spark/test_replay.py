@@ -16,11 +16,13 @@ from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from drainer.spark.progress import SCHEMA, Frozen, Job
+from drainer.spark.reading import read
+from drainer.spark.records import Changes
 from drainer.spark.replay import replay
-from drainer.spark.replay_plan import Options
+from drainer.spark.replay_plan import Options, plan
 from tests.drainer.apply_life import clean, cut, differences, run
 from tests.spark import kills
-from tests.spark.growing import ArchiveWriter, remove_before
+from tests.spark.growing import ArchiveWriter, RelayLogWriter, remove_before
 from tests.spark.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
 from tests.spark.replay_world import SOURCES, target_of
 
@@ -218,6 +220,40 @@ def test_which_tables_are_written_apart_is_decided_once_a_step(target: mysql.Tar
     assert job.settle(set()) == set()
     assert job.settle({2}) == set()
     connection.close()
+
+
+@pytest.mark.parametrize("checkpoint", [20, 29])
+def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
+    target: mysql.Target, tmp_path: Path, checkpoint: int
+) -> None:
+    """Everything behind its checkpoint; where that is the last transaction alone, nothing goes back."""
+    history = MixedHistory(16)
+    items = list(history.items(40))
+    history.create(target)
+    for some in (items[:30], items[checkpoint:]):
+        writer = RelayLogWriter(tmp_path, 1000)
+        writer.write(iter(some))
+        writer.close()
+    made = plan(None, str(tmp_path), 0, 0, HERE)
+    found = [
+        record.commit_ts
+        for part in made.tasks[0].slices
+        for record in read(made.survey.location, part, made.selection, made.definitions)
+        if isinstance(record, Changes)
+    ]
+    assert found == [item.commit_ts for item in items]
+    replay(None, str(tmp_path), target, options=HERE)
+    assert history.downstream(target) == history.rows
+
+
+def test_files_in_the_wrong_order_are_no_repetition(target: mysql.Target, tmp_path: Path) -> None:
+    items = list(MixedHistory(17).items(20))
+    for some in (items[10:], items[:10]):
+        writer = RelayLogWriter(tmp_path, 1000)
+        writer.write(iter(some))
+        writer.close()
+    with pytest.raises(Corruption, match="was not there before"):
+        replay(None, str(tmp_path), target, options=HERE)
 
 
 def test_dry_run_writes_nothing(target: mysql.Target, tmp_path: Path) -> None:
