@@ -83,14 +83,14 @@ class ArchiveRange:
             return Effects(found)
         from pyspark.sql import functions as f
 
-        # A drainer that was started again may have written the same transaction into two files.
+        # A drainer that was started again may have written the same transaction twice.
         frame = effects(self.spark(), reading).dropDuplicates(["last_ts", "table", "key"])
         return Effects(frame=frame, order=(f.desc("last_ts"), "table", "key"))
 
     def _here(self, *, by_transaction: bool) -> Iterator[Effect]:
         operations = Operations(KnownTables(self.definitions).number_of, self._before_of)
         last_ts = 0
-        for part in self.survey.plan(self.selection):
+        for part in self.outline.once(self.survey.plan(self.selection)):
             for record in read(
                 self.options.location, part, self.selection, self.definitions, damage=self.options.damage
             ):
@@ -107,7 +107,7 @@ class ArchiveRange:
         return frozenset(table_id(one.version) for one in self.definitions)
 
     def _reading(self, kind: type[Reading]) -> Reading:
-        slices = tuple(self.survey.plan(self.selection, self.options.partition_bytes))
+        slices = tuple(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
         return kind(
             self.options.location,
             slices,
