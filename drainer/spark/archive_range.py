@@ -92,7 +92,7 @@ class ArchiveRange:
         last_ts = 0
         for part in self.outline.once(self.survey.plan(self.selection)):
             for record in read(
-                self.options.location, part, self.selection, self.definitions, damage=self.options.damage
+                self.survey.location, part, self.selection, self.definitions, damage=self.options.damage
             ):
                 if not isinstance(record, Changes):
                     continue
@@ -109,7 +109,7 @@ class ArchiveRange:
     def _reading(self, kind: type[Reading]) -> Reading:
         slices = tuple(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
         return kind(
-            self.options.location,
+            self.survey.location,
             slices,
             self.selection,
             self.definitions,

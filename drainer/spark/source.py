@@ -120,7 +120,7 @@ class BinlogReader(DataSourceReader):
         self._options = archive.options
         self._parts = archive.parts()
         self._task = Task(
-            archive.options.location,
+            archive.survey.location,
             _NOTHING,
             archive.options.selection,
             archive.definitions,
