@@ -49,12 +49,8 @@ def steps(start: int, stop: int, changes: Iterable[SchemaChange]) -> list[Step]:
 
 
 def is_wanted(ddl: Ddl, selection: Selection) -> bool:
-    """Whether a schema change is to run: it is about a table that is replayed, or makes a database.
+    """Whether a schema change is to run: it is about a table that is replayed, or nobody knows about what.
 
-    A database is dropped or altered only where all of its tables are replayed.
+    A database is made, dropped or altered only where all of its tables are replayed.
     """
-    if ddl.skip:
-        return False
-    if not selection.tables:
-        return True
-    return any(selection.wants_table(schema, table) for schema, table in ddl.tables or ((ddl.schema, ""),))
+    return not ddl.skip and selection.wants_ddl(ddl.tables)

@@ -7,6 +7,8 @@ import pytest
 from drainer.archive_ddl import ddl_texts
 from drainer.ddl_derive import same_names
 from drainer.spark.pb_ddl import names_of, pb_ddl
+from drainer.spark.selection import Selection
+from drainer.spark.steps import is_wanted
 from drainer.txn import Ddl
 from tests.drainer import recorded
 from tests.drainer.relay_world import items
@@ -44,3 +46,15 @@ def test_names_in_the_text_are_those_of_the_job(scenario: str) -> None:
 )
 def test_names_of_a_statement(query: str, names: tuple[tuple[str, str], ...]) -> None:
     assert names_of(query, "s") == names
+
+
+def test_a_statement_without_names_is_run_whatever_tables_are_replayed() -> None:
+    """Leaving it out would be silent."""
+    selection = Selection(tables=("shop.orders",))
+    for query, wanted in {
+        b"use `shop`; ALTER SOMETHING strange;": True,
+        b"use `shop`; CREATE TABLE orders (a INT);": True,
+        b"use `shop`; CREATE TABLE other (a INT);": False,
+        b"DROP DATABASE shop;": False,
+    }.items():
+        assert is_wanted(pb_ddl(5, query), selection) == wanted
