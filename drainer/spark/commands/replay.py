@@ -91,7 +91,7 @@ def lines(summary: Summary) -> list[str]:
         ]
     found.append(f"job       {summary.job}" + (", resumed" if summary.resumed else ""))
     if summary.was_done:
-        return [*found, "done      before: nothing was left to do"]
+        return [*found, f"done      before; what came later is another range: --start {summary.stop_ts + 1}"]
     took = quantities.span(summary.seconds)
     found.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
     if summary.drift:
