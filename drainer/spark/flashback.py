@@ -184,13 +184,18 @@ def write_script(
 
 
 def _finish(statements: BinaryIO, path: str, head: bytes) -> None:
-    """The header tells what the body holds, so it is known last."""
+    """The header tells what the body holds, so it is known last. Under its name the file is whole."""
     statements.seek(0)
-    with open(path, "xb") as file:
-        file.write(head)
-        shutil.copyfileobj(statements, file, 1 << 20)
-        file.flush()
-        os.fsync(file.fileno())
+    whole = f"{path}.whole"
+    try:
+        with open(whole, "wb") as file:
+            file.write(head)
+            shutil.copyfileobj(statements, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(whole, path)  # unlike a rename it takes no other file's place
+    finally:
+        os.unlink(whole)
 
 
 def apply(
