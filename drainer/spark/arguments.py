@@ -22,6 +22,7 @@ from drainer import password
 from drainer.segment_index import UTC
 from drainer.sink.mysql import Target
 from drainer.spark import read_options, selection, session
+from drainer.spark.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,8 +195,15 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
 
 
 def open_session(args: argparse.Namespace, app: str) -> SparkSession:
-    """The session that the command line asks for."""
-    return session.session(app, args.master, dict(args.conf))
+    """The session that the command line asks for. What is wrong with the archive and the range is said before
+    a JVM is started, which takes seconds."""
+    selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0))
+    archive = Location(args.archive)
+    if archive.local is not None:
+        archive.list()
+    made = session.session(app, args.master, dict(args.conf))
+    session.quiet()
+    return made
 
 
 def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Target:

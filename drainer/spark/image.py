@@ -111,7 +111,13 @@ def make(
     since = before.commit_ts if before else 0
     found = ArchiveRange.open(spark, archive, {**(options or {}), "start": str(since + 1)})
     stop = found.selection.stop
-    newest = _newest(found)
+    newest = _newest(found, before)
+    if not newest:
+        raise Rejected(
+            f"{found.options.location.shown} defines none of the tables that are wanted",
+            hint="an archive of a Go Drainer has no definitions: `replay` it and dump the database; else see"
+            " --tables, and --view ddl of `read`",
+        )
     changes = [change.ddl for change, _ in found.outline.changes if change.ddl.commit_ts <= stop]
     tables = []
     for name, life in sorted(lives(newest, changes, since).items()):
@@ -128,14 +134,17 @@ def make(
     return manifest
 
 
-def _newest(found: ArchiveRange) -> dict[tuple[str, str], TableVersion]:
-    """The last definition of each table that is wanted."""
+def _newest(found: ArchiveRange, before: Manifest | None) -> dict[tuple[str, str], TableVersion]:
+    """The last definition of each table that is wanted. What did not change behind the image before is there
+    alone."""
     selection = found.selection
-    return {
+    based = {(one.schema, one.table): one.version for one in (before.tables if before else ())}
+    archived = {
         (one.schema, one.table): one.version
         for one in sorted(found.definitions, key=lambda one: one.first_ts)
-        if selection.wants_table(one.schema, one.table) and one.first_ts <= selection.stop
+        if one.first_ts <= selection.stop
     }
+    return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
 
 
 def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str, str]) -> DataFrame | None:

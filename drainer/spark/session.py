@@ -10,6 +10,7 @@ Never   changes a session that is there already, but for the data source and the
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -75,6 +76,15 @@ def session(
     made = builder.getOrCreate()
     source.register(made)
     return made
+
+
+def quiet() -> None:
+    """No log of errors that are raised as well: for programs that tell them in their own words."""
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def is_local(master: str) -> bool:

@@ -27,7 +27,8 @@ def print_frame(title: str, frame: DataFrame, output: str, *, keep_empty: bool =
         sys.stdout.write("".join(line + "\n" for line in lines))
         return
     rows = [json.loads(line) for line in lines]
-    filled = [name for name in frame.columns if keep_empty or any(row.get(name) for row in rows)]
+    everything = keep_empty or not rows
+    filled = [name for name in frame.columns if everything or any(row.get(name) for row in rows)]
     cells = [[_cell(row.get(name)) for name in filled] for row in rows]
     show.print_table(title, filled, cells)
 

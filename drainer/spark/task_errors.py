@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from common import errors
-from common.errors import BinlogError, Unavailable
+from common.errors import BinlogError, ConfigError, Unavailable
 
 _RAISED: Final = re.compile(r"^((?:common|drainer)(?:\.\w+)+)\.(\w+): ", re.M)
 _END: Final = re.compile(
@@ -23,6 +23,7 @@ _END: Final = re.compile(
     r"Driver stacktrace|JVM stacktrace|SQLSTATE|=== )"
 )
 _SQLSTATE: Final = re.compile(r"\.? SQLSTATE: \w{5}$")
+_IS_THERE: Final = "[PATH_ALREADY_EXISTS] Path "
 _EXECUTORS_GONE: Final = re.compile(r"ExecutorLostFailure|All masters are unresponsive|Could not connect to")
 
 
@@ -39,6 +40,9 @@ def translated(error: BaseException) -> BinlogError | None:
             f"the Spark cluster lost this job: {text.splitlines()[0]}",
             hint="look into the executors' logs (memory is the usual cause), then run the same command again",
         )
+    if text.startswith(_IS_THERE):
+        path = text.removeprefix(_IS_THERE).partition(" already exists")[0]
+        return ConfigError(f"{path} is there already", hint="name another directory")
     return None
 
 

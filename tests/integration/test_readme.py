@@ -38,7 +38,7 @@ def commands() -> list[str]:
 
 
 def spark_commands() -> list[str]:
-    programs = (".venv/bin/binlog-spark ", "spark-submit ", "mkdir ", "gunzip ")
+    programs = (".venv/bin/binlog-spark ", "spark-submit ", "mkdir ", "gunzip ", "tar ")
     return [line for line in commands() if line.startswith(programs)]
 
 

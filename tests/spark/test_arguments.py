@@ -75,6 +75,17 @@ def test_what_cannot_be_read_is_told_before_spark_starts(wrong: list[str]) -> No
         parsed("--archive", "a", *wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--archive=no/such"], ["--archive=.", "--start=2026-11-22", "--stop=2026-11-21"]]
+)
+def test_what_is_wrong_with_archive_or_range_needs_no_spark(
+    wrong: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")  # a session would say so
+    with pytest.raises(ConfigError, match=r"no directory no/such|before it begins"):
+        arguments.open_session(parsed(*wrong), "x")
+
+
 def test_a_database_with_its_password_from_the_environment_or_a_file(tmp_path: Path) -> None:
     args = parsed("--archive=a", "--to=mysql://app%40x@db.example:3307/")
     target = arguments.database(args, {"BINLOG_SPARK_PASSWORD": "sesame"})

@@ -16,7 +16,9 @@ from common.errors import Conflict, Rejected
 from drainer.spark import image, table_life
 from drainer.spark.table_life import Life
 from drainer.txn import Ddl
+from tests.drainer.relay_world import items
 from tests.drainer.test_apply_model_mariadb import SHAPES, World
+from tests.spark import corpus
 from tests.spark.told_history import History
 
 pytestmark = pytest.mark.integration
@@ -110,3 +112,27 @@ async def test_changes_that_do_not_fit_make_no_image(
     with pytest.raises(Conflict, match="were never added"):
         image.make(spark, str(tmp_path / "archive"), str(tmp_path / "image"))
     assert not (tmp_path / "image" / image.MANIFEST).exists()
+
+
+def test_a_table_that_did_not_change_behind_the_base_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """An archive whose older segments are gone: nothing in it tells of that table."""
+    transactions = [item for item in items("basic") if not isinstance(item, Ddl)]
+    names = [{events.table.name for events in item.tables} for item in transactions]
+    place = max(at for at, some in enumerate(names) if some == {"customer"})
+    assert {"orders"} in names[:place]
+    moment = transactions[place].commit_ts
+    whole = corpus.our_archive(items("basic"), tmp_path / "whole")
+    rest = corpus.our_archive(transactions[place : place + 1], tmp_path / "rest")
+    base, later = str(tmp_path / "base"), str(tmp_path / "later")
+    before = image.make(spark, whole.uri, base, {"stop": str(moment - 1)})
+    made = image.make(spark, rest.uri, later, {"stop": str(moment)}, base=base)
+    assert [one.table for one in made.tables] == ["customer", "orders"]
+    assert made.tables[1] == before.tables[1]
+    assert made.tables[0].checksum != before.tables[0].checksum
+
+
+def test_an_archive_without_definitions_makes_no_empty_image(spark: SparkSession, tmp_path: Path) -> None:
+    foreign = corpus.unpacked("basic", "events", tmp_path / "foreign")
+    with pytest.raises(Rejected, match="defines none of the tables"):
+        image.make(spark, foreign.uri, str(tmp_path / "image"))
+    assert not (tmp_path / "image").exists()

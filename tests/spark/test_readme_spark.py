@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from common.errors import FlagError
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from drainer.spark.__main__ import run
@@ -23,9 +24,9 @@ Told = Callable[..., str]
 
 
 def unpack(directory: Path) -> None:
-    """The archive that the other commands use."""
+    """The archives that the other commands use."""
     for line in spark_commands():
-        if line.startswith(("mkdir", "gunzip")):
+        if line.startswith(("mkdir", "gunzip", "tar")):
             subprocess.run(line.replace(" build", f" {directory}"), shell=True, check=True, cwd=ROOT)
 
 
@@ -66,6 +67,23 @@ def test_an_analyst_reads(told: Told) -> None:
     assert [json.loads(line)["key"] for line in versions]
 
 
+def test_what_spark_would_say_in_a_page_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    unpack(tmp_path)
+    archive = f"--archive={tmp_path}/archive"
+    for condition in ("nocolumn = 1", "_seq = = 1"):
+        with pytest.raises(FlagError, match="is no condition here: ") as refused:
+            run(["read", archive, "--where", condition])
+        assert "\n" not in str(refused.value)
+
+
+def test_a_history_of_nothing_has_its_headings(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(tmp_path)
+    assert run(["history", f"--archive={tmp_path}/archive", "--table", "shop.nope", "--key", "id=1"]) == 0
+    assert "from_time" in capsys.readouterr().out
+
+
 def test_the_notebook(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpack(tmp_path)
     (script,) = [block for block in blocks("python") if "spark" in block]
@@ -89,6 +107,26 @@ def test_an_operator_audits_and_restores(told: Told, mariadb: MariaDbServer, tmp
         told(" audit ", "--db")
     finally:
         for schema in (b"shop", b"tidb_binlog"):
+            mysql.run(connection, b"DROP DATABASE IF EXISTS " + schema)
+        connection.close()
+
+
+def test_value_logs_become_an_archive_an_image_and_a_database(
+    told: Told, mariadb: MariaDbServer, tmp_path: Path
+) -> None:
+    assert "exported" in told(" export ")
+    assert "shop.customer" in told(" image ")
+    assert list((tmp_path / "image").glob("shop.orders/*.parquet"))
+    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    try:
+        lines = told(" stream ", more=("--output", "json")).splitlines()
+        assert sum(json.loads(line)["ddl"] for line in lines) == 5
+        counts = b"SELECT (SELECT COUNT(*) FROM shop.customer), (SELECT COUNT(*) FROM shop.orders)"
+        ((customers, orders),) = mysql.rows(connection, counts)
+        assert (int(customers), int(orders)) == (11 - 4, 24 - 1)  # inserted, deleted
+        connection.rollback()
+    finally:
+        for schema in (b"shop", b"test", b"tidb_binlog"):
             mysql.run(connection, b"DROP DATABASE IF EXISTS " + schema)
         connection.close()
 

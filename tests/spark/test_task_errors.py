@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,14 @@ def test_what_is_ours_stays_and_what_is_not_ours_is_left_alone() -> None:
     assert translated(error) is error
     assert translated(ValueError("common is fine: x")) is None
     assert translated(RuntimeError(WORKER.format(name="ValueError", text="x"))) is None
+
+
+def test_a_directory_that_is_there_is_not_written_over(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="PATH_ALREADY_EXISTS") as raised:
+        spark.range(1).write.mode("error").parquet(str(tmp_path))
+    told = translated(raised.value)
+    assert type(told) is ConfigError
+    assert f"{tmp_path} is there already" in str(told)
 
 
 def test_a_cluster_that_lost_the_job() -> None:
