@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +23,15 @@ from tests.drainer.relay_world import items
 INDEX = "index"
 
 
-def write_archive(directory: Path, scenario: str, file_size: int = archive_life.FILE_SIZE) -> Path:
-    """The archive that a drainer writes of a scenario, in files of about that size."""
+def write_archive(
+    directory: Path, scenarios: str | Sequence[str], file_size: int = archive_life.FILE_SIZE
+) -> Path:
+    """The archive that a drainer writes of a scenario, or of several at once, in files of about that size."""
+    names = [scenarios] if isinstance(scenarios, str) else scenarios
+    found = sorted((item for name in names for item in items(name)), key=lambda item: item.commit_ts)
 
     async def live() -> None:
-        source = archive_life.Ready(items(scenario))
+        source = archive_life.Ready(found)
         await archive_life.Life(directory, source, max_file_size=file_size).whole()
 
     asyncio.run(live())
@@ -120,7 +124,8 @@ def walk(scenario: str) -> Walk:
 def walk_records(found: Iterable[Record]) -> Walk:
     """Of the records of an archive."""
     numbers: dict[TableVersion, int] = {}
-    steps, statements = [], []
+    steps: list[RowStep] = []
+    statements = []
     makes = RowSteps(lambda version: numbers.setdefault(version, len(numbers)))
     for one in found:
         if isinstance(one, Changes):

@@ -4,52 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from common.wire import pb_binlog_pb2 as pb
+from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
+from drainer.spark import image
 from drainer.spark.audit import report
 from drainer.spark.audit.auditing import Outcome, audit
 from drainer.spark.audit.chains import BROKEN, LOST
 from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, exit_code
 from tests.drainer import apply_life
-from tests.spark.audit_world import FileRecord, files, records, rewrite, without_indexes, write_archive
+from tests.spark.audit_world import (
+    FileRecord,
+    files,
+    records,
+    rewrite,
+    rows_of,
+    without_indexes,
+    write_archive,
+)
 
 WHOLE = 8 << 20
+SCENARIOS = ("types", "ddl", "keys", "multi-pump")
 NOW_S = 1_700_000_000.0
 
 
-def applied(directory: Path, scenario: str, target: mysql.Target) -> Path:
-    """The archive of a scenario, and a database that has it applied."""
+@dataclass(frozen=True)
+class World:
+    """Several recorded scenarios in one archive, and a database that has them applied."""
+
+    archive: Path
+    target: mysql.Target
+
+
+@pytest.fixture(scope="module")
+def world(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
 
     async def live() -> None:
-        assert await apply_life.Life(apply_life.read(scenario), target).run()
+        for scenario in SCENARIOS:
+            assert await apply_life.Life(apply_life.read(scenario), target).run()
 
     asyncio.run(live())
-    return write_archive(directory, scenario, WHOLE)
+    yield World(write_archive(tmp_path_factory.mktemp("archive"), SCENARIOS, WHOLE), target)
+    apply_life.clean(target)
 
 
 def told(outcome: Outcome, check: str) -> set[tuple[str, str, str]]:
     return {(one.kind, one.place, one.key) for one in outcome.findings[check].listed}
-
-
-@pytest.mark.parametrize("scenario", ["types", "ddl", "keys"])
-def test_a_clean_archive_equals_its_database(
-    spark: SparkSession, target: mysql.Target, tmp_path: Path, scenario: str
-) -> None:
-    archive = applied(tmp_path, scenario, target)
-    outcome = audit(spark, str(archive), target=target, chunks=8)
-    assert [one for found in outcome.findings.values() for one in found.listed] == []
-    assert exit_code(outcome.findings) == 0
-    assert outcome.chains is not None
-    assert outcome.chains.links > 50
-    assert outcome.contents is not None
-    assert all(table.expected_sum == table.actual_sum for table in outcome.contents.tables)
-    equal = sum(table.states.get("equal", 0) for table in outcome.contents.tables)
-    assert equal > 90
 
 
 def updates(message: pb.Binlog) -> list[pb.Event]:
@@ -70,12 +80,69 @@ def altered(record: FileRecord) -> FileRecord:
     raise AssertionError("no integer column")
 
 
-def test_faults_are_found_by_key(spark: SparkSession, target: mysql.Target, tmp_path: Path) -> None:
-    archive = applied(tmp_path, "multi-pump", target)
+def edit(directory: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    (path,) = (one for one in sorted(directory.glob("*.parquet")) if parquet.read_metadata(one).num_rows > 9)
+    parquet.write_table(change(parquet.read_table(path)), path)
+
+
+def three_faults(table: pa.Table) -> pa.Table:
+    """The first row is lost, the second one altered, one is added."""
+    values = table.column("v").to_pylist()
+    values[1] = (values[1] or 0) + 1
+    place = table.schema.get_field_index("v")
+    other = table.set_column(
+        place, table.schema.field(place), pa.array(values, table.schema.field(place).type)
+    )
+    added = other.slice(2, 1).set_column(
+        0, table.schema.field(0), pa.array([1 << 30], table.schema.field(0).type)
+    )
+    return pa.concat_tables([other.slice(1), added])
+
+
+def test_an_image_is_compared_and_is_where_tables_begin(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    moments = [
+        record.message.commit_ts for record in records(files(world.archive)[0]) if rows_of(record, pb.Update)
+    ]
+    middle = moments[-20]
+    directory = str(tmp_path / "image")
+    made = image.make(spark, str(world.archive), directory, {"stop": str(middle), "tables": "mp.t"})
+    (table,) = made.tables
+    options = {"tables": "mp.t"}
+
+    # Rows that only the image tells of: the archive is read from its moment on.
+    later = {**options, "start": str(middle + 1)}
+    whole = audit(spark, str(world.archive), later, target=world.target, image=directory, chunks=8)
+    assert told(whole, CONTENTS) == set()
+    assert whole.contents is not None
+    (outcome,) = whole.contents.tables
+    ((rows,),) = apply_life.run(world.target, "SELECT COUNT(*) FROM mp.t")
+    assert outcome.whole
+    assert outcome.expected_sum == outcome.actual_sum
+    assert sum(one.expected_rows for one in outcome.chunks) == rows > 100
+
+    found = parquet.read_table(tmp_path / "image" / table.directory)
+    edit(tmp_path / "image" / table.directory, three_faults)
+    compared = audit(spark, str(world.archive), options, image=directory, chunks=8)
+    assert compared.at_ts == middle
+    kinds = [kind for kind, _, _ in sorted(told(compared, CONTENTS))]
+    assert kinds == ["row differs", "row is missing", "row too many"]
+    assert ("row too many", "mp.t", f"id={1 << 30}") in told(compared, CONTENTS)
+    assert compared.contents is not None
+    assert compared.contents.tables[0].states["equal"] >= found.num_rows - 2
+    assert "the image" in report.html(compared, NOW_S)
+
+
+def test_faults_are_found_by_key_and_nothing_else(spark: SparkSession, world: World) -> None:
+    """In one table of many: in the others archive and database are equal."""
+    archive, target = world.archive, world.target
     without_indexes(archive)
     (file,) = files(archive)
     found = records(file)
-    places = [n for n, one in enumerate(found) if updates(one.message)]
+    places = [
+        n for n, one in enumerate(found) if {event.schema_name for event in updates(one.message)} == {"mp"}
+    ]
     dropped, changed = places[10], places[60]
     rewrite(
         file,
@@ -98,7 +165,14 @@ def test_faults_are_found_by_key(spark: SparkSession, target: mysql.Target, tmp_
     assert ("row is missing", "mp.t", f"id={first}") in contents
     assert ("row too many", "mp.t", f"id={last + 1000000}") in contents
     assert ("row differs", "mp.t", f"id={last}") in contents
+    assert {place for check in (CHAINS, CONTENTS) for _, place, _ in told(outcome, check)} <= {"mp.t", "mp.u"}
     assert exit_code(outcome.findings) == 16 + 2 + 4
+    assert outcome.chains is not None
+    assert outcome.chains.links > 500
+    assert outcome.contents is not None
+    equal = [one for one in outcome.contents.tables if not one.table.startswith("mp.")]
+    assert all(one.expected_sum == one.actual_sum for one in equal)
+    assert len(equal) > 60
     page = report.html(outcome, NOW_S)
     assert "<script" not in page
     assert f"id={last + 1000000}" in page

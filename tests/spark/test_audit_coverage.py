@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from common import tso
 from drainer.spark import segments
-from drainer.spark.audit.auditing import Audit
+from drainer.spark.audit.auditing import Audit, Outcome
 from drainer.spark.audit.finding import COVERAGE, Findings
 from drainer.spark.definitions import of_archive
 from drainer.spark.read_options import ReadOptions
@@ -20,10 +22,14 @@ NO_SESSION: Any = cast(Any, None)
 
 
 def coverage(directory: Path) -> Findings:
+    return outcome(directory).findings[COVERAGE]
+
+
+def outcome(directory: Path) -> Outcome:
     wanted = ReadOptions.of({"path": str(directory), "damage": "report"})
     survey = segments.survey(wanted.location, wanted.kind)
     definitions = of_archive(survey.location, survey)
-    return Audit(NO_SESSION, wanted, survey, definitions, 8).coverage().findings[COVERAGE]
+    return Audit(NO_SESSION, wanted, survey, definitions, 8).coverage()
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
@@ -116,3 +122,13 @@ def test_a_torn_tail_of_the_newest_file_is_a_note(tmp_path: Path) -> None:
     assert found.listed == []
     (note,) = found.notes
     assert note.place == newest.name
+
+
+def test_the_lag_of_a_file_is_known_where_its_writer_left_it(tmp_path: Path) -> None:
+    write_archive(tmp_path, "multi-pump")
+    for path in files(tmp_path):
+        last_s = tso.physical_s(records(path)[-1].message.commit_ts)
+        os.utime(path, (0, last_s + 5))
+    lags = outcome(tmp_path).figures.lags
+    assert len(lags) == len(files(tmp_path))
+    assert {round(one.lag_s, 2) for one in lags} == {5.0}

@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.chain_check import Chains
 from drainer.spark.audit.contents import ChunkSum, Contents, TableOutcome
-from drainer.spark.audit.figures import Figures, TableChanges
+from drainer.spark.audit.figures import Figures, Lag, TableChanges
 from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
-from drainer.spark.audit.plots import plots
+from drainer.spark.audit.plots import LAG, plots
 from drainer.spark.audit.report import document, html
 
 NOW_S = 1_700_100_000.0
 TS = 1_700_000_000_000 << 18
-ODD = "d.a$b$<i>`"
+ODD = "d.a$b$<i>`表"
 
 
 def figures() -> Figures:
@@ -39,6 +39,7 @@ def figures() -> Figures:
             for n in range(60)
             for k, table in enumerate((ODD, "shop.orders", "shop.lines"))
         ],
+        lags=[Lag(f"binlog-{n}", TS + (n * 1_200_000 << 18), 3.0 * 9**n) for n in range(4)],
     )
 
 
@@ -73,12 +74,23 @@ def test_the_page_is_whole_and_shows_texts_as_texts() -> None:
 
 def test_every_plot_is_well_formed_and_has_parts_of_its_own() -> None:
     made = plots(faulty())
-    assert len(made) == 5
+    assert len(made) == 6
     names: Counter[str] = Counter()
     for svg in made.values():
         assert "mathdefault" not in svg
         names.update(one.get("id", "") for one in ElementTree.fromstring(svg).iter() if one.get("id"))
     assert max(names.values()) == 1
+
+
+def test_the_lag_of_files_is_shown_in_times_that_people_read() -> None:
+    outcome = faulty()
+    assert document(outcome, NOW_S)["lags"][1]["lag_s"] == 27.0
+    assert document(outcome, NOW_S)["age_s"] == NOW_S - 1_700_000_000 - 3600
+    shown = plots(outcome)[LAG]
+    for tick in ("1 s", "10 s", "1 min", "10 min", "1 h"):
+        assert f">{tick}<" in shown
+    outcome.figures.lags = []
+    assert LAG not in plots(outcome)
 
 
 def test_what_was_not_asked_for_is_said() -> None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CHUNKS: Final = 64
 _TWINS_MAX: Final = 200
 _NO_CONTENTS: Final = "a pump's value log has only a part of the changes: nothing can be compared with it"
-_OF_PUMP: Final = "audit what a drainer wrote: it has the changes of all pumps, and the tables' definitions"
+_OF_PUMP: Final = "audit what a drainer wrote, or what `export` makes of the value logs of all pumps"
 
 
 @dataclass(slots=True)

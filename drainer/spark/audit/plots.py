@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import io
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -97,7 +98,9 @@ def _time_axis(axes: Any) -> None:
 def plots(outcome: Outcome) -> dict[str, str]:
     """All that there is to show, by title."""
     found: dict[str, str] = {}
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # Names in any script: the browser has fonts for them, what measures the text here need not.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         for title, make in (
             ("Changes by time and table", changes),
             ("Transactions by time (grey: nothing for long)", activity),
@@ -184,7 +187,7 @@ def lag(outcome: Outcome) -> str | None:
     found = outcome.figures.lags
     if not found:
         return None
-    figure, axes = _figure(5.6, 3.0)
+    figure, axes = _figure(10, 2.4)
     at = _moments([int(tso.physical_s(one.last_ts)) for one in found])
     values = [max(one.lag_s, 0.0) for one in found]
     axes.plot(at, values, color=_COLORS[0], linewidth=0.8, marker="o", markersize=3.5)

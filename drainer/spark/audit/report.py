@@ -17,7 +17,7 @@ from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.contents import TableOutcome
 from drainer.spark.audit.figures import Figures
 from drainer.spark.audit.finding import CHAINS, CHECKS, CONTENTS, COVERAGE, Finding, Findings, exit_code
-from drainer.spark.audit.plots import duration, plots
+from drainer.spark.audit.plots import LAG, duration, plots
 
 _STYLE: Final = """
 :root{--ink:#1d2630;--soft:#5b6875;--line:#dfe4e9;--back:#f5f7f9;--good:#2c7d52;--bad:#b3261e;--part:#946200}
@@ -50,7 +50,7 @@ details{padding:10px 16px}summary{cursor:pointer;font-weight:600}
 @media print{body{background:#fff}main{max-width:none}}
 """
 _TITLES: Final = {COVERAGE: "Coverage", CHAINS: "Row chains", CONTENTS: "Contents"}
-_WIDE: Final = frozenset({"Changes by time and table", "Findings by place", "Compared chunks"})
+_WIDE: Final = frozenset({"Changes by time and table", "Findings by place", "Compared chunks", LAG})
 
 
 def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
