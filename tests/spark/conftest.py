@@ -22,7 +22,11 @@ def spark() -> Iterator[SparkSession]:
     made = session(
         "tests",
         "local[2]",
-        {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"},
+        {
+            "spark.driver.memory": "1g",
+            "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # jobs of seconds
+            "spark.sql.shuffle.partitions": "2",
+        },
     )
     yield made
     made.stop()

@@ -110,9 +110,7 @@ def test_the_history_is_read_from_lines_with_or_without_base64(tmp_path: Path) -
     location = Location(str(tmp_path))
     assert ddl_history.load(location) == jobs
     for name in ("plain.jsonl", str(tmp_path / "plain.jsonl")):
-        assert [json.loads(job) for job in ddl_history.load(location, name)] == list(
-            map(json.loads, jobs)
-        )
+        assert [json.loads(job) for job in ddl_history.load(location, name)] == list(map(json.loads, jobs))
     assert ddl_history.load(Location(str(tmp_path.parent))) == []
     with pytest.raises(ConfigError, match=r"no file nothing\.jsonl"):
         ddl_history.load(location, "nothing.jsonl")

@@ -76,7 +76,7 @@ def table(unsigned: bool) -> TableVersion:
 
 
 def history(version: TableVersion, rng: random.Random, unsigned: bool) -> Iterator[Transaction]:
-    """Every kind of row, keys that come again and at the ends of their range, NULLs, values of all lengths."""
+    """Every kind of row; keys that come again, and at the ends of their range; NULLs, values of all sizes."""
     encoder = RowEncoder(version.info)
     edges = [0, 1, 127, 128, (1 << 63) - 1, *((1 << 63, (1 << 64) - 1) if unsigned else (-1, -(1 << 63)))]
     keys = edges + [rng.randrange(1 << 40) for _ in range(20)]
