@@ -138,7 +138,7 @@ class Image:
             for one in image_rows.rows(file):
                 yield file.comparison.number, one.key, one.row
 
-        return tasks.over(spark, files, work, tasks.LIVE)
+        return tasks.over(spark, files, work, tasks.LIVE, together=True)
 
     def notes(self) -> list[Note]:
         return []
@@ -165,4 +165,4 @@ def beginning(
         for one in image_rows.rows(file):
             yield contents.expected(file.comparison.number, one, 1, 0)
 
-    return tasks.over(spark, files, work, contents.EXPECTED)
+    return tasks.over(spark, files, work, contents.EXPECTED, together=True)

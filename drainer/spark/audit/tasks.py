@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS: Final = 8192
 _BATCH_BYTES: Final = 16 << 20
 _MISPLACED_MAX: Final = 1000
+_TASKS: Final = 4
 _SMALL_BYTES: Final = 4 << 20
 
 STEPS: Final = StructType(
@@ -86,8 +87,11 @@ def over(
     items: Sequence[T],
     work: Callable[[T], Iterator[tuple[Any, ...]]],
     schema: StructType,
+    *,
+    together: bool = False,
 ) -> DataFrame:
-    """Rows that `work` gives for the items, a task for each item."""
+    """Rows that `work` gives for the items, a task for each item. `together`: few tasks for each slot, where
+    most items are small."""
     taken = list(items)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,7 +101,9 @@ def over(
 
     if not taken:
         return spark.createDataFrame([], schema)
-    return spark.range(0, len(taken), 1, len(taken)).mapInArrow(run, schema)
+    slots = spark.sparkContext.defaultParallelism
+    count = min(len(taken), _TASKS * slots) if together else len(taken)
+    return spark.range(0, len(taken), 1, count).mapInArrow(run, schema)
 
 
 def texts(spark: SparkSession, slices: Sequence[Slice], work: Callable[[Slice], Iterator[str]]) -> list[str]:
@@ -290,7 +296,7 @@ def places(
 
 
 def live_rows(spark: SparkSession, target: Target, chunks: Sequence[Chunk]) -> DataFrame:
-    """Rows of a database. A task for each chunk."""
+    """Rows of a database."""
 
     def work(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
         reader = Reader(target)
@@ -300,4 +306,4 @@ def live_rows(spark: SparkSession, target: Target, chunks: Sequence[Chunk]) -> D
         finally:
             reader.close()
 
-    return over(spark, chunks, work, LIVE)
+    return over(spark, chunks, work, LIVE, together=True)
