@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,6 +16,9 @@ from deploy.playground.mariadb import MariaDbServer
 
 
 def pytest_configure() -> None:
+    # A process that runs a part of the tests is told the width of a terminal that it does not have.
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from drainer.spark.session import session
 def spark() -> Iterator[SparkSession]:
     """Two slots, one GiB, two shuffle partitions: keep data and jobs small."""
     clock.use_utc()
+    interrupt = signal.getsignal(signal.SIGINT)
     made = session(
         "tests",
         "local[2]",
@@ -28,6 +30,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
         },
     )
+    signal.signal(signal.SIGINT, interrupt)  # Spark's own asks the JVM first, in whichever test it comes
     yield made
     made.stop()
 
