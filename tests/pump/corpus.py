@@ -34,13 +34,13 @@ class Recording:
 
     def unpack(self, directory: Path) -> Path:
         with tarfile.open(self.archive) as archive:
-            archive.extractall(directory, **_SAFE)
+            archive.extractall(directory, **SAFE)
         (found,) = directory.iterdir()
         return found
 
 
 # Before Python 3.11.4 there is no filter to ask for, from 3.12 on it must be asked for.
-_SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def entries(path: Path) -> list[Entry]:

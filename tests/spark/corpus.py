@@ -25,6 +25,7 @@ from drainer.spark.segments import Survey, survey
 from drainer.spark.selection import Selection
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableVersion, Transaction
 from tests.drainer import recorded
+from tests.pump.corpus import SAFE
 
 CLUSTER_ID = 7
 EVERYTHING = Selection()
@@ -109,7 +110,7 @@ def pumps(scenario: str, directory: Path) -> list[Location]:
         if "killed" in path.name:
             continue
         with tarfile.open(path) as archive:
-            archive.extractall(directory / path.name, filter="data")
+            archive.extractall(directory / path.name, **SAFE)
         (value,) = (directory / path.name).rglob("value")
         found.append(Location(str(value.parent)))
     return found
