@@ -36,7 +36,7 @@ from drainer.txn import Ddl, Item, Transaction
 logger = log.get(__name__)
 
 SWEEP_S: Final = 3600.0
-COMPRESS_S: Final = 10.0
+COMPRESS_S: Final = 2.0
 _EVENTS: Final = tuple(metrics.EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
 
 

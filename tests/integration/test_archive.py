@@ -139,6 +139,7 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
         killed(process, rng)
         process = successor
         until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until(lambda: list(scene.archive.glob("binlog-*.zst")))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:
