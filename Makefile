@@ -23,7 +23,7 @@ demo: setup
 demo-spark: setup-spark
 	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
-# What needs real servers and kills them goes alone: its waits are what others would disturb.
+# What waits for real servers goes alone, others would disturb it; Spark reckons more than it waits.
 test: lint
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)

@@ -21,8 +21,6 @@ from tests.drainer.relay_world import target_of
 from tests.spark.cluster import Cluster
 from tests.spark.growing import FIRST_TS, KEYED, KEYLESS, TABLES, ArchiveWriter
 
-pytestmark = pytest.mark.integration
-
 TRANSACTIONS, ROWS = 500, 200
 DEADLINE_S = 280.0
 

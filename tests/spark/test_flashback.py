@@ -22,8 +22,6 @@ from drainer.spark.writer import execute
 from tests.drainer.test_apply_model_mariadb import SHAPES, World
 from tests.spark.told_history import History, contents, copy_to_downstream
 
-pytestmark = pytest.mark.integration
-
 
 def no_spark() -> SparkSession:
     raise AssertionError("so little is read without Spark")

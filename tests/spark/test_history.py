@@ -17,8 +17,6 @@ from drainer.spark import history, statistics
 from tests.drainer.test_apply_model_mariadb import SHAPES, World
 from tests.spark.told_history import History
 
-pytestmark = pytest.mark.integration
-
 CHANGES = (
     "_commit_ts long, _commit_timestamp timestamp, _start_ts long, _seq long, _schema string, _table string,"
     " _change_type string, _file string, _pos long, key string, before string, after string"

@@ -21,8 +21,6 @@ from tests.drainer.test_apply_model_mariadb import SHAPES, World
 from tests.spark import corpus
 from tests.spark.told_history import History
 
-pytestmark = pytest.mark.integration
-
 
 def rows_of(world: World) -> Counter[Any]:
     return Counter(tuple(map(stored, row.values())) for row in world.rows.values())

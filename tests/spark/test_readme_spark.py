@@ -19,7 +19,6 @@ from drainer.sink import mysql
 from drainer.spark.__main__ import run
 from tests.integration.test_readme import ROOT, blocks, spark_commands
 
-pytestmark = pytest.mark.integration
 Told = Callable[..., str]
 
 

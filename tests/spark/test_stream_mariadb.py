@@ -26,8 +26,6 @@ from tests.drainer.apply_life import clean, run
 from tests.drainer.relay_world import target_of
 from tests.spark.growing import TABLES, ArchiveWriter, History, RelayLogWriter, remove_before
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:

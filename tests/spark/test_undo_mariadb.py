@@ -18,8 +18,6 @@ from drainer.spark.undo import Undo
 from tests.drainer.test_apply_model_mariadb import SHAPES, Shape, World
 from tests.spark.told_history import History, contents, copy_to_downstream
 
-pytestmark = pytest.mark.integration
-
 ROUNDS = 6
 
 
