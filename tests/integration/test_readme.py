@@ -96,13 +96,6 @@ def test_demo(options: str) -> None:
     )
 
 
-def test_demo_of_spark(tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    told = run("make", "demo-spark", f"ARGS=--seconds 2 --report {report}")
-    assert re.search(r"^verified: \d+ tables, \d+ rows identical$", told, re.M)
-    assert "<svg" in report.read_text()
-
-
 def test_test_sets_up_lints_and_tests() -> None:
     told = run("make", "--dry-run", "--always-make", "test")
     for word in ("deploy/install.sh", "ruff", "mypy", "pytest"):
