@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common import etcd_server
+from common import etcd_server, log
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
 from common.port import free_ports
@@ -26,6 +26,20 @@ def _is_of_this_test(record: logging.LogRecord) -> bool:
     """Not what grpcio says, in whichever test runs then, of a call whose test and loop have ended."""
     error = record.exc_info[1] if record.exc_info else None
     return "PollerCompletionQueue" not in record.getMessage() or "loop is closed" not in str(error)
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    """What a command sets up for its own process does not outlive the test that calls it in this one."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    while log._installed:
+        handler = log._installed.pop()
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+    logging.getLogger(log._ROOT).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

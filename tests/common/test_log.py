@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,6 @@ import pytest
 from common import log
 from common.clock import ManualClock
 from common.errors import ConfigError, Unavailable
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    level = root.level
-    yield
-    while log._installed:
-        handler = log._installed.pop()
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    logging.getLogger("tidb_binlog").setLevel(logging.NOTSET)
 
 
 def _line(capsys: pytest.CaptureFixture[str]) -> str:
