@@ -28,7 +28,7 @@ test: lint
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
-	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not integration"
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not integration"
 	$(PYTHON) -m pytest -m integration
 endif
 

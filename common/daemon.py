@@ -12,7 +12,6 @@ A second signal ends the process at once with code 130.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NoReturn
 
 from common.errors import BinlogError
+from common.garbage import collect_rarely
 from common.log import Logger
 from common.systemd import Notifier
 
@@ -32,24 +32,14 @@ CANCEL_DEADLINE_S: Final = 5.0
 _EXTEND_EVERY_S: Final = 5.0
 _EXTEND_S: Final = 60.0
 
-
-GC_THRESHOLDS: Final = (50_000, 20, 100)
-
 SWITCH_S: Final = 0.0005
 """How long a busy thread may keep the others waiting, a tenth of the default: a writer whose sync ended
 waits for the event loop's thread, and that one for threads that decode pages."""
 
 
 def settle() -> None:
-    """Set the interpreter up for the long run: what is there after the start stays, so look only at newer
-    objects, and less often; and let threads take turns quickly.
-
-    Messages make tuples and objects by the thousand and free them at once; the default looks through all that
-    is old after every few thousand of them, and a full look takes a tenth of a second.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    """Set the interpreter up for the long run: collect garbage rarely, and let threads take turns quickly."""
+    collect_rarely()
     sys.setswitchinterval(SWITCH_S)
 
 

@@ -13,7 +13,6 @@ It ignores the signals that stop a drainer: the drainer still has something to w
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import pickle
 import select
@@ -28,6 +27,7 @@ from typing import Final, NoReturn
 from common.backoff import Backoff
 from common.clock import Clock, SystemClock
 from common.errors import DirectoryLocked
+from common.garbage import collect_rarely
 from drainer import relay_wire
 from drainer.binlog_directory import BinlogDirectory, NoRoom
 from drainer.obinlog import commit_ts_of
@@ -253,8 +253,7 @@ def main(descriptor: str, parent: str) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     die_with(int(parent))
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # values that come and go, none of which refers to itself
+    collect_rarely()
     serve(socket.socket(fileno=int(descriptor)), SystemClock())
     sys.exit(0)
 

@@ -22,6 +22,11 @@ def pytest_configure() -> None:
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What takes longest begins first, so that no process is alone with it at the end.
+    items.sort(key=lambda item: "spark" not in item.path.parts)
+
+
 def _is_of_this_test(record: logging.LogRecord) -> bool:
     """Not what grpcio says, in whichever test runs then, of a call whose test and loop have ended."""
     error = record.exc_info[1] if record.exc_info else None

@@ -1,11 +1,11 @@
-"""Fold: effects of a whole range, one row a key, by Spark's own operators; nothing is kept in Python.
+"""Fold: effects of a whole range, brought together by key with Spark's own shuffle and sort.
 
 In     slices of an archive
-Out    a data frame of effects, sorted by place, and so by bucket
-Holds  the first and the last operation of a key are found by (commit_ts, order) alone, whatever slices its
-       changes were in
+Out    a data frame of effects, sorted by place, and so by bucket: whoever reads it takes those of a key
+       together as they come (`effect_merge`)
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
-       slice; where that can be, for thousands of records at once (`pb_effects`)
+       slice; where that can be, for thousands of records at once (`pb_effects`). Behind the shuffle there is
+       one sort by one number; an aggregate of Spark's would sort by all of the key as well
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.change import PUT_MOVED
+from common.garbage import collect_rarely
 from drainer.spark import reading
 from drainer.spark.definitions import Definitions
 from drainer.spark.effect_batches import COLUMNS, PLACE_BITS, batches
+from drainer.spark.effect_merge import merged
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.location import Location
-from drainer.spark.operations import OPERATION, Operations
+from drainer.spark.operations import Operations
 from drainer.spark.payload import PB
 from drainer.spark.pb_effects import PbEffects
 from drainer.spark.pb_table import together
@@ -50,6 +51,7 @@ class Reading:
     damage: str
 
     def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        collect_rarely()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._slice(self.slices[number])
@@ -91,28 +93,14 @@ def effects(spark: SparkSession, reading: Reading) -> DataFrame:
     return spark.range(0, count, 1, count).mapInArrow(reading, COLUMNS)
 
 
-def folded(frame: DataFrame, partitions: int) -> DataFrame:
-    """One effect a key, sorted by place; a bucket is in one partition."""
+def by_place(frame: DataFrame, partitions: int) -> DataFrame:
+    """Effects sorted by place, those of a key side by side; a bucket is in one partition."""
     from pyspark.sql import functions as f
 
     bucket = f.shiftright("place", PLACE_BITS)
-    operation = f.col("first_order").bitwiseAND(OPERATION)
-    born = f.when(operation <= PUT_MOVED, f.struct("first_ts", "first_order"))
-    keys = ("place", "bucket", "table", "key")
-    found = (
-        frame.withColumn("bucket", bucket)
-        .repartition(partitions, "bucket")
-        .groupBy(*keys)
-        .agg(
-            f.min(f.struct("first_ts", "first_order", "before")).alias("first"),
-            f.max(f.struct("last_ts", "last_order", "definition", "image")).alias("last"),
-            f.max("reborn").alias("was_reborn"),
-            f.max(born).alias("born"),
-            f.sum("times").alias("times"),
-        )
-    )
-    came_later = f.col("born") > f.struct("first.first_ts", "first.first_order")
-    reborn = f.col("was_reborn") | f.coalesce(came_later, f.lit(False))
-    return found.select(
-        "place", "table", "key", "first.*", "last.*", reborn.alias("reborn"), "times"
-    ).sortWithinPartitions("place", "table", "key")
+    return frame.repartition(partitions, bucket).sortWithinPartitions("place")
+
+
+def folded(frame: DataFrame, partitions: int) -> DataFrame:
+    """One effect a key, sorted by place; a bucket is in one partition."""
+    return by_place(frame, partitions).mapInArrow(merged, COLUMNS)

@@ -2,7 +2,7 @@
 
     path                 directory or URI of the archive
     kind                 auto, pb, relay or pump
-    view                 changes, transactions, ddl, files, operations, definitions
+    view                 changes, transactions, ddl, files, definitions
     start, stop          commit_ts or time in UTC, both inclusive
     tables               patterns of tables, divided by commas
     ops                  insert, update, delete
@@ -96,7 +96,7 @@ class ReadOptions:
             options.get("ops", ""),
         )
         return cls(
-            location=Location(options["path"], _of_file_system(options)),
+            location=Location.of(options["path"], options),
             kind=options.get("kind", AUTO),
             view=view,
             selection=selection,
@@ -147,11 +147,3 @@ def _bytes(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise ConfigError(f"partition-bytes={text!r} is no number of bytes", hint="for example 134217728")
     return int(text)
-
-
-def _of_file_system(options: Mapping[str, str]) -> dict[str, str]:
-    return {
-        key.removeprefix(OPTION_PREFIX): value
-        for key, value in options.items()
-        if key.startswith(OPTION_PREFIX)
-    }

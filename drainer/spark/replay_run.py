@@ -162,7 +162,7 @@ class Run:
 
     def _rows_in_tasks(self, number: int, task: Task, step: Rows) -> None:
         assert self._spark is not None
-        from drainer.spark.fold import Reading, effects, folded
+        from drainer.spark.fold import Reading, by_place, effects
         from drainer.spark.task_progress import TaskProgress
         from drainer.spark.writing import REPORT, Writing
 
@@ -181,7 +181,7 @@ class Run:
             task.buckets,
             plan.damage,
         )
-        frame = folded(effects(spark, reading), min(task.buckets, cores * _PARTITIONS_PER_CORE))
+        frame = by_place(effects(spark, reading), min(task.buckets, cores * _PARTITIONS_PER_CORE))
 
         def write(frame: DataFrame, phase: Phase) -> None:
             frozen = plan.frozen

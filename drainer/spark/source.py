@@ -18,11 +18,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from common.errors import ConfigError
+from common.garbage import collect_rarely
 from drainer.spark import coverage, ddl_history, definitions, segments
 from drainer.spark.definitions import Definitions
 from drainer.spark.read_options import ReadOptions
 from drainer.spark.segments import PUMP, Segment, Slice, Survey
 from drainer.spark.views import VIEWS, typed_changes
+from drainer.spark.views.columns import unknown_column
 from drainer.spark.views.view import Task, View
 from drainer.txn import TableVersion
 
@@ -110,13 +112,10 @@ class BinlogReader(DataSourceReader):
     """Of one frame. It is sent to the tasks with all that they need."""
 
     def __init__(self, archive: Archive, columns: StructType) -> None:
-        known = set(archive.schema.names)
+        known = archive.schema.names
         for name in columns.names:
             if name not in known:
-                raise ConfigError(
-                    f"the view {archive.options.view} has no column {name!r}",
-                    hint=f"it has {', '.join(known)}",
-                )
+                raise unknown_column(name, known, archive.options.view)
         self._options = archive.options
         self._parts = archive.parts()
         self._task = Task(
@@ -136,6 +135,7 @@ class BinlogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _Part):  # Spark's own: there is nothing to read
             return
+        collect_rarely()
         yield from VIEWS[self._options.view].batches(
             replace(self._task, part=partition.part, files=partition.files)
         )

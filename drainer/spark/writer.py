@@ -76,24 +76,33 @@ class Tables:
 def folds(effects: Iterable[Effect], tables: Tables) -> dict[int, TableFold]:
     """Effects as the drainer's lanes have them, by table in order of first appearance."""
     nets: dict[int, TableFold] = {}
+    known: dict[int, tuple[TableTarget, TableFold]] = {}
     for effect in effects:
         table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
-        target = tables.target(definition, table)
-        net = nets.get(table)
-        if net is None:
-            net = nets[table] = TableFold(target)
-        elif net.table is not target:
-            net.mixed = True
+        found = known.get(definition)
+        if found is None:
+            found = known[definition] = _fold_of(nets, table, tables.target(definition, table))
+        target, net = found
         if not target.keyed:
             change: Change = (target, APPEND if times > 0 else DROP_ONE, b"", image or b"", 0)
             net.ordered += [change] * abs(times)
             continue
         first, last = first_order & OPERATION, last_order & OPERATION
-        net.first[key] = (target, first, key, before or b"", 0)
-        net.last[key] = (target, last, key, image or b"", 0)
+        change = net.last[key] = (target, last, key, image or b"", 0)
+        if before is not None or first != last:
+            change = (target, first, key, before or b"", 0)
+        net.first[key] = change
         if reborn and first > PUT_MOVED:
             net.reborn.add(key)
     return nets
+
+
+def _fold_of(nets: dict[int, TableFold], table: int, target: TableTarget) -> tuple[TableTarget, TableFold]:
+    net = nets.get(table)
+    if net is None:
+        net = nets[table] = TableFold(target)
+    net.mixed |= net.table is not target
+    return target, net
 
 
 def statements(

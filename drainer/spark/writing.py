@@ -1,6 +1,6 @@
 """Writing: what a task does with a sorted partition of effects.
 
-In     record batches of `fold.folded`, sorted by place
+In     record batches of `fold.by_place`
 Out    how many chunks and keys it wrote; for people, since a task that was run again does not count what the
        former one wrote
 Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every
@@ -15,8 +15,10 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
+from common.garbage import collect_rarely
 from drainer.sink import mysql
 from drainer.spark.effect_batches import PLACE_BITS
+from drainer.spark.effect_merge import merged
 from drainer.spark.operations import Effect
 from drainer.spark.progress import Bucket
 from drainer.spark.writer import Phase, Tables, Writer
@@ -40,6 +42,7 @@ class Writing:
     safe: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        collect_rarely()
         writer = Writer(self.target, self.tables, safe=self.safe)
         chunks = keys = 0
         try:
@@ -57,7 +60,7 @@ def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int,
     """(bucket, number of the chunk in it, effects)."""
     effects: list[Effect] = []
     bucket, chunk, size = -1, 0, 0
-    for batch in batches:
+    for batch in merged(batches):
         columns = [column.to_pylist() for column in batch.columns]
         for place, *values in zip(*columns, strict=True):
             if place >> PLACE_BITS != bucket or len(effects) >= chunk_rows or size >= CHUNK_BYTES:

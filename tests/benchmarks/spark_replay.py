@@ -32,7 +32,7 @@ GO_REPARO: Final = 20_000.0
 ROWS: Final = 200_000
 DISTINCT_CHANGES: Final = 600_000
 FOLD_CHANGES: Final = 1_000_000
-WARM_ROWS: Final = 20_000
+WARM_ROWS: Final = 60_000  # until the JVM has compiled what runs often: start-up, too
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pymysql
 import pytest
@@ -14,6 +14,17 @@ from common import clock
 from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from drainer.spark.session import session
+
+_QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_start() -> Iterator[None]:
+    """For the JVMs of commands and clusters."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+            patch.setenv(name, _QUICK_START)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +37,6 @@ def spark() -> Iterator[SparkSession]:
         "local[2]",
         {
             "spark.driver.memory": "1g",
-            "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # jobs of seconds
             "spark.sql.shuffle.partitions": "2",
         },
     )

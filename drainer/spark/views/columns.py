@@ -55,8 +55,9 @@ def commit_times(commit_ts: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(moments, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
-def unknown_column(name: str, known: Iterable[str]) -> ConfigError:
-    return ConfigError(f"the view has no column {name!r}", hint=f"it has {', '.join(known)}")
+def unknown_column(name: str, known: Iterable[str], view: str = "") -> ConfigError:
+    which = f"the view {view}" if view else "the view"
+    return ConfigError(f"{which} has no column {name!r}", hint=f"it has {', '.join(known)}")
 
 
 def batch(schema: pa.Schema, arrays: Mapping[str, Callable[[], pa.Array]]) -> pa.RecordBatch:
