@@ -62,8 +62,7 @@ class ArchiveRange:
 
     def net(self, small_bytes: int = SMALL_BYTES) -> Effects:
         """The net effect of the range, one a key, with the images before; by table and key."""
-        reading = self._reading(Reading)
-        if size_of(reading.slices) <= small_bytes:
+        if size_of(self._slices) <= small_bytes:
             return Effects(sorted(self._here(by_transaction=False), key=lambda one: (one.table, one.key)))
         return Effects(frame=self.net_frame(), order=("table", "key"))
 
@@ -75,8 +74,7 @@ class ArchiveRange:
 
     def by_transaction(self, small_bytes: int = SMALL_BYTES) -> Effects:
         """The effects of each transaction by itself, the last one first."""
-        reading = self._reading(_ByTransaction)
-        if size_of(reading.slices) <= small_bytes:
+        if size_of(self._slices) <= small_bytes:
             found = sorted(
                 self._here(by_transaction=True), key=lambda one: (-one.last_ts, one.table, one.key)
             )
@@ -84,7 +82,9 @@ class ArchiveRange:
         from pyspark.sql import functions as f
 
         # A drainer that was started again may have written the same transaction twice.
-        frame = effects(self.spark(), reading).dropDuplicates(["last_ts", "table", "key"])
+        frame = effects(self.spark(), self._reading(_ByTransaction)).dropDuplicates(
+            ["last_ts", "table", "key"]
+        )
         return Effects(frame=frame, order=(f.desc("last_ts"), "table", "key"))
 
     def _here(self, *, by_transaction: bool) -> Iterator[Effect]:
@@ -106,11 +106,14 @@ class ArchiveRange:
     def _before_of(self) -> frozenset[int]:
         return frozenset(table_id(one.version) for one in self.definitions)
 
+    @property
+    def _slices(self) -> list[Slice]:
+        return list(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
+
     def _reading(self, kind: type[Reading]) -> Reading:
-        slices = tuple(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
         return kind(
             self.survey.location,
-            slices,
+            tuple((part,) for part in self._slices),
             self.selection,
             self.definitions,
             self._before_of,
@@ -121,6 +124,10 @@ class ArchiveRange:
 
 class _ByTransaction(Reading):
     """Nothing is taken together across transactions."""
+
+    def _share(self, parts: Iterable[Slice]) -> Iterator[Any]:
+        for part in parts:
+            yield from self._slice(part)
 
     def _slice(self, part: Slice) -> Iterator[Any]:
         operations = Operations(KnownTables(self.definitions).number_of, self.before_of)

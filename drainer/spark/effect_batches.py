@@ -21,7 +21,7 @@ import pyarrow as pa
 PLACE_BITS: Final = 47
 BUCKETS_MAX: Final = 1 << 12
 _RUN_BITS: Final = 10  # so many neighbours (2^10) of a whole number are in its bucket
-_BATCH_ROWS: Final = 8192
+BATCH_ROWS: Final = 8192
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 ARROW: Final = pa.schema(
@@ -51,7 +51,9 @@ def digit_places(numbers: Any, table: int, buckets: int) -> Any:
     numbers = (numbers.view(np.uint64) & np.uint64((1 << 63) - 1)).astype(np.int64)
     with np.errstate(over="ignore"):
         mixed = ((numbers >> _RUN_BITS).astype(np.uint64) ^ np.uint64(table)) * _SPREAD
-    return _placed(mixed, numbers & ((1 << PLACE_BITS) - 1), buckets)
+        begin = (np.uint64(table) * _SPREAD).astype(np.int64)  # tables do not meet at their small numbers
+        low = (numbers + begin) & ((1 << PLACE_BITS) - 1)
+    return _placed(mixed, low, buckets)
 
 
 def places(keys: list[bytes], table: int, buckets: int, *, digits: bool) -> Any:
@@ -77,7 +79,7 @@ def batches(taken: Mapping[int, Mapping[bytes, list[Any]]], digits: Set[int], bu
     """Record batches of what `Operations.take` gives; `digits`: tables whose keys are whole numbers."""
     for table, effects in taken.items():
         keys, values = list(effects), list(effects.values())
-        step = _BATCH_ROWS
+        step = BATCH_ROWS
         for start in range(0, len(keys), step):
             some = keys[start : start + step]
             columns: list[Any] = [places(some, table, buckets, digits=table in digits)]

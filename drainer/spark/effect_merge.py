@@ -1,10 +1,10 @@
 """Effect merge: effects of one key that were found in several pieces of a range become one.
 
-In     record batches of effects, sorted by place (`fold.by_place`)
-Out    record batches, one row a key, sorted by place; keys that share a place by table and key
+In     record batches of effects: of a stretch, in any order (`taken_together`); of all, by place (`merged`)
+Out    record batches; `merged`: one row a key, by place, keys that share a place by table and key
 Holds  the first and the last operation of a key are found by (commit_ts, order) alone, whatever pieces its
-       changes were in. The order depends on the keys alone
-Why    where nothing repeats it costs a comparison of numbers: there is no fold that one would have to skip
+       changes were in. The order of `merged` depends on the keys alone
+Why    numbers are sorted and compared, thousands at once; bytes are moved only where keys repeat
 """
 
 from __future__ import annotations
@@ -17,15 +17,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drainer.change import PUT_MOVED
-from drainer.spark.effect_batches import ARROW
+from drainer.spark.effect_batches import ARROW, BATCH_ROWS
 from drainer.spark.operations import OPERATION
 
 _OF_FIRST: Final = ("place", "table", "key", "first_ts", "first_order", "before")
 _OF_LAST: Final = ("last_ts", "last_order", "definition", "image")
+_WORTH: Final = 8
+"""One row of so many has to be a repeat, or a stretch is left as it is."""
+
+
+def taken_together(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:
+    """The same with fewer rows, if keys repeat. Holds about `bytes_max`."""
+    held: list[Any] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= bytes_max:
+            held = _together(held)
+            size = sum(one.nbytes for one in held)
+            if size > bytes_max // 2:
+                yield from _in_pieces(held)
+                held, size = [], 0
+    yield from _in_pieces(_together(held))
 
 
 def merged(batches: Iterable[Any]) -> Iterator[Any]:
-    """One row a key."""
+    """One row a key; `batches` are sorted by place."""
     held: Any = None
     for batch in batches:
         if not batch.num_rows:
@@ -40,11 +58,28 @@ def merged(batches: Iterable[Any]) -> Iterator[Any]:
         yield held
 
 
+def _together(held: list[Any]) -> list[Any]:
+    if not held:
+        return held
+    places = np.sort(np.concatenate([_numbers(batch, "place") for batch in held]))
+    if np.count_nonzero(places[1:] == places[:-1]) * _WORTH < len(places):
+        return held
+    rows = pa.concat_batches(held)
+    return [_one_a_key(rows.take(pa.array(np.argsort(_numbers(rows, "place"), kind="stable"))))]
+
+
+def _in_pieces(held: Iterable[Any]) -> Iterator[Any]:
+    for batch in held:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+
 def _numbers(rows: Any, name: str) -> Any:
     return rows.column(name).to_numpy(zero_copy_only=False)
 
 
 def _one_a_key(rows: Any) -> Any:
+    """Of rows sorted by place."""
     places = _numbers(rows, "place")
     repeats = places[1:] == places[:-1]
     if not repeats.any():
@@ -53,8 +88,8 @@ def _one_a_key(rows: Any) -> Any:
     ts, order = _numbers(rows, "first_ts"), _numbers(rows, "first_order")
     by_first = np.lexsort((order, ts, rank, places))
     by_last = np.lexsort((_numbers(rows, "last_order"), _numbers(rows, "last_ts"), rank, places))
-    place, rank, ts, order = (column[by_first] for column in (places, rank, ts, order))
-    begins = np.concatenate(([True], (place[1:] != place[:-1]) | (rank[1:] != rank[:-1])))
+    rank, ts, order = rank[by_first], ts[by_first], order[by_first]  # places are in order already
+    begins = np.concatenate(([True], ~repeats | (rank[1:] != rank[:-1])))
     starts = np.flatnonzero(begins)
     key = np.cumsum(begins) - 1
     is_later = (ts != ts[starts][key]) | (order != order[starts][key])

@@ -1,6 +1,6 @@
 """Fold: effects of a whole range, brought together by key with Spark's own shuffle and sort.
 
-In     slices of an archive
+In     slices of an archive, by task
 Out    a data frame of effects, sorted by place, and so by bucket: whoever reads it takes those of a key
        together as they come (`effect_merge`)
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
@@ -18,7 +18,7 @@ from common.garbage import collect_rarely
 from drainer.spark import reading
 from drainer.spark.definitions import Definitions
 from drainer.spark.effect_batches import COLUMNS, PLACE_BITS, batches
-from drainer.spark.effect_merge import merged
+from drainer.spark.effect_merge import merged, taken_together
 from drainer.spark.known_tables import KnownTables
 from drainer.spark.location import Location
 from drainer.spark.operations import Operations
@@ -40,10 +40,10 @@ _TOGETHER_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class Reading:
-    """What a task does with the numbers of its slices."""
+    """What a task does with the numbers of its shares."""
 
     location: Location
-    slices: tuple[Slice, ...]
+    shares: tuple[tuple[Slice, ...], ...]
     selection: Selection
     definitions: Definitions
     before_of: frozenset[int]
@@ -54,7 +54,10 @@ class Reading:
         collect_rarely()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._slice(self.slices[number])
+                yield from self._share(self.shares[number])
+
+    def _share(self, parts: Iterable[Slice]) -> Iterator[Any]:
+        return taken_together((batch for part in parts for batch in self._slice(part)), _HELD_BYTES)
 
     def _slice(self, part: Slice) -> Iterator[Any]:
         known = KnownTables(self.definitions)
@@ -89,7 +92,7 @@ class Reading:
 
 def effects(spark: SparkSession, reading: Reading) -> DataFrame:
     """Effects as readers give them: several of a key."""
-    count = len(reading.slices)
+    count = len(reading.shares)
     return spark.range(0, count, 1, count).mapInArrow(reading, COLUMNS)
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = 8 << 20
 CHUNK_ROWS: Final = 5000
-_SLICE_BYTES: Final = (2 << 20, 64 << 20)
+_SLICE_BYTES: Final = 2 << 20
+_SHARE_BYTES: Final = (2 << 20, 256 << 20)
 _BUCKET_BYTES: Final = 4 << 20
 _BUCKETS: Final = (8, 4096)
-_SLICES_PER_CORE: Final = 3
 _READ_OPTIONS: Final = frozenset({"kind", "damage", "time-zone"})
 
 SparkOf = Callable[[], "SparkSession"]
@@ -153,7 +153,7 @@ def _tasks(
 ) -> list[Task]:
     wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
     places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
-    slices = outlined.once(found.plan(selection, _SLICE_BYTES[0]))
+    slices = outlined.once(found.plan(selection, _SLICE_BYTES))
     tasks: list[Task] = []
     begin: Point | None = None
     for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):
@@ -174,20 +174,21 @@ def _buckets(size: int) -> int:
     return min(most, max(least, 1 << (size // _BUCKET_BYTES).bit_length()))
 
 
-def joined(slices: tuple[Slice, ...], cores: int) -> tuple[Slice, ...]:
-    """Neighbours put together, so that each core has a few of them: every slice costs a task."""
-    least, most = _SLICE_BYTES
-    wanted = min(most, max(least, size_of(slices) // (cores * _SLICES_PER_CORE)))
-    found: list[Slice] = []
+def shares(slices: tuple[Slice, ...], cores: int) -> tuple[tuple[Slice, ...], ...]:
+    """Neighbours put together, so much for each core: every share costs a task, and what repeats within one
+    does not cross the shuffle."""
+    least, most = _SHARE_BYTES
+    wanted = min(most, max(least, size_of(slices) // cores))
+    found: list[list[Slice]] = []
+    size = wanted
     for part in slices:
-        before = found[-1] if found else None
-        if (
-            before is not None
-            and before.name == part.name
-            and before.stop == part.start
-            and size_of((before,)) < wanted
-        ):
-            found[-1] = replace(before, stop=part.stop, last=part.last)
+        if size >= wanted:
+            found.append([])
+            size = 0
+        mine = found[-1]
+        if mine and mine[-1].name == part.name and mine[-1].stop == part.start:
+            mine[-1] = replace(mine[-1], stop=part.stop, last=part.last)
         else:
-            found.append(part)
-    return tuple(found)
+            mine.append(part)
+        size += size_of((part,))
+    return tuple(map(tuple, found))

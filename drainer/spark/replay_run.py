@@ -27,7 +27,7 @@ from drainer.spark.operations import Operations, effects_in_order
 from drainer.spark.progress import SCHEMA, Bucket, Job, State
 from drainer.spark.reading import read
 from drainer.spark.records import Changes
-from drainer.spark.replay_plan import Plan, SparkOf, Task, joined
+from drainer.spark.replay_plan import Plan, SparkOf, Task, shares
 from drainer.spark.selection import Selection
 from drainer.spark.steps import Rows
 from drainer.spark.writer import Phase, Tables, Writer
@@ -174,7 +174,7 @@ class Run:
         selection = self._selection(step)
         reading = Reading(
             plan.survey.location,
-            joined(task.slices, cores),
+            shares(task.slices, cores),
             selection,
             plan.definitions,
             self._catalog.before_of(versions),

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -26,6 +27,14 @@ from drainer.spark.views.view import Task
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 
 TABLE = "sbtest.sbtest1"
+
+
+OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "typed": {"table": TABLE},
+    "json": {},
+    "count": {"view": "files", "verify": "true"},
+    "index": {"view": "files"},
+}
 
 
 def tree() -> list[int]:
@@ -46,10 +55,7 @@ def tree() -> list[int]:
 
 def read(spark: SparkSession, archive: str, mode: str) -> int:
     """Row changes that were read."""
-    options = {"typed": {"table": TABLE}, "json": {}, "count": {"view": "files", "verify": "true"}}[mode]
-    if mode == "index":
-        options = {"view": "files"}
-    frame = spark.read.format("binlog").options(**options).load(archive)
+    frame = spark.read.format("binlog").options(**OPTIONS[mode]).load(archive)
     if mode in ("count", "index"):
         return int(frame.selectExpr("sum(inserts + updates + deletes)").collect()[0][0])
     frame.write.format("noop").mode("overwrite").save()
