@@ -23,13 +23,13 @@ demo: setup
 demo-spark: setup-spark
 	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
 
-# What waits for real servers goes alone, others would disturb it; Spark reckons more than it waits.
+# What reckons goes first, what waits for real servers behind it, each on both cores.
 test: lint
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not integration"
-	$(PYTHON) -m pytest -m integration
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration
 endif
 
 lint: setup-spark

@@ -48,8 +48,12 @@ class FileCoverage:
     problem_pos: int | None = None
 
     def see(self, commit_ts: int, *, is_ddl: bool) -> None:
-        self.first_ts = commit_ts if self.first_ts is None else min(self.first_ts, commit_ts)
-        self.last_ts = commit_ts if self.last_ts is None else max(self.last_ts, commit_ts)
+        if self.last_ts is None or self.first_ts is None:
+            self.first_ts = self.last_ts = commit_ts
+        elif commit_ts > self.last_ts:
+            self.last_ts = commit_ts
+        elif commit_ts < self.first_ts:
+            self.first_ts = commit_ts
         if is_ddl:
             self.ddl += 1
         else:
@@ -112,7 +116,7 @@ def cover(
 
 
 def _records(location: Location, file: File, part: Slice, found: FileCoverage, at: int) -> None:
-    counts: Counts = {}
+    counts = Counts()
     behind: int | None = at
     while behind is not None:
         try:

@@ -30,7 +30,17 @@ _EVENT_KIND: Final = 0x18
 _MUTATION: Final = 0x22
 _KINDS: Final = 3
 
-Counts = dict[bytes, list[int]]
+
+class Counts(dict[bytes, list[int]]):
+    """Rows by kind, by the bytes that name their table."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: tuple[bytes, list[int]] = (b"", [])
+        """Of an archive: how the event before this one begins, and the counts of its table."""
+
+
 """Inserts, updates and deletes by the bytes that name a table (`table_name`)."""
 
 
@@ -149,6 +159,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
     if tag == DDL:
         return Head(commit_ts, pos, len(payload), True, 0)
     rows = 0
+    name, known = (b"", list[int]()) if counts is None else counts.last
     try:
         while at < stop:
             size = payload[at + 1]
@@ -163,8 +174,11 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
                 raise Broken
             at = inner + size
             rows += 1
-            if counts is not None:
-                _count_event(payload, inner, counts)
+            if counts is None:
+                continue
+            if not name or not payload.startswith(name, inner):
+                name, known = counts.last = _counted(payload, inner, counts)
+            known[payload[inner + len(name)]] += 1
     except (IndexError, Broken):
         raise _foreign(payload) from None
     if at != stop:
@@ -172,18 +186,12 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
     return Head(commit_ts, pos, len(payload), False, rows)
 
 
-def _count_event(payload: bytes, at: int, counts: Counts) -> None:
-    second = at + 2 + payload[at + 1]
-    kind = second + 2 + payload[second + 1]
-    if payload[kind] != _EVENT_KIND or payload[at + 1] > 127 or payload[second + 1] > 127:
-        kind = _behind_names(payload, at)
-    if payload[kind] != _EVENT_KIND or (number := payload[kind + 1]) >= _KINDS:
+def _counted(payload: bytes, at: int, counts: Counts) -> tuple[bytes, list[int]]:
+    """How an event begins, up to its kind, and the counts of its table by kind."""
+    kind = _behind_names(payload, at)
+    if payload[kind] != _EVENT_KIND:
         raise Broken
-    name = payload[at:kind]
-    known = counts.get(name)
-    if known is None:
-        known = counts[name] = [0, 0, 0]
-    known[number] += 1
+    return payload[at : kind + 1], counts.setdefault(payload[at:kind], [0, 0, 0])
 
 
 def _behind_names(payload: bytes, at: int) -> int:
@@ -205,7 +213,7 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
     try:
         while at < stop:
             _, size, at = field_head(payload, at)
-            rows += _count_table(payload, at, at + size, {} if counts is None else counts)
+            rows += _count_table(payload, at, at + size, Counts() if counts is None else counts)
             at += size
     except (IndexError, Broken):
         raise _foreign(payload) from None
