@@ -58,7 +58,9 @@ class Frozen:
     safe: bool
     first: int = -1
     buckets: tuple[int, ...] = ()
-    form: int = 1  # of buckets and chunks: a change of theirs is another number
+    damage: str = "fail"
+    time_zone: str = "UTC"
+    form: int = 2  # of buckets and chunks: a change of theirs is another number
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -119,6 +119,7 @@ def plan(
             f"{location.shown} is a Pump's value log, which is not in commit order",
             hint="turn it into a file archive (binlog-spark export), and replay that",
         )
+    damage = options.source.get("damage", FAIL)
     asked_stop, stop = stop, begun.stop if begun is not None else stop
     selection = Selection(start, stop, options.tables)
     definitions = archived_definitions.of_archive(found.location, found)
@@ -139,8 +140,9 @@ def plan(
         safe=options.safe,
         first=_first(tasks) if begun is None else begun.first,
         buckets=tuple(task.buckets for task in tasks),
+        damage=damage,
+        time_zone=zone,
     )
-    damage = options.source.get("damage", FAIL)
     return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
 
 

@@ -195,6 +195,9 @@ def test_a_job_is_not_taken_for_another_one(target: mysql.Target, tmp_path: Path
         replay(None, archive, target, job="one", start=FIRST_TS + 5, options=HERE)
     with pytest.raises(Conflict, match="chunk_rows was 40, now 41"):
         replay(None, archive, target, job="one", options=replace(HERE, chunk_rows=41))
+    for name, text in (("damage", "report"), ("time-zone", "Asia/Tokyo")):
+        with pytest.raises(Conflict, match=f"{name.replace('-', '_')} was .*, now '{text}'"):
+            replay(None, archive, target, job="one", options=replace(HERE, source={name: text}))
 
 
 def test_a_job_has_one_driver_at_a_time(target: mysql.Target, tmp_path: Path) -> None:
