@@ -101,14 +101,14 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
         if error_code(error) in LOGIN:
             raise DownstreamError(
                 f"downstream {target!r} refused the login: {safe_text(error)}",
-                hint="check [syncer.to] user, password and grants",
+                hint="check user, password and grants: of [syncer.to], or of the URL that was given",
             ) from None
         cause = getattr(error, "original_exception", error)
         raise Away(
             f"downstream {target!r} cannot be reached: {safe_text(error)}",
             hint="check [syncer.to.security], the certificates and the host's name in the downstream's"
             if isinstance(cause, ssl.SSLError) or error_code(error) == _NO_TLS
-            else "is it running? check [syncer.to] host and port",
+            else "is it running? check host and port: of [syncer.to], or of the URL that was given",
             code=error_code(error),
         ) from None
     try:
