@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import re
 import socket
 import stat
+from typing import Final
 
 from common.errors import ConfigError, PortTaken
 
 LOOPBACK = "127.0.0.1"
 STATUS_PORT_STEP = 100
 """A node whose gRPC has a port of its own speaks HTTP on one that is so much higher."""
+_PORTS: Final = range(10_000, 32_000)  # Linux gives connections those from 32768 on
 _given: set[int] = set()
+_random: Final = random.SystemRandom()  # two processes with the same seed do not meet
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` TCP ports that nobody listens on at 127.0.0.1 now. None is given twice by one process: whoever
-    got it may not listen yet."""
+    """`count` TCP ports that nobody listens on at 127.0.0.1 now. None is given twice by one process, and none
+    is of those that connections get: whoever got it may not listen yet."""
     found: list[int] = []
+    if len(_given) > len(_PORTS) // 2:
+        _given.clear()
     while len(found) < count:
+        port = _random.choice(_PORTS)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
         if port not in _given:
             _given.add(port)
             found.append(port)

@@ -1,4 +1,4 @@
-"""Socket files: what is removed, what is refused, and what a path may look like."""
+"""Ports and socket files: which are free, what is removed or refused, and what a path may look like."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def listener(path: Path) -> socket.socket:
     found.bind(str(path))
     found.listen(1)
     return found
+
+
+def test_free_ports_are_not_those_that_connections_get() -> None:
+    found = port.free_ports(500)
+    assert len(set(found)) == 500
+    assert max(found) < 32_768, "where Linux begins those, unless told otherwise"
+    assert not set(found) & set(port.free_ports(500))
+    with socket.socket() as taken:
+        taken.bind((port.LOOPBACK, found[0]))
+        with pytest.raises(PortTaken):
+            port.check_port_free(port.LOOPBACK, found[0])
 
 
 def test_paths() -> None:
