@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.spark.definitions import Definitions
@@ -106,7 +107,7 @@ class ArchiveRange:
     def _before_of(self) -> frozenset[int]:
         return frozenset(table_id(one.version) for one in self.definitions)
 
-    @property
+    @cached_property
     def _slices(self) -> list[Slice]:
         return list(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
 

@@ -32,16 +32,13 @@ _KINDS: Final = 3
 
 
 class Counts(dict[bytes, list[int]]):
-    """Rows by kind, by the bytes that name their table."""
+    """Inserts, updates and deletes by the bytes that name a table (`table_name`)."""
 
     __slots__ = ("last",)
 
     def __init__(self) -> None:
         self.last: tuple[bytes, list[int]] = (b"", [])
         """Of an archive: how the event before this one begins, and the counts of its table."""
-
-
-"""Inserts, updates and deletes by the bytes that name a table (`table_name`)."""
 
 
 class Head(NamedTuple):

@@ -11,8 +11,8 @@ import pytest
 
 from drainer.spark.effect_batches import ARROW, PLACE_BITS, digit_places, places
 from drainer.spark.effect_merge import merged, taken_together
-from drainer.spark.operations import Effect, Operations, effects_in_order
-from tests.spark.test_fold import by_key, history, in_pieces, number_of
+from drainer.spark.operations import Effect
+from tests.spark.test_fold import by_key, histories
 
 Placed = Callable[[int], int]
 
@@ -35,25 +35,11 @@ def effects_of(rows: list[dict[str, Any]]) -> list[Effect]:
     return [Effect(*(row[name] for name in Effect._fields)) for row in rows]
 
 
-def histories(pick: Random) -> tuple[list[Effect], list[Effect]]:
-    """(of one piece, of several)."""
-    whole: list[Effect] = []
-    pieces: list[Effect] = []
-    for number in range(30):
-        transactions = history(number, 12)
-        operations = Operations(number_of, None)
-        for changes in transactions:
-            operations.add(changes)
-        whole += effects_in_order(operations.take())
-        pieces += in_pieces(transactions, pick)
-    return whole, pieces
-
-
 @pytest.mark.parametrize("place_of", [lambda place: place, lambda place: place % 7], ids=["own", "shared"])
 @pytest.mark.parametrize("seed", range(4))
 def test_it_does_not_matter_where_pieces_and_batches_are_cut(place_of: Placed, seed: int) -> None:
     pick = Random(seed)
-    whole, pieces = histories(pick)
+    whole, pieces, _ = histories(pick, 30)
     pick.shuffle(pieces)
     held_bytes = 1 << 14 + 2 * seed
     nearer = list(taken_together(batches(pieces, place_of, pick, rows_max=90), held_bytes))
@@ -77,7 +63,7 @@ def test_it_does_not_matter_where_pieces_and_batches_are_cut(place_of: Placed, s
 
 def test_what_hardly_repeats_is_left_as_it_is() -> None:
     pick = Random(1)
-    whole, _ = histories(pick)
+    whole, _, _ = histories(pick, 30)
     given = list(batches(whole, lambda place: place, pick, rows_max=50))
     left = list(taken_together(iter(given), 1 << 30))
     assert [batch for batch in left if batch.num_rows] == [batch for batch in given if batch.num_rows]

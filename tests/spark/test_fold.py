@@ -81,6 +81,22 @@ def in_pieces(transactions: list[Changes], pick: Random) -> list[Effect]:
     return found
 
 
+def histories(pick: Random, count: int) -> tuple[list[Effect], list[Effect], set[int]]:
+    """Of several: (as one piece, as several, tables whose keys are whole numbers)."""
+    whole: list[Effect] = []
+    pieces: list[Effect] = []
+    digits: set[int] = set()
+    for number in range(count):
+        transactions = history(number, 12)
+        operations = Operations(number_of, None)
+        for changes in transactions:
+            operations.add(changes)
+        whole += effects_in_order(operations.take())
+        digits |= operations.digits
+        pieces += in_pieces(transactions, pick)
+    return whole, pieces, digits
+
+
 def frame_of(spark: SparkSession, effects: list[Effect], digits: set[int]) -> DataFrame:
     rows = [
         (int(places([effect.key], effect.table, _BUCKETS, digits=effect.table in digits)[0]), *effect)
@@ -92,18 +108,7 @@ def frame_of(spark: SparkSession, effects: list[Effect], digits: set[int]) -> Da
 @pytest.fixture(scope="module")
 def put_together(spark: SparkSession) -> tuple[list[Effect], list[Effect], list[int]]:
     """(as one piece, by Spark from pieces, places in the order in which they came)."""
-    pick = Random(5)
-    whole: list[Effect] = []
-    pieces: list[Effect] = []
-    digits: set[int] = set()
-    for number in range(40):
-        transactions = history(number, 12)
-        operations = Operations(number_of, None)
-        for changes in transactions:
-            operations.add(changes)
-        whole += effects_in_order(operations.take())
-        digits |= operations.digits
-        pieces += in_pieces(transactions, pick)
+    whole, pieces, digits = histories(Random(5), 40)
     frame = fold.folded(frame_of(spark, pieces, digits), 3)
     rows = [tuple(row) for row in frame.collect()]
     effects = [Effect(*row[1:3], *row[3:]) for row in rows]
