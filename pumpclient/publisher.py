@@ -51,6 +51,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from common import binlog
 from common.clock import Clock, SystemClock
@@ -98,7 +99,9 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self._clock = clock or SystemClock()
         self._pauses = Pauses(self._clock, sleep)
         self._leases = Leases()
-        self._open: dict[int, Transaction] = {}
+        # Weakly: what its program has dropped is not kept alive.
+        self._open: WeakValueDictionary[int, Transaction] = WeakValueDictionary()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lease_opened = asyncio.Event()
         self._background = Background()
         self._stopping = asyncio.Event()
@@ -123,6 +126,8 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """Let deliveries end for `drain_s` seconds, then end all connections."""
         self._stopping.set()
         await self._background.end()
+        if self._settlement is not None:
+            await self._settlement.end()
         try:
             await self._ends.close(drain_s)
         finally:
@@ -175,7 +180,11 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         `outcomes` may be another database's. Raises `ConfigError` where there is none to ask, `Unavailable`.
         """
         if outcomes is not None:
-            return await Settlement(self._upstream.transactions, outcomes).settle()
+            settlement = Settlement(self._upstream.transactions, outcomes)
+            try:
+                return await settlement.settle()
+            finally:
+                await settlement.end()
         return await self._settled().settle(purge=True)
 
     def _settled(self) -> Settlement:
@@ -211,6 +220,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """Draw start_ts and open the entry; from here the lease is renewed. For `Transaction`."""
         if self._stopping.is_set():
             raise ClientClosed("the publisher is closed")
+        self._loop = asyncio.get_running_loop()
         start_ts = await self._upstream.transactions.begin(ttl_s)
         self._leases.opened(start_ts, ttl_s, self._clock.monotonic_s())
         if transaction is not None:
@@ -327,6 +337,18 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self.release(start_ts)
         if self._settlement is not None:
             self._settlement.doubt(start_ts)
+
+    def dropped(self, start_ts: int) -> None:
+        """Its program has dropped it without an end, and nobody will ever tell one: the lease runs out, and
+        the database is asked. For `Transaction`, from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is renewed any more
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._give_up, start_ts)
+
+    def _give_up(self, start_ts: int) -> None:
+        if not self._stopping.is_set():
+            logger.warning("transaction %d was dropped without an end", start_ts)
+            self.doubt(start_ts)
 
     def release(self, start_ts: int) -> None:
         """Renew the lease of this transaction no longer. For `Transaction`."""

@@ -94,7 +94,8 @@ class SyncTransaction:
 
     def doubt(self) -> None:
         """See `Transaction.doubt`."""
-        self._thread.call(self._run(self._transaction.doubt))
+        with suppress(ClientClosed):  # the next publisher asks
+            self._thread.call(self._run(self._transaction.doubt))
 
     def commit_in(self, connection: Any) -> int:
         """Mark, prepare, commit the application's transaction on this DB-API connection, report; commit_ts.
@@ -115,7 +116,11 @@ class SyncTransaction:
             with suppress(Exception):  # the first error is the one to report
                 connection.rollback()
             raise
-        connection.commit()
+        try:
+            connection.commit()
+        except BaseException:  # it may have taken place all the same, whatever the program makes of this
+            self.doubt()
+            raise
         self.commit()
         return commit_ts
 
@@ -126,8 +131,8 @@ class SyncTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self.state is TransactionState.PREPARED:
-            self.commit()
+        if self.state is TransactionState.PREPARED:
+            self.doubt()
         else:
             self._thread.call(self._transaction.__aexit__(kind, error, trace))
 

@@ -2,13 +2,14 @@
 
 Drives  nothing itself; a `Publisher` decides and reports
 Owns    the rows, in memory, until the prewrite is acknowledged
-Stops   leaving its `async with` commits, or rolls back when an exception passes
-Never   ends twice: after its end every call raises `TransactionOver`
+Stops   leaving its `async with` commits, or rolls back when an exception passes; prepared, it asks the
+        database whatever passes
+Never   ends twice: after its end every call raises `TransactionOver`. Holds nothing up once it is dropped
 
     NEW -> OPEN -> PREWRITTEN -> PREPARED -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
     OPEN and PREWRITTEN go to an end directly as well: without rows there is no binlog.
-    PREPARED: the application's database decides. `commit` says that it has committed; an exception leaves
-    UNKNOWN, and the database is asked.
+    PREPARED: the application's database decides. `commit` says that it has committed, `roll_back` that it has
+    not; left without either it is UNKNOWN, and the database is asked.
     UNKNOWN also: the connection broke while the commit was being decided.
 """
 
@@ -99,6 +100,8 @@ class Steps(Protocol):
     ) -> None: ...
 
     def doubt(self, start_ts: int) -> None: ...
+
+    def dropped(self, start_ts: int) -> None: ...
 
     def release(self, start_ts: int) -> None: ...
 
@@ -310,7 +313,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.state is TransactionState.PREPARED and error is not None:
+        if self.state is TransactionState.PREPARED:
             self.doubt()
         elif self.state not in _UNENDED:
             return
@@ -318,6 +321,10 @@ class Transaction:
             await self.commit()
         else:
             await self._roll_back_quietly()
+
+    def __del__(self) -> None:
+        if self.state in _UNENDED:
+            self._steps.dropped(self.start_ts)
 
     async def _roll_back_quietly(self) -> None:
         """Roll back because of an error, which is the one to report; the lease runs out in any case."""
