@@ -1,4 +1,4 @@
-"""Daemon call: a blocking function of the host, awaited, on a thread that the end of a program does not wait for.
+"""Daemon call: a blocking function of the host, awaited, on a thread that no end of a program waits for.
 
 Why    a database that hangs answers when it likes. A thread of an executor would be joined when the program
        ends, and so the program would not end before the database answers
