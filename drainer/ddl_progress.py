@@ -17,6 +17,7 @@ from common.errors import BinlogError
 from drainer.column_match import Dialect
 from drainer.downstream_table import dialect_of
 from drainer.sink import mysql
+from drainer.sink.server_text import as_listed
 from drainer.sink.trouble import error_code
 
 _POLL_S: Final = 0.2
@@ -27,13 +28,15 @@ _NO_JOBS: Final = frozenset({1044, 1142, 1227, 8121})
 
 def wait_for(connection: pymysql.Connection[Any], texts: Sequence[str]) -> None:
     """Wait until no other session runs one of the statements. Blocks as long as that takes."""
-    starts = {text.strip()[:_COMPARED] for text in texts}
+    starts = {as_listed(text, _COMPARED) for text in texts}
     own = int(connection.thread_id())  # type: ignore[no-untyped-call]
     while starts:
         listed = mysql.rows(
             connection, b"SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO IS NOT NULL"
         )
-        if not any(int(number) != own and str(info).strip()[:_COMPARED] in starts for number, info in listed):
+        if not any(
+            int(number) != own and as_listed(str(info), _COMPARED) in starts for number, info in listed
+        ):
             return
         mysql.rows(connection, b"SELECT SLEEP(%.1f)" % _POLL_S)  # the server's clock will do
 

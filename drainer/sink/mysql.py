@@ -32,6 +32,7 @@ from pymysql.constants import CLIENT
 from common.errors import BinlogError, DownstreamError, Unavailable
 from common.tls import ClientTls
 from drainer.session_mode import DEFAULT, SessionMode
+from drainer.sink.server_text import read_as_sent
 from drainer.sink.trouble import error_code as error_code
 from drainer.sink.trouble import is_transient as is_transient
 from drainer.sink.trouble import safe_text as safe_text
@@ -111,6 +112,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
             else "is it running? check host and port: of [syncer.to], or of the URL that was given",
             code=error_code(error),
         ) from None
+    read_as_sent(connection)
     try:
         if target.tls is not None:
             check_encrypted(connection, target, target.tls)
@@ -199,7 +201,7 @@ def run(connection: pymysql.Connection[Any], statement: bytes) -> int:
 def rows(connection: pymysql.Connection[Any], statement: bytes) -> list[tuple[Any, ...]]:
     """Execute a query given as bytes and return all its rows."""
     with connection.cursor() as cursor:
-        cursor.execute(statement.decode())
+        cursor.execute(statement.decode("utf-8", "surrogateescape"))
         return list(cursor.fetchall())
 
 
