@@ -27,7 +27,7 @@ from drainer import ddl_aside, ddl_derive, ddl_job, ddl_present, ddl_shape, ddl_
 from drainer.checkpoint import Intent
 from drainer.ddl_alteration import Route
 from drainer.ddl_aside import KeepDropped
-from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema
+from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema, run_ddl
 from drainer.ddl_derive import Change
 from drainer.ddl_progress import progress_of, wait_for
 from drainer.ddl_render import NotDerivable
@@ -129,20 +129,27 @@ class DdlRunner:
             self._before = ddl.commit_ts, found
             return found
 
-    def had_run(self, intent: Intent, ddl: Ddl) -> bool:
+    def had_run(self, intent: Intent, ddl: Ddl, text: str | None) -> bool:
         """Whether the statement of a stored intent took effect; then what it left undone is done now.
 
-        False after `run` refused it: a part of what was derived may be there, but not all.
+        `text`: what was to run in its place; nothing of it is left undone. False after `run` refused it: a
+        part of what was derived may be there, but not all.
         """
         if self._refused == ddl.commit_ts:
             return False
         with self._session.session() as connection:
-            wait_for(connection, self._texts(ddl))
+            wait_for(connection, self._texts(ddl) if text is None else [text])
             self._before = ddl.commit_ts, intent.before
             if self._shape(connection, ddl) == intent.before:
                 return False
-            self._record(ddl, self._finish(connection, ddl, ()))
+            self._rest(connection, ddl, text)
             return True
+
+    def _rest(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+        """What is left to do of a statement that has run: nothing where `text` ran in its place."""
+        ran = Ran() if text is not None else self._finish(connection, ddl, ())
+        self._record(ddl, ran)
+        return ran
 
     def already_done(self, ddl: Ddl) -> bool:
         """Whether the DDL shows in columns, keys or names, and the downstream has them as they are after it.
@@ -184,14 +191,14 @@ class DdlRunner:
             try:
                 if again and self._shape(connection, ddl) != self._before[1]:
                     logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
-                    ran = self._finish(connection, ddl, ()) if text is None else Ran()
+                    ran = self._rest(connection, ddl, text)
                 else:
                     ran = self._run(connection, ddl, text)
+                    self._record(ddl, ran)
             except DownstreamError:
                 self._under_way, self._refused = 0, ddl.commit_ts
                 raise
             self._under_way = self._refused = 0
-            self._record(ddl, ran)
             return ran
 
     def _record(self, ddl: Ddl, ran: Ran) -> None:
@@ -255,7 +262,7 @@ class DdlRunner:
             self._session.make_database(connection, schema, ddl.schema)
             mysql.run(connection, b"USE " + mysql.quote(schema))
         for text in texts:
-            mysql.run(connection, text.encode("utf-8", "surrogateescape"))
+            run_ddl(connection, text.encode("utf-8", "surrogateescape"))
 
     def _set_aside(
         self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, keep: KeepDropped
@@ -402,7 +409,7 @@ class DdlRunner:
 
 def _run_together(connection: pymysql.Connection[Any], statements: tuple[str, ...]) -> None:
     if len(statements) == 1:
-        mysql.run(connection, statements[0].encode())
+        run_ddl(connection, statements[0].encode())
         return
     connection.begin()
     try:

@@ -86,7 +86,7 @@ class DdlBarrier:
         runner, call = self._runner, self._keeper.call
         intent, self._pending = self._pending, None
         if intent is not None and intent.commit_ts == ddl.commit_ts:
-            if await call(runner.had_run, intent, ddl):
+            if await call(runner.had_run, intent, ddl, text):
                 logger.info("DDL had run before the last stop", job_id=ddl.job_id)
                 return True
         else:

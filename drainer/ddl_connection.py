@@ -2,7 +2,8 @@
 
 Drives  PyMySQL: one connection without read time-out, made when it is needed and dropped after any error
 Holds   a statement runs with the settings of its job, never with those of the lanes; TCP keep-alive notices
-        a server that is gone while a statement runs for hours
+        a server that is gone while a statement runs for hours. Where InnoDB's strict mode is all that refuses
+        a statement, it runs without: rows that do not fit are refused later, one by one
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from drainer import ddl_present, ddl_shape
 from drainer.ddl_render import Server
 from drainer.ddl_session import Session
 from drainer.sink import mysql
-from drainer.sink.trouble import error_code
+from drainer.sink.server_text import as_listed
+from drainer.sink.trouble import error_code, is_transient, safe_text
 
 logger = log.get(__name__)
 
 _UNKNOWN_ZONE: Final = 1298
+_REFUSED_BY_STRICT_MODE: Final = frozenset({1118, 1478})  # a row could be too large; an option is ignored
+_SHOWN: Final = 200
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
@@ -118,6 +122,38 @@ class DdlConnection:
         if names is None or not all(re.fullmatch(r"\w+", name) for name in names):
             return None
         return self.server.collation(*names)
+
+
+def run_ddl(connection: pymysql.Connection[Any], statement: bytes) -> None:
+    """Run one statement, without InnoDB's strict mode if that is all that refuses it."""
+    try:
+        mysql.run(connection, statement)
+    except pymysql.err.MySQLError as error:
+        if error_code(error) not in _REFUSED_BY_STRICT_MODE or not _run_without(connection, statement):
+            raise
+        logger.warning(
+            "DDL ran with innodb_strict_mode = OFF, with which it was refused",
+            reason=safe_text(error),
+            statement=as_listed(statement.decode("utf-8", "replace"), _SHOWN),
+        )
+
+
+def _run_without(connection: pymysql.Connection[Any], statement: bytes) -> bool:
+    """Whether the statement runs without strict mode."""
+    try:
+        ((is_on,),) = mysql.rows(connection, b"SELECT @@SESSION.innodb_strict_mode")
+        if not is_on:
+            return False
+        mysql.run(connection, b"SET SESSION innodb_strict_mode=OFF")
+        mysql.run(connection, statement)
+        mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+    except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
+        with contextlib.suppress(pymysql.err.MySQLError):  # or it may not be set at all
+            mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+        return False
+    return True
 
 
 def _keep_alive(connection: pymysql.Connection[Any]) -> None:

@@ -137,11 +137,10 @@ def _alter_database(change: Change) -> Derived:
 def _drop_database(change: Change) -> Derived:
     name, _ = _database(change)
     assert change.database is not None
-    if change.ran:
-        return Derived()
-    if name == change.database[0]:
+    if name == change.database[0] and not change.ran:
         return of([step(f"DROP DATABASE IF EXISTS {name_of(name)}")])
-    return _drop(change)  # others may be routed there too
+    # Others may be routed there too, or remain: several statements took its place, and some may have run.
+    return _drop(change)
 
 
 def _recover_database(change: Change) -> Derived:

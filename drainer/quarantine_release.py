@@ -269,12 +269,12 @@ class Release:
         intent: Intent | None = None
         try:
             intent, again = await self._intent(queue, ddl, runner)
-            if again and await self._blocking(runner.had_run, intent, ddl):
+            if again and await self._blocking(runner.had_run, intent, ddl, text):
                 await self._finish(queue, ddl, decision, "had run before the last stop")
                 return True
             ran = await self._blocking(runner.run, ddl, text)
         except DownstreamError as error:
-            if intent is not None and await self._had_run(runner, intent, ddl):
+            if intent is not None and await self._had_run(runner, intent, ddl, text):
                 await self._finish(queue, ddl, decision, "had run")
                 return True
             before = intent.before if intent is not None else {}
@@ -288,9 +288,9 @@ class Release:
             self._lanes.forget()
         return True
 
-    async def _had_run(self, runner: DdlRunner, intent: Intent, ddl: Ddl) -> bool:
+    async def _had_run(self, runner: DdlRunner, intent: Intent, ddl: Ddl, text: str | None) -> bool:
         try:
-            return await self._blocking(runner.had_run, intent, ddl)
+            return await self._blocking(runner.had_run, intent, ddl, text)
         except DownstreamError:
             return False
 

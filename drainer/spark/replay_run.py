@@ -96,7 +96,7 @@ class Run:
         if ddl.commit_ts in self._skipped:
             logger.warning("DDL is left out", commit_ts=ddl.commit_ts, query=ddl.query)
             return
-        if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl):
+        if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl, None):
             before = intent.before if intent is not None else runner.before(ddl)
             self.job.intend(Intent(ddl.commit_ts, ddl.job_id, ddl.query, before))
             runner.run(ddl)

@@ -88,9 +88,9 @@ class TestRunner:
     def test_shape_decides_whether_a_statement_had_run(self, target: mysql.Target, runner: DdlRunner) -> None:
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)")
         intent = Intent(100, 7, ADD_NAME.query, runner.before(ADD_NAME))
-        assert not runner.had_run(intent, ADD_NAME)
+        assert not runner.had_run(intent, ADD_NAME, None)
         assert runner.run(ADD_NAME).statements == (ADD_NAME.query,)
-        assert runner.had_run(intent, ADD_NAME)
+        assert runner.had_run(intent, ADD_NAME, None)
 
     def test_a_missing_database_is_created(self, target: mysql.Target, runner: DdlRunner) -> None:
         runner.run(ddl("CREATE TABLE `t` (`id` INT)", after=(table(ID),)))

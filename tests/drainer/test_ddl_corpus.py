@@ -87,7 +87,7 @@ def test_every_recorded_ddl_with_crashes_around_it(scenario: str, downstream: Do
     for tracker, ddl in recorded_ddl.applied(scenario):
         intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, downstream.life(tracker).before(ddl))
         second = downstream.life(tracker)
-        assert not second.had_run(intent, ddl)
+        assert not second.had_run(intent, ddl, None)
         ran = second.run(ddl)
         if ran.missing:
             found[ddl.job_id] = ran.missing
@@ -95,10 +95,10 @@ def test_every_recorded_ddl_with_crashes_around_it(scenario: str, downstream: Do
         check(scenario, downstream, tracker, ddl, missing)
         third = downstream.life(tracker)
         if third.before(ddl) == intent.before:
-            assert not third.had_run(intent, ddl)
+            assert not third.had_run(intent, ddl, None)
             third.run(ddl)
         else:
-            assert third.had_run(intent, ddl)
+            assert third.had_run(intent, ddl, None)
         check(scenario, downstream, tracker, ddl, missing)
     assert found == MISSING.get(scenario, {})
 
@@ -124,7 +124,7 @@ def test_every_recorded_ddl_derived(scenario: str, downstream: Downstream) -> No
         if len(derived.steps) > 1 and len(derived.steps[0].statements) == 1:
             with downstream.connection.cursor() as cursor:
                 cursor.execute(derived.steps[0].statements[0])
-            assert runner.had_run(intent, ddl)
+            assert runner.had_run(intent, ddl, None)
             missing |= set(derived.missing)
         else:
             missing |= set(runner.run(ddl).missing)
@@ -148,7 +148,7 @@ def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream
         assert not any(line.startswith("rows") for line in missing), ddl.query
         again = downstream.life(tracker)
         again._keep = KEEP
-        if not again.had_run(intent, ddl):
+        if not again.had_run(intent, ddl, None):
             again.run(ddl)  # killed behind it, and the shape cannot tell: once more does no harm
         for one in ddl.after:
             if ddl.action in (ddl_job.CREATE_TABLE, ddl_job.TRUNCATE_TABLE) and one.name in (

@@ -187,11 +187,11 @@ def crashes(mariadb: MariaDbServer, target: mysql.Target, ddl: Ddl) -> Iterator[
     intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, first.before(ddl))
     first.close()
     second = DdlRunner(target, Schema())
-    assert not second.had_run(intent, ddl)
+    assert not second.had_run(intent, ddl, None)
     second.run(ddl)
     second.close()
     third = DdlRunner(target, Schema())
-    assert third.had_run(intent, ddl)
+    assert third.had_run(intent, ddl, None)
     third.close()
     yield third
 

@@ -58,9 +58,9 @@ def test_a_table_with_such_a_default_takes_ddl_over_a_crash(target: mysql.Target
     )  # fmt: skip
     runner = DdlRunner(target, Schema())
     intent = Intent.from_json(Intent(100, 7, ddl.query, runner.before(ddl)).to_json())
-    assert not runner.had_run(intent, ddl)
+    assert not runner.had_run(intent, ddl, None)
     assert runner.run(ddl).statements == (ddl.query,)
-    assert runner.had_run(intent, ddl)
+    assert runner.had_run(intent, ddl, None)
     runner.close()
 
 
