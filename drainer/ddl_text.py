@@ -1,7 +1,7 @@
 """DDL text: what little is read from a statement. A job says what was done; this says how it was said.
 
 In     the statement as TiDB recorded it
-Out    tokens; the names of events that filter rules know
+Out    tokens; the names of events that filter rules know; the tables that a statement only reads
 Holds  comments that TiDB or MySQL execute (`/*T! ... */`, `/*!40101 ... */`) count as text, others do not;
        quoted names and strings are one token each, so nothing inside them is taken for a word
 Why    one place that reads statements: renames, filter rules and the runner ask here
@@ -48,6 +48,15 @@ _PARTITION_VERBS: Final = ("ADD", "DROP", "TRUNCATE")
 # Between CREATE or DROP and the kind: OR REPLACE, TEMPORARY, UNIQUE, ALGORITHM=..., DEFINER=..., SQL SECURITY
 _WORDS_BEFORE_KIND: Final = 20
 
+# Words before the names of tables that a statement reads, and those that come after such names.
+_NAMES_TABLES: Final = {
+    "create view": frozenset({"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}),
+    CREATE_TABLE: frozenset({"LIKE"}),
+}
+_ENDS_READING: Final = frozenset(
+    {"SELECT", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "FOR"}
+)
+
 # What a job says whose statement is empty (restored or imported tables).
 _BY_ACTION: Final = {
     1: "create database",
@@ -68,6 +77,37 @@ def unquote(token: str) -> str:
     if len(token) >= 2 and token[0] in '`"' and token[-1] == token[0]:
         return token[1:-1].replace(token[0] * 2, token[0])
     return token
+
+
+def tables_read(query: str, schema: str) -> frozenset[tuple[str, str]]:
+    """(schema, table), in lower case, of what a view or a CREATE TABLE ... LIKE is made from; else nothing.
+
+    `schema` is the current database. More than that may be among them (aliases, columns of a join), but no
+    column of a list and no word of another clause.
+    """
+    found: set[tuple[str, str]] = set()
+    begins = _NAMES_TABLES.get(next(iter(events_of(query)), ""), frozenset())
+    reads, outside = False, []
+    words = tokens(query)
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "(":
+            outside.append(reads)
+        elif word == ")":
+            reads = outside.pop() if outside else False
+        elif word.upper() in begins:
+            reads = True
+        elif word.upper() in _ENDS_READING:
+            reads = False
+        elif reads and word[0] not in ".,;=@'":
+            names = [unquote(word).lower()]
+            while words[at : at + 1] == ["."] and at + 1 < len(words):
+                names.append(unquote(words[at + 1]).lower())
+                at += 2
+            found.add((names[0], names[1]) if len(names) > 1 else (schema.lower(), names[0]))
+    return frozenset(found)
 
 
 def events_of(query: str, action: int = 0) -> tuple[str, ...]:

@@ -27,12 +27,12 @@ own position, or rows that release had applied before the start would be applied
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
+from drainer import ddl_text
 from drainer.change import COMPLETE, Position
 from drainer.takeover import place
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
@@ -42,9 +42,7 @@ SKIP: Final = "skip"
 REWRITE: Final = "rewrite"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
 
-_CREATE_TABLE: Final = 3
-_CREATE_VIEW: Final = 21
-_WORD: Final = re.compile(r"`((?:[^`]|``)*)`|([\w$\u0080-\U0010ffff]+)")
+_READ_OTHERS: Final = frozenset({3, 21})  # CREATE TABLE ... LIKE, CREATE VIEW
 
 Name: TypeAlias = tuple[str, str]
 """(schema, table) in lower case; ("db", "") is every table of the database."""
@@ -200,9 +198,10 @@ class Quarantine:
             if found is not None:
                 touched[found[1]] = found[0]
         databases = {schema for schema, table in names if not table}
-        read = _names_read(ddl)
+        read = ddl_text.tables_read(ddl.query, ddl.schema) if ddl.action in _READ_OTHERS else frozenset()
+        read |= {(schema, "") for schema, _ in read}
         for key, (queue, entry) in self._owners.items():
-            if entry.tables[key] <= ddl.commit_ts and (key[0] in databases or (read and key[1] in read)):
+            if entry.tables[key] <= ddl.commit_ts and (key[0] in databases or key in read):
                 touched[key] = queue
         return touched
 
@@ -418,15 +417,3 @@ def undone(events: TableEvents, commit_ts: int, position: Position) -> TableEven
     if done >= len(events.rows):
         return None
     return TableEvents(events.table, events.kinds[done:], events.rows[done:], position.rows)
-
-
-def _names_read(ddl: Ddl) -> frozenset[str]:
-    """Words of a statement whose result depends on tables that it only reads (a view, CREATE ... LIKE)."""
-    if ddl.action not in (_CREATE_TABLE, _CREATE_VIEW):
-        return frozenset()
-    words = {
-        (quoted.replace("``", "`") if quoted else plain).lower() for quoted, plain in _WORD.findall(ddl.query)
-    }
-    if ddl.action == _CREATE_TABLE and "like" not in words:
-        return frozenset()
-    return frozenset(words)

@@ -160,8 +160,6 @@ class SchemaReading:
         known = self._fresh.get(table_id)
         if action in _PLACES:
             schema_id = job.schema_id
-            if schema_id not in self._catalog.databases:
-                return False
         elif action not in _UPDATES:
             return False
         elif known is not None:
@@ -170,6 +168,8 @@ class SchemaReading:
             schema_id = table.schema_id
         else:
             return False
+        if schema_id not in self._catalog.databases:
+            return False  # only the whole job says what it is called
         text = bytes(job.definition)
         if len(text) < _SHORTEST:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.ddl_text import events_of, tokens, unquote
+from drainer.ddl_text import events_of, tables_read, tokens, unquote
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,27 @@ def test_quoted_names_and_strings_are_one_token() -> None:
     found = tokens("""a`b``c`."d""e" 'it''s \\' -- x', /* y */ #z""")
     assert found == ["a", "`b``c`", ".", '"d""e"', "'it''s \\' -- x'", ","]
     assert [unquote(token) for token in found[1:4:2]] == ["b`c", 'd"e']
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("CREATE VIEW v AS SELECT t, `a.t` FROM u", {"d.u"}),
+        ("CREATE VIEW v AS SELECT 't' FROM e.T WHERE x = 't'", {"e.t"}),
+        ("create or replace algorithm=merge view v as select * from `t`, (e.u) join e . x on t.a=x.a",
+         {"d.t", "e.u", "e.x", "t.a", "x.a"}),
+        ("CREATE VIEW v AS SELECT (SELECT t FROM u WHERE y) FROM x UNION SELECT z FROM (SELECT q FROM r) s",
+         {"d.u", "d.x", "d.r", "d.s"}),
+        ("CREATE VIEW v AS TABLE t", {"d.t"}),
+        ("CREATE VIEW v AS SELECT a FROM u WHERE t LIKE t ORDER BY t", {"d.u"}),
+        ("CREATE VIEW v (t) AS SELECT a FROM e.u", {"e.u"}),
+        ("CREATE TABLE a LIKE t", {"d.t"}),
+        ("CREATE TABLE a (LIKE `e`.`t`)", {"e.t"}),
+        ("CREATE TABLE a (t INT, CHECK (t > 'LIKE'))", set()),
+        ("ALTER TABLE t ADD c INT", set()),
+        ("", set()),
+    ],
+)  # fmt: skip
+def test_tables_that_a_statement_reads(query: str, expected: set[str]) -> None:
+    found = {".".join(name) for name in tables_read(query, "D")} - {"d.on", "d.join", "d.as"}
+    assert found == expected

@@ -453,6 +453,24 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     assert later.may_close(queue, 9)
 
 
+@pytest.mark.parametrize(
+    ("action", "query", "met"),
+    [
+        (21, "CREATE VIEW d.v AS SELECT a FROM d.t", Met.KEPT),
+        (21, "CREATE VIEW v AS SELECT a FROM T", Met.KEPT),
+        (21, "CREATE VIEW v AS SELECT t FROM u", Met.FREE),
+        (21, "CREATE VIEW v AS SELECT a FROM e.t", Met.FREE),
+        (21, "CREATE VIEW v AS SELECT 1 FROM whole.x", Met.KEPT),
+        (3, "CREATE TABLE v LIKE t", Met.KEPT),
+        (3, "CREATE TABLE v (t INT, b INT COMMENT 'like t')", Met.FREE),
+    ],
+)
+def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, met: Met) -> None:
+    quarantine = Quarantine()
+    quarantine.begin(Entry(5, 5, Floor(4, 1), {("d", "t"): 5, ("whole", ""): 5}, Position(4), "", "refused"))
+    assert quarantine.meet(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).met is met
+
+
 def test_position_of_a_large_transaction_in_the_middle() -> None:
     """Release was killed inside a transaction: what it had applied is not kept again, the rest is."""
     quarantine = Quarantine(

@@ -102,6 +102,20 @@ def test_pages_make_what_single_jobs_make(seed: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("known", [0, 1], ids=["no database", "one of two"])
+def test_databases_without_a_job_are_called_as_the_tables_jobs_say(known: int, seed: int) -> None:
+    """Their CREATE DATABASE never came into the history."""
+    jobs = [*made_up(seed, 60)[:known], *made_up(seed, 60)[2:]]
+    names = {1000: "a", 2000: "b"}
+    for job in jobs:
+        job.document["schema_name"] = names[job.schema_id]
+    jobs = [DdlJob.from_document(job.document) for job in jobs]
+    tracker = read(in_pages(texts(jobs), 7))
+    assert contents(tracker) == contents(one_by_one(jobs))
+    assert {schema for schema, _ in tracker.names()} <= {"a", "b"}
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_jobs_that_end_later_than_others_begin_are_put_into_their_place(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
