@@ -34,11 +34,13 @@ from common.errors import BinlogError
 from drainer import takeover
 from drainer.change import Position
 from drainer.checkpoint_row import Checkpoint, Intent
+from drainer.committed import Committed
 from drainer.lane_table import LaneTable
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
 from drainer.sink import mysql
 from drainer.sink.session_claim import DDL, STORE, Claims
+from drainer.store_guard import StoreGuard
 from drainer.takeover import Beginner, Found, Start, State
 
 __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
@@ -93,6 +95,8 @@ class CheckpointStore:
         self._connection: pymysql.Connection[Any] | None = None
         self._row_connection: pymysql.Connection[Any] | None = None
         self._stored_ts = 0
+        self._committed = Committed()
+        self._guard = StoreGuard(schema, cluster_id, 0, self._committed)
         self.epoch = 0
         self.lane_count = 0
 
@@ -107,14 +111,14 @@ class CheckpointStore:
                     pass
 
     def lane_table(self) -> LaneTable:
-        return LaneTable(self._schema, self._cluster_id, self.epoch)
+        return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
             connection = mysql.connect(self._target)
             try:
                 if self.epoch:
-                    self._claims.reclaim(connection, STORE, lambda: self._check_epoch(connection))
+                    self._claims.reclaim(connection, STORE, lambda: self._guard.check(connection))
             except BaseException:
                 connection.close()
                 raise
@@ -132,13 +136,10 @@ class CheckpointStore:
             self._row_connection = mysql.connect(self._row_target)
         return self._row_connection
 
-    def _check_epoch(self, connection: pymysql.Connection[Any]) -> None:
-        found = mysql.rows(
-            connection, b"SELECT epoch FROM %s WHERE cluster_id=%d" % (self._state, self._cluster_id)
-        )
-        connection.rollback()
-        if [int(epoch) for (epoch,) in found] != [self.epoch]:
-            raise self.lane_table().fenced()
+    def confirm(self) -> None:
+        """Look on a new session whether the downstream is where it was. Raises `Conflict`, `WentBack`."""
+        self.close()
+        self._connected()
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class CheckpointStore:
             self._row.ensure(self._for_row(connection))
             self._end_predecessor(connection, beginner)
             state = self._lock_state(connection)
-            found = self._find(connection, state)
+            found = self._find(connection, state, takeover.next_epoch(state, beginner))
             start = takeover.take_over(found, beginner)
             self._begin(connection, found, start)
             self._claims.end_idle_ddl(connection)
@@ -188,13 +189,14 @@ class CheckpointStore:
         self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
 
     def guard_ddl(self, connection: pymysql.Connection[Any], room: str = DDL) -> None:
-        """For every new session that will run DDL, before its first statement: no epoch could stop those.
-        From any thread.
+        """For every session that will run DDL, before its statements: no epoch could stop those. From any
+        thread.
 
-        Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over.
+        Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over,
+        `WentBack`.
         """
         self._claims.succeed_ddl(connection, room)
-        self._check_epoch(connection)
+        self._guard.check(connection)
 
     def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
         """Our state, locked until the end of the transaction, and made if there is none."""
@@ -225,10 +227,10 @@ class CheckpointStore:
             Intent.from_json(intent) if intent else None,
         )
 
-    def _find(self, connection: pymysql.Connection[Any], state: State | None) -> Found:
+    def _find(self, connection: pymysql.Connection[Any], state: State | None, epoch: int) -> Found:
         row, others = self._row.load(self._for_row(connection))
         # Waits for a transaction that an older drainer has under way; its commit then counts.
-        self.epoch = (state.epoch if state else 0) + 1
+        self.epoch = epoch
         mysql.run(
             connection,
             b"UPDATE %s SET epoch=%d WHERE cluster_id=%d" % (self._lanes, self.epoch, self._cluster_id),
@@ -254,6 +256,9 @@ class CheckpointStore:
             safe_until=start.safe_until,
         )
         self._write_lanes(connection, start.positions)
+        committed = Committed(start.positions)
+        guard = StoreGuard(self._schema, self._cluster_id, self.epoch, committed)
+        guard.begin(connection)
         if start.foreign:
             self._snapshot.clear(connection)
         mysql.run(
@@ -273,6 +278,7 @@ class CheckpointStore:
         place = self._for_row(connection)
         self._row.take(place, begin)
         place.commit()
+        self._committed, self._guard = committed, guard
         self._stored_ts = begin.commit_ts
 
     def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
@@ -396,15 +402,20 @@ class CheckpointStore:
                 + b" WHERE cluster_id=%d AND epoch=%d" % (self._cluster_id, self.epoch),
             )
             if matched != 1:
+                connection.rollback()
+                self._guard.check(connection)
                 raise self.lane_table().fenced()
+            number = self._guard.count(connection)
             if position is not None:
                 self._write_lanes(connection, (position,) * lane_count)
             if also is not None:
                 also(connection)
+            moved = None if position is None else (position,) * lane_count
             if checkpoint is not None:
-                self._store(connection, checkpoint)
+                self._store(connection, checkpoint, lambda: self._committed.note_write(number, moved))
             else:
                 connection.commit()
+                self._committed.note_write(number, moved)
         except BaseException:
             self.close()
             raise
@@ -416,15 +427,21 @@ class CheckpointStore:
                 hint="start the drainer again: it goes on from the stored one",
             )
 
-    def _store(self, connection: pymysql.Connection[Any], checkpoint: Checkpoint) -> None:
+    def _store(
+        self, connection: pymysql.Connection[Any], checkpoint: Checkpoint, committed: Callable[[], None]
+    ) -> None:
+        """`committed` is called when the downstream's part is."""
         with self._waiting_lock:
             ripe = [changes for changes in self._waiting if changes.commit_ts <= checkpoint.commit_ts]
         stored = self._snapshot.write(connection, ripe)
         if self._row_target is not None:
             connection.commit()
+            committed()
         place = self._for_row(connection)
-        self._row.store(place, checkpoint)
+        self._row.store(place, checkpoint, alone=self._row_target is not None)
         place.commit()
+        if self._row_target is None:
+            committed()
         self._row.stored()
         self._snapshot.stored(stored)
         with self._waiting_lock:

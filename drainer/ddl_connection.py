@@ -46,7 +46,7 @@ class TrackedSchema(Protocol):
 class DdlConnection:
     """`server` is what the last session found out; `thread_id` its number there, 0 before the first.
 
-    `guard` is called with every new session before anything runs in it; it raises what forbids that.
+    `guard` is called each time before anything runs in the session; it raises what forbids that.
     """
 
     def __init__(self, target: mysql.Target, schema: TrackedSchema, guard: Guard | None = None) -> None:
@@ -72,14 +72,19 @@ class DdlConnection:
                 _keep_alive(self._connection)
                 # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
                 self._connection.autocommit(True)
-                if self._guard is not None:
-                    self._guard(self._connection)
+                self._watch(self._connection)
                 self.server = ddl_present.server_of(self._connection)
                 self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
+            else:
+                self._watch(self._connection)
             yield self._connection
         except BaseException:
             self.close()
             raise
+
+    def _watch(self, connection: pymysql.Connection[Any]) -> None:
+        if self._guard is not None:
+            self._guard(connection)
 
     def settings(self, connection: pymysql.Connection[Any], settings: Session, *, zone: str) -> None:
         """Mode and time zone for the statements that follow."""

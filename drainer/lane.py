@@ -8,7 +8,8 @@ Stops   `finish` lets it commit what is queued, `abandon` ends it after the stat
 A batch is whatever is queued when the lane is free, up to `batch_rows` and `batch_bytes`: an idle lane
 commits at once, a busy one in large batches. After a lost connection or an ambiguous COMMIT the position
 in the lane table says whether the batch is in: it is read with a lock, so that a COMMIT which the server is
-still busy with has ended, and a session of ours that it has not given up yet is ended first.
+still busy with has ended, and a session of ours that it has not given up yet is ended first. A position that
+is lower than the one that was committed last says that the server went back in time (`committed`).
 
 What passes by itself (`sink.trouble`) is tried again without limit, and the state says since when. Anything
 else stops the lane, naming transactions, table and key columns; row values only if that is allowed. When a
@@ -28,7 +29,7 @@ import pymysql
 from common import log
 from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import Corruption, DownstreamError, Unavailable
+from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from drainer import downstream_table, metrics
 from drainer.change import Change, Chunk, Position, TableTarget
 from drainer.checkpoint import LaneTable
@@ -184,9 +185,22 @@ class Lane(threading.Thread):
                     return
                 self._apply(batch)
         except BaseException as error:  # the daemon stops with it
-            self._on_failed(self.number, error)
+            self._on_failed(self.number, self._cause(error))
         finally:
             self._disconnect()
+
+    def _cause(self, error: BaseException) -> BaseException:
+        """A server that went back in time refuses for that reason alone what it would take."""
+        if not isinstance(error, DownstreamError):
+            return error
+        self._disconnect()
+        try:
+            self._connected()  # looks where the server is
+        except Conflict as found:
+            return found
+        except (pymysql.err.MySQLError, OSError, BinlogError):
+            pass
+        return error
 
     def _take(self) -> list[Chunk]:
         """The next batch; empty when the lane is to end."""
@@ -240,6 +254,7 @@ class Lane(threading.Thread):
                 connection.rollback()
             else:
                 self._transaction(connection, work, work.prepared)
+            self._table.committed.note(self.number, work.position)
             return None
         except _TooLarge:
             self._disconnect()  # a new session has the limit of now

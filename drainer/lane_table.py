@@ -1,44 +1,63 @@
 """Lane table: how far each lane has applied, moved in the transaction that carries the lane's rows.
 
 Drives  the connection of a lane, inside its transaction
-Holds   only the drainer whose epoch is in the rows moves them: an UPDATE that matches none says that another
-        one took over
+Holds   only the drainer whose epoch is in the rows moves them, and only from where they were left: an UPDATE
+        that matches none says that another one took over, or that this server went back in time
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
 
 from common.errors import Conflict
 from drainer.change import Position
+from drainer.committed import Committed, Owner
 from drainer.sink import mysql
 from drainer.sink.session_claim import Claims
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTable:
-    """Statements on one cluster's lane rows. Used inside the caller's downstream transaction."""
+    """Statements on one cluster's lane rows. Used inside the caller's downstream transaction.
+
+    `committed` is told of every COMMIT that was answered, by whoever sent it.
+    """
 
     schema: str
     cluster_id: int
     epoch: int
+    committed: Committed = field(default_factory=Committed, compare=False, kw_only=True)
 
     @property
     def _name(self) -> bytes:
         return mysql.qualified(self.schema, "lanes")
 
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.cluster_id, self.epoch)
+
     def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
-        """Move the lane's row; `Conflict` if a newer drainer owns it."""
+        """Move the lane's row from the position that was committed last.
+
+        `Conflict` if a newer drainer owns it, `WentBack` if it stands elsewhere.
+        """
+        last = self.committed.of(lane)
+        where = b"cluster_id=%d AND lane=%d AND epoch=%d" % (self.cluster_id, lane, self.epoch)
+        if last is not None:
+            where += b" AND applied_ts=%d AND applied_rows=%d" % (last.commit_ts, last.rows)
         matched = mysql.run(
             connection,
-            b"UPDATE %s SET applied_ts=%d, applied_rows=%d WHERE cluster_id=%d AND lane=%d AND epoch=%d"
-            % (self._name, position.commit_ts, position.rows, self.cluster_id, lane, self.epoch),
+            b"UPDATE %s SET applied_ts=%d, applied_rows=%d WHERE "
+            % (self._name, position.commit_ts, position.rows)
+            + where,
         )
         if matched != 1:
-            raise self.fenced()
+            connection.rollback()
+            self.check(connection, lane)
+            raise self._owner.went_back(f"lane {lane} does not stand where it was left")
 
     def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
         """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
@@ -51,17 +70,27 @@ class LaneTable:
             raise self.fenced()
         return Position(int(found[0][0]), int(found[0][1]))
 
-    def assert_epoch(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        self.position(connection, lane)
+    def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """See that the lane is ours, and no less far than was committed; ends the transaction.
+
+        Raises `Conflict`, `WentBack`.
+        """
+        state = mysql.qualified(self.schema, "drainer_state")
+        (epochs, found) = mysql.rows_if_there(
+            connection,
+            b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id),
+            b"SELECT applied_ts, applied_rows, epoch FROM %s WHERE cluster_id=%d AND lane=%d"
+            % (self._name, self.cluster_id, lane),
+        )
         connection.rollback()
+        self._owner.check_epoch(max((int(row[-1]) for row in (*epochs, *found)), default=None))
+        stored = Position(int(found[0][0]), int(found[0][1])) if found else None
+        self._owner.check_position(f"lane {lane}", self.committed.of(lane), stored)
 
     def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
         """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
         claims = Claims(self.schema, self.cluster_id)
-        claims.reclaim(connection, lane, lambda: self.assert_epoch(connection, lane))
+        claims.reclaim(connection, lane, lambda: self.check(connection, lane))
 
     def fenced(self) -> Conflict:
-        return Conflict(
-            f"another drainer took over cluster {self.cluster_id} (this one has epoch {self.epoch})",
-            hint="stop the other drainer first, or leave this one stopped",
-        )
+        return self._owner.fenced()

@@ -22,8 +22,9 @@ from common import log
 from common.clock import Clock
 from common.errors import DownstreamError
 from drainer.change import Position, TableTarget
-from drainer.checkpoint import Intent
+from drainer.checkpoint import SIDE_LANES, Intent
 from drainer.checkpoint_keeper import CheckpointKeeper
+from drainer.committed import Committed
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_policy import APPLY, STOP, Policy, Ruling
 from drainer.ddl_policy import REWRITE as REWRITE_BY_RULE
@@ -88,6 +89,7 @@ class Release:
         self._failure: BaseException | None = None
         self._lanes: ReleaseLanes | None = None
         self._reached: Position | None = None
+        self._committed = Committed()
         self.stopping = False
         self.doing = ""
 
@@ -152,7 +154,10 @@ class Release:
         rooms = self._rooms
         store = rooms.keeper.store.lane_table()
         entries = [(entry.job_id, entry.position) for entry in queue.entries.values()]
-        table = ReleaseTable(store.schema, store.cluster_id, store.epoch, rooms.table, entries)
+        self._committed = Committed()
+        table = ReleaseTable(
+            store.schema, store.cluster_id, store.epoch, rooms.table, entries, committed=self._committed
+        )
         self._failure = None
         # What is applied already is left out before it comes here.
         self._lanes = rooms.make_lanes(Position(0), table, self._changed.set, self._fail)
@@ -318,6 +323,7 @@ class Release:
                 self._rooms.table.outcome(connection, decision.number, outcome)
 
         await self._store(work)
+        self._committed.note(SIDE_LANES, position)
         self._quarantine.advance(queue, position)
         logger.info("DDL that waited is over", job_id=ddl.job_id, commit_ts=ddl.commit_ts, outcome=outcome)
 

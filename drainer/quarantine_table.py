@@ -192,6 +192,14 @@ class QuarantineTable:
             raise self._fenced()
         return [Position(int(ts), int(rows)) for ts, rows in found]
 
+    def stored_positions(self, connection: pymysql.Connection[Any]) -> dict[int, Position]:
+        """By job, of all entries that are ours."""
+        (found,) = mysql.rows_if_there(
+            connection,
+            b"SELECT job_id, applied_ts, applied_rows FROM %s WHERE %s" % (self._quarantine, self._mine),
+        )
+        return {int(job): Position(int(ts), int(rows)) for job, ts, rows in found}
+
     def remove(self, connection: pymysql.Connection[Any], job_ids: Iterable[int]) -> None:
         jobs = mysql.joined(b"%d" % job_id for job_id in job_ids)
         mysql.run(
@@ -272,12 +280,29 @@ class ReleaseTable(LaneTable):
     entries: Sequence[tuple[int, Position]]
 
     def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
+        self._compare(connection, lane)
         jobs = [job_id for job_id, reached in self.entries if place(reached) < place(position)]
         self.table.advance(connection, jobs, position)
 
     def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
         jobs = [job_id for job_id, _ in self.entries]
         return min(self.table.positions(connection, jobs, lock=lock), key=place)
+
+    def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        state = mysql.qualified(self.schema, "drainer_state")
+        query = b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id)
+        ((*epochs,),) = mysql.rows_if_there(connection, query)
+        self._owner.check_epoch(max((int(epoch) for (epoch,) in epochs), default=None))
+        self._compare(connection, lane)
+        connection.rollback()
+
+    def _compare(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """No entry is less far than it was when the lane began, or than the lane has committed since."""
+        stored = self.table.stored_positions(connection)
+        committed = self.committed.of(lane)
+        for job_id, reached in self.entries:
+            confirmed = reached if committed is None else max(reached, committed, key=place)
+            self._owner.check_position(f"waiting DDL job {job_id}", confirmed, stored.get(job_id))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pymysql
 
+from common import log
 from common.errors import Conflict
 from drainer.checkpoint_row import Checkpoint
 from drainer.sink import mysql
+
+logger = log.get(__name__)
 
 
 class RowTable:
@@ -52,8 +55,14 @@ class RowTable:
         self._ours = [text]
         self._replace(connection, text)
 
-    def store(self, connection: pymysql.Connection[Any], checkpoint: Checkpoint) -> None:
-        """Write the row if it is still ours; `Conflict` if another program wrote it meanwhile."""
+    def store(
+        self, connection: pymysql.Connection[Any], checkpoint: Checkpoint, *, alone: bool = False
+    ) -> None:
+        """Write the row if it is still ours; `Conflict` if another program wrote it meanwhile.
+
+        `alone`: on a server of its own, which may go back in time by itself. What is there then is an older
+        row of ours, and nothing depends on it: it is written over.
+        """
         text = checkpoint.to_json()
         self._ours = [*(one for one in self._ours if one != text), text]
         row = b"clusterID=%d" % self._cluster_id
@@ -67,7 +76,10 @@ class RowTable:
         )
         if matched == 1:
             return
-        if mysql.rows(connection, b"SELECT clusterID FROM %s WHERE %s" % (self._name, row)):
+        found = mysql.rows(connection, b"SELECT checkPoint FROM %s WHERE %s" % (self._name, row))
+        if found and alone and _is_older(Checkpoint.from_json(found[0][0]), checkpoint):
+            logger.warning("the server of the checkpoint row went back in time, the row is written again")
+        elif found:
             raise Conflict(
                 f"another program wrote the checkpoint of cluster {self._cluster_id} while this drainer works"
                 " on it",
@@ -86,3 +98,10 @@ class RowTable:
             + mysql.literal(text)
             + b")",
         )
+
+
+def _is_older(found: Checkpoint, ours: Checkpoint) -> bool:
+    """A row that a drainer of ours stored before: another program's has no epoch."""
+    if found.epoch is None or ours.epoch is None:
+        return False
+    return found.epoch <= ours.epoch and found.commit_ts <= ours.commit_ts

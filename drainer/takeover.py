@@ -35,7 +35,7 @@ class State:
 class Found:
     """Everything stored for a cluster. `lanes` may be empty, parts of it may be missing.
 
-    `elsewhere`: the row lives on a server of its own and may be behind the state by the last save.
+    `elsewhere`: the row lives on a server of its own and may lag behind the state by the last save.
     """
 
     row: Checkpoint | None
@@ -99,7 +99,7 @@ def take_over(found: Found, beginner: Beginner) -> Start:
     if len(set(positions)) == 1 and positions[0].rows == COMPLETE:
         positions = (positions[0],) * beginner.lane_count
     return Start(
-        epoch=(found.state.epoch if found.state else 0) + 1,
+        epoch=next_epoch(found.state, beginner),
         checkpoint=checkpoint,
         positions=positions,
         intent=found.state.intent if found.state else None,
@@ -109,16 +109,26 @@ def take_over(found: Found, beginner: Beginner) -> Start:
     )
 
 
+def next_epoch(state: State | None, beginner: Beginner) -> int:
+    """Never one that any start had before, on whatever server: timestamps are drawn once. A server that went
+    back in time would give a mere count a second time."""
+    return max((state.epoch if state else 0) + 1, beginner.now_ts)
+
+
 def is_foreign(found: Found) -> bool:
-    """Whether another program, or a person, wrote the row since our last save."""
+    """Whether another program, or a person, wrote the row since our last save.
+
+    On a server of its own a row of ours is never ahead of the downstream, which is written first: one that is
+    says that the downstream went back in time, and where its rows are is in the lanes.
+    """
     row, state = found.row, found.state
     if row is None:
         return False
-    if row.epoch is None or state is None or state.checkpoint is None or row.epoch > state.epoch:
+    if row.epoch is None or state is None or state.checkpoint is None:
         return True
     if found.elsewhere:
-        return row.commit_ts > state.checkpoint.commit_ts
-    return row.commit_ts != state.checkpoint.commit_ts
+        return False
+    return row.epoch > state.epoch or row.commit_ts != state.checkpoint.commit_ts
 
 
 def place(position: Position) -> tuple[int, int]:

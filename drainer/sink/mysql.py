@@ -205,6 +205,19 @@ def rows(connection: pymysql.Connection[Any], statement: bytes) -> list[tuple[An
         return list(cursor.fetchall())
 
 
+def rows_if_there(connection: pymysql.Connection[Any], *queries: bytes) -> list[list[tuple[Any, ...]]]:
+    """The rows of each query; none where its table or database is not there."""
+    found: list[list[tuple[Any, ...]]] = []
+    for query in queries:
+        try:
+            found.append(rows(connection, query))
+        except pymysql.err.MySQLError as error:
+            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
+                raise
+            found.append([])
+    return found
+
+
 def refuse(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
     """The error to stop with when the downstream refused for good; row values in it only if allowed."""
     return DownstreamError(

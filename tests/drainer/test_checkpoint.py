@@ -13,6 +13,7 @@ import pytest
 from common.errors import Conflict, Corruption
 from drainer.change import COMPLETE, Position
 from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
+from drainer.committed import WentBack
 from drainer.sink import mysql
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
@@ -119,7 +120,7 @@ class TestStore:
             "commitTS": 100,
             "ts-map": {},
             "schema-version": 0,
-            "epoch": 1,
+            "epoch": 900,
         }
         store.close()
 
@@ -131,7 +132,7 @@ class TestStore:
         assert stored_row(target)["consistent"] is True
         again = opened(target)
         start = again.start(2, 100, 900)
-        assert start.checkpoint == Checkpoint(500, True, 4, 1)
+        assert start.checkpoint == Checkpoint(500, True, 4, 900)
         assert stored_row(target)["consistent"] is False
         assert start.positions == (Position(500),) * 2
         again.close()
@@ -178,13 +179,19 @@ class TestStore:
         newer.close()
         older.close()
 
-    def test_the_same_position_again_is_no_false_alarm(self, target: mysql.Target) -> None:
+    def test_a_lane_is_moved_from_where_it_was_left_and_from_nowhere_else(self, target: mysql.Target) -> None:
         store = opened(target)
         store.start(1, 100, 900)
         connection = mysql.connect(target)
-        for _ in range(2):
-            store.lane_table().advance(connection, 0, Position(200))
+        lanes = store.lane_table()
+        for position in (Position(200), Position(200), Position(300, 5)):
+            lanes.advance(connection, 0, position)
             connection.commit()
+            lanes.committed.note(0, position)
+        mysql.run(connection, b"UPDATE tidb_binlog.lanes SET applied_ts=250 WHERE lane=0")
+        connection.commit()
+        with pytest.raises(WentBack, match="lane 0 stands at 250:5, 300:5 was committed"):
+            lanes.advance(connection, 0, Position(400))
         connection.close()
         store.close()
 

@@ -87,7 +87,7 @@ async def test_a_server_without_a_position_is_passed_over(mariadb: MariaDbServer
 def lanes(target: mysql.Target) -> tuple[set[int], bool]:
     """(positions of the lanes, whether an intent is stored)."""
     connection = mysql.connect(target)
-    places = mysql.rows(connection, b"SELECT applied_ts FROM tidb_binlog.lanes")
+    places = mysql.rows(connection, b"SELECT applied_ts FROM tidb_binlog.lanes WHERE lane < 65536")
     intents = mysql.rows(connection, b"SELECT intent FROM tidb_binlog.drainer_state WHERE intent IS NOT NULL")
     connection.close()
     return {int(place) for (place,) in places}, bool(intents)

@@ -35,12 +35,15 @@ def said_plainly(found: Found, lanes: int) -> tuple[tuple[Position, ...], int, i
     ours_says = state.checkpoint if state else None
     if row is None:
         foreign = False
-    elif row.epoch is None or ours_says is None or (state is not None and row.epoch > state.epoch):
+    elif row.epoch is None or ours_says is None:
         foreign = True
-    elif found.elsewhere and row.commit_ts < ours_says.commit_ts:
+    elif (
+        found.elsewhere
+    ):  # the downstream is written first: a row of ours that is ahead of it is too old a downstream
         foreign = False
     else:
-        foreign = row.commit_ts != ours_says.commit_ts
+        assert state is not None
+        foreign = row.epoch > state.epoch or row.commit_ts != ours_says.commit_ts
     if foreign:
         assert row is not None
         floor = row.commit_ts or INITIAL
@@ -68,7 +71,7 @@ def test_every_small_combination(elsewhere: bool) -> None:
             floor,
             foreign,
         ), found
-        assert start.epoch == (state.epoch + 1 if state else 1)
+        assert start.epoch == NOW, "a number that no start had before, whatever is stored"
         # Nothing is left out: no lane stands behind what anybody says to have applied.
         assert all(
             lane.complete_ts >= 0 and place(lane) >= place(Position(floor)) for lane in start.positions
@@ -102,7 +105,13 @@ def test_a_living_drainer_of_another_id_is_named_and_not_pushed_aside() -> None:
     [("drainer-b", {"drainer-b", "drainer-c"}), ("drainer-a", {"drainer-a"}), ("", {"drainer-a"})],
 )
 def test_a_dead_one_and_our_own_id_are_taken_over(owner: str, living: set[str]) -> None:
-    assert begin(Checkpoint(5, False, 1, 2), OWNED, owner=owner, living=living).epoch == 3
+    assert begin(Checkpoint(5, False, 1, 2), OWNED, owner=owner, living=living).epoch == NOW
+
+
+@pytest.mark.parametrize("epoch", [NOW - 1, NOW, NOW + 1])
+def test_epochs_rise_even_where_the_clock_does_not(epoch: int) -> None:
+    state = State(epoch, "a", Checkpoint(5, False, 1, epoch), None)
+    assert begin(Checkpoint(5, False, 1, epoch), state).epoch == max(epoch + 1, NOW)
 
 
 def test_a_new_cluster_beside_a_known_one_needs_a_word() -> None:
