@@ -27,12 +27,10 @@ from common.node import NodeStatus
 from common.starting import Starting
 from common.upstream import Upstream, choice
 from drainer import archive_assembly, assembly, relay_assembly
-from drainer.applier import Applier
-from drainer.archive_applier import ArchiveApplier
-from drainer.collector import Collector
 from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.garbage_hold import CheckpointHold
 from drainer.operating import Operating
+from drainer.pipeline import Pipeline
 from drainer.rules import read_rules
 from drainer.server import notify_service
 from drainer.standby import TOLD_TO_LEAVE, lease_s
@@ -57,8 +55,7 @@ class Process:
             settings, read, process, self._routes, self._clock, settings.tls, self._starting
         )
         self._state = self._operating.state
-        self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
-        self._applier: Applier | ArchiveApplier | None = None
+        self._pipeline: asyncio.Future[Pipeline] = asyncio.get_running_loop().create_future()
         self._stored_ts = 0
 
     async def start(self) -> None:
@@ -94,20 +91,29 @@ class Process:
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
 
-        self._applier, collector = await sink.build(
-            settings, upstream, nodes, tls, ends, self._operating, lambda: self._heartbeat.unbroken
+        pipeline = Pipeline(
+            process,
+            self._operating,
+            self._heartbeat,
+            lambda undo, again: sink.build(
+                self._operating.reload.settings,
+                upstream,
+                nodes,
+                tls,
+                undo,
+                self._operating,
+                self._unbroken,
+                again=again,
+            ),
+            self._clock,
+            cluster_id=upstream.cluster_id,
+            stored_ts=self._stored_ts,
         )
-        self._operating.show(self._applier, collector, upstream.cluster_id)
-        self._collector.set_result(collector)
-        process.task("collector", collector.run())
-        process.task("lanes", self._applier.watch())
-        process.task("applier", self._applier.run(collector.batches()))
-        process.task("checkpoint", self._applier.keep_checkpoint())
-        for name, work in self._applier.tasks().items():
-            process.task(name, work)
+        ends.push_async_callback(pipeline.close)
+        await pipeline.start()
+        self._pipeline.set_result(pipeline)
         if settings.load_schema_snapshot:
-            applier = self._applier
-            hold = CheckpointHold(upstream.garbage, lambda: applier.stored_ts, self._clock)
+            hold = CheckpointHold(upstream.garbage, lambda: pipeline.stored_ts, self._clock)
             process.task("garbage-hold", hold.run())
             ends.push_async_callback(self._let_go, hold)
         process.task(
@@ -138,11 +144,14 @@ class Process:
         return await self._starting.wait_for(reach)
 
     async def _notify(self) -> None:
-        await (await asyncio.shield(self._collector)).notify()
+        await (await asyncio.shield(self._pipeline)).notify()
+
+    def _unbroken(self) -> int | None:
+        return self._heartbeat.unbroken
 
     def _entry(self) -> NodeStatus:
         settings = self._settings
-        stored_ts = self._applier.stored_ts if self._applier else self._stored_ts
+        stored_ts = self._pipeline.result().stored_ts if self._pipeline.done() else self._stored_ts
         now_ts = tso.from_wall_s(self._clock.wall_s())
         label = TOLD_TO_LEAVE if self._state.told_to_leave else None
         return NodeStatus(
@@ -150,12 +159,12 @@ class Process:
         )
 
     async def _drain(self) -> None:
-        if self._applier is None:
+        if not self._pipeline.done():
             return
         if self._state.state != node.ONLINE:
             with contextlib.suppress(Unavailable):
                 await self._heartbeat.change_state(self._state.state)
-        await self._applier.stop(STOP_DEADLINE_S)
+        await self._pipeline.result().drain(STOP_DEADLINE_S)
 
     async def _let_go(self, hold: CheckpointHold) -> None:
         """Whoever only stops comes back, and finds the schema at the checkpoint still held."""

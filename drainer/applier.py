@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from common import log
 from common.clock import Clock
+from common.errors import DownstreamError
 from drainer import metrics
 from drainer.batch_taking import BatchTaking
 from drainer.change import Position
@@ -212,6 +213,10 @@ class Applier:
         try:
             while (batch := await self._next_batch(batches)) is not None:
                 await self._apply(batch)
+        except DownstreamError:
+            self._broken = True
+            await self._keeper.call(self._keeper.store.confirm)  # it may have gone back in time
+            raise
         except BaseException:
             # A transaction may be cut half: what was not handed over stays out, the next start brings it.
             self._broken = True
@@ -279,6 +284,14 @@ class Applier:
         if not drained and self._failure.done():
             await self._failure
         return drained and not self._cut_short
+
+    async def abandon(self) -> None:
+        """End, and store nothing. What calls into this one has ended."""
+        self.desk.stop()
+        await self._lanes.end(drained=False)
+        await self.desk.close()
+        await self._keeper.close(self._ddl_runner.close, self._tables.close, self._waiting_tables.close)
+        await self._hands.close()
 
     # -- applying --------------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ async def build(
     ends: contextlib.AsyncExitStack,
     operating: Operating,
     unbroken: Callable[[], int | None],
+    *,
+    again: bool = False,
 ) -> tuple[ArchiveApplier, Collector]:
     """As `assembly.build`, for a downstream that is a directory."""
     clock = SystemClock()

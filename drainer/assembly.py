@@ -18,7 +18,7 @@ from pymysql.err import MySQLError
 from common import log, rpc
 from common.backoff import Backoff
 from common.clock import SystemClock
-from common.errors import Unavailable
+from common.errors import Conflict, Unavailable
 from common.registry import Registry
 from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
@@ -45,6 +45,7 @@ from drainer.session_mode import session_mode, session_variables
 from drainer.sink.mysql import Target, connect, is_transient, refuse
 from drainer.sink.session_claim import RELEASE
 from drainer.spill import SpillDirectory
+from drainer.stored_look import Seen, look
 from drainer.takeover import AheadOfUpstream
 from drainer.tracked_schema import open_schema
 from drainer.translator import Translator
@@ -94,9 +95,9 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
 
 
 async def open_checkpoint(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, target: Target
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, target: Target, *, again: bool = False
 ) -> tuple[CheckpointStore, Start]:
-    """Fence off older drainers and find out where to go on."""
+    """Fence off older drainers and find out where to go on. `again`: a checkpoint must be there."""
     adopt_cluster(settings.data_dir, upstream.cluster_id)
     is_given = settings.initial_commit_ts != -1
     living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
@@ -109,6 +110,12 @@ async def open_checkpoint(
         owner=settings.name,
     )
     lanes = 1 if settings.dispatches_whole else settings.worker_count
+    if again and (await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)).is_empty:
+        raise Conflict(
+            f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this drainer"
+            " began: it was emptied, or went back to before the first start",
+            hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
+        )
 
     async def begin() -> Start:
         now_ts = await upstream.oracle.timestamp()
@@ -128,6 +135,14 @@ async def open_checkpoint(
         lanes=len(start.positions),
     )
     return store, start
+
+
+def seen(settings: DrainerConfig, cluster_id: int) -> Seen:
+    """What is stored downstream, and who works there. Blocks; writes nothing."""
+    target = target_of(settings)
+    table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+    row_target = row_target_of(settings, target)
+    return look(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
 
 
 async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:
@@ -249,14 +264,17 @@ async def build(
     ends: contextlib.AsyncExitStack,
     operating: Operating,
     unbroken: Callable[[], int | None],
+    *,
+    again: bool = False,
 ) -> tuple[Applier, Collector]:
     """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
-    `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat."""
+    `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat. `again`:
+    this process has worked on the checkpoint before, which must be there."""
     clock = SystemClock()
     child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
-    store, start = await open_checkpoint(settings, upstream, nodes, target)
+    store, start = await open_checkpoint(settings, upstream, nodes, target, again=again)
     waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await open_schema(

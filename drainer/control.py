@@ -141,10 +141,11 @@ class Reload:
         self._live: list[Live] = []
 
     def add(self, fields: Iterable[str], prepare: Prepare) -> None:
-        """Make these options (names of fields of `DrainerConfig`) live."""
+        """Make these options (names of fields of `DrainerConfig`) live. Again, `prepare` takes the place of
+        the one before."""
         names = frozenset(fields)
         assert names <= config.options(DrainerConfig).keys(), names
-        self._live.append(Live(names, prepare))
+        self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare)]
 
     def run(self) -> list[str]:
         """Put what changed in place; the keys of it. Raises `ConfigError`, and `Rejected` naming what needs

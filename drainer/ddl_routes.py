@@ -6,23 +6,27 @@
     PUT /ddl/{job_id}/{decision}   retry, skip, or rewrite with the new text as the body
 
 Answers are `{"message", "code", "data"}`, the code is also the HTTP status: 200 done, 400 a decision that
-makes no sense, 404 no such DDL waits, 409 too late, 413 text too large. Only whoever may administrate this
-node decides.
+makes no sense, 404 no such DDL waits, 409 too late, 413 text too large, 503 nothing is applied just now. Only
+whoever may administrate this node decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 from common.door import Request, Response, Routes, json_response
-from common.errors import Conflict, Rejected
+from common.errors import Conflict, Rejected, Unavailable
 from drainer import ddl_job, ddl_rules
 from drainer.ddl_policy import Ruling
 from drainer.quarantine import DECISIONS
 from drainer.quarantine_table import Decided
 
 _CODES: Final = {name: code for code, name in ddl_job.ACTION_NAMES.items() if code}
+
+
+Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
 
 class Desk(Protocol):
@@ -35,13 +39,17 @@ class Desk(Protocol):
     async def decide(self, job_id: int, action: str, text: str, asked_from: str) -> dict[str, Any]: ...
 
 
-def add_routes(routes: Routes, desk: Desk) -> None:
+def add_routes(routes: Routes, desk_now: Callable[[], Desk]) -> None:
+    """`desk_now` raises `Unavailable` while there is none."""
+
     async def everything(_params: dict[str, str]) -> Response:
+        desk = desk_now()
         decisions = [asdict(decided) for decided in await desk.decisions()]
         found = {"waiting": desk.documents(), "decisions": decisions, "rules": desk.rules()}
         return _answer(200, "DDL", found)
 
     async def one(params: dict[str, str]) -> Response:
+        desk = desk_now()
         job_id = _number(params["job_id"])
         found = next((document for document in desk.documents() if document["job_id"] == job_id), None)
         decisions = [asdict(decided) for decided in await desk.decisions() if decided.job_id == job_id]
@@ -54,7 +62,7 @@ def add_routes(routes: Routes, desk: Desk) -> None:
         if kind not in _CODES:
             return _answer(400, "kind: name one kind of DDL, such as add-index")
         names = [(params.get("db", ""), params.get("table", ""))] if "db" in params else []
-        ruling = desk.explain(_CODES[kind], names, params.get("sql", ""))
+        ruling = desk_now().explain(_CODES[kind], names, params.get("sql", ""))
         return _answer(200, ruling.reason, asdict(ruling))
 
     async def decide(request: Request, params: dict[str, str]) -> Response:
@@ -67,6 +75,7 @@ def add_routes(routes: Routes, desk: Desk) -> None:
         decision = params["decision"]
         if decision not in DECISIONS:
             return _answer(400, "the decision is one of " + ", ".join(DECISIONS))
+        desk = desk_now()
         try:
             found = await desk.decide(
                 _number(params["job_id"]), decision, text, request.peer.address or "local"
@@ -78,10 +87,25 @@ def add_routes(routes: Routes, desk: Desk) -> None:
             return _answer(409, str(error))
         return _answer(200, f"job {found['job_id']}: {decision}", found)
 
-    routes.add("GET", "/ddl", everything)
-    routes.add("GET", "/ddl-rule", explain)
-    routes.add("GET", "/ddl/{job_id}", one)
-    routes.add_change("PUT", "/ddl/{job_id}/{decision}", decide)
+    async def decide_now(request: Request, params: dict[str, str]) -> Response:
+        try:
+            return await decide(request, params)
+        except Unavailable as error:
+            return _answer(503, str(error))
+
+    def now(handler: Handler) -> Handler:
+        async def answer(params: dict[str, str]) -> Response:
+            try:
+                return await handler(params)
+            except Unavailable as error:
+                return _answer(503, str(error))
+
+        return answer
+
+    routes.add("GET", "/ddl", now(everything))
+    routes.add("GET", "/ddl-rule", now(explain))
+    routes.add("GET", "/ddl/{job_id}", now(one))
+    routes.add_change("PUT", "/ddl/{job_id}/{decision}", decide_now)
 
 
 def _number(text: str) -> int:

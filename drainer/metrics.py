@@ -45,6 +45,10 @@ LOOPBACK_TRANSACTIONS: Final = gauge(
     "binlog_drainer_loopback_transactions",
     "Transactions dropped because a drainer of the same channel wrote them upstream.",
 )
+WENT_BACK: Final = counter(
+    "binlog_drainer_downstream_went_back_total",
+    "How often the downstream did not have what it had confirmed; the stream was pulled again from there.",
+)
 DDL_SECONDS: Final = histogram("binlog_drainer_ddl_execute_seconds", "Run time of DDL downstream.")
 
 CONTROL_PAUSED: Final = gauge("binlog_drainer_control_paused_count", "1 while an operator holds rows back.")

@@ -8,12 +8,14 @@ Holds   /status answers while a standby waits, and of an active drainer as soon 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from common import config, daemon, health, log, node
 from common.clock import Clock
 from common.door import Routes
+from common.errors import Unavailable
 from common.heartbeat import Heartbeat
 from common.registry import Registry
 from common.starting import Starting
@@ -23,10 +25,11 @@ from drainer.applier import Applier
 from drainer.archive_applier import ArchiveApplier
 from drainer.config import DrainerConfig
 from drainer.control import Commit, Control, Reload, add_own, rate_of
+from drainer.ddl_desk import DdlDesk
 from drainer.rules import read_rules
 from drainer.server import NodeState, Shown, add_control_routes, add_routes
 from drainer.standby import STANDBY, Standby, StandbyStatus
-from drainer.status import ApplierFacts, CollectorFacts, Status
+from drainer.status import ApplierFacts, CollectorFacts, Status, View
 from drainer.translator import Translator
 
 RULE_FIELDS: Final = (
@@ -42,8 +45,33 @@ RULE_FIELDS: Final = (
     "sync_ddl",
 )
 """What a reload puts in place as one set of rules."""
+WENT_BACK_SHOWN: Final = 10
 
 _logger = log.get("operating")
+
+
+class Interrupted:
+    """`/status` while the downstream's present contents are looked up: the Go drainer's keys, and why."""
+
+    stored_ts = 0
+
+    def __init__(self, node_id: str, state: NodeState, went_back: list[dict[str, Any]]) -> None:
+        self._node_id = node_id
+        self._state = state
+        self._went_back = went_back
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "PumpPos": None,
+            "Synced": False,
+            "LastTS": self.stored_ts,
+            "TsMap": "",
+            "NodeID": self._node_id,
+            "State": self._state.state,
+            "Doing": self._went_back[-1]["why"],
+            "WaitsFor": "",
+            "WentBack": self._went_back,
+        }
 
 
 class Operating:
@@ -68,6 +96,12 @@ class Operating:
         self._standby: Standby | None = None
         self._shown: Shown | None = None
         self._running = False
+        self._status: Status | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._desk: DdlDesk | None = None
+        self._interrupted = ""
+        self.went_back: list[dict[str, Any]] = []
+        """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
         self.control = Control(clock, rate_of(settings))
         self.reload = Reload(settings, read)
@@ -114,7 +148,14 @@ class Operating:
         self._follow_rules(translator)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
-        ddl_routes.add_routes(self._routes, applier.desk)
+        if self._desk is None and not self.went_back:
+            ddl_routes.add_routes(self._routes, self._desk_now)
+        self._desk = applier.desk
+
+    def _desk_now(self) -> DdlDesk:
+        if self._desk is None:
+            raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
+        return self._desk
 
     def make_archive_live(self, translator: Translator, applier: ArchiveApplier) -> None:
         """The same for a drainer whose downstream is a directory."""
@@ -134,7 +175,7 @@ class Operating:
         self.reload.add(RULE_FIELDS, lambda fresh: translator.prepared(read_rules(fresh)))
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
-        """The pipeline is there: its status, gauges and controls, from now on."""
+        """The pipeline is there: its status, gauges and controls, from now on, in place of any before."""
         settings = self._settings
         status = Status(
             applier,
@@ -144,31 +185,53 @@ class Operating:
             settings.synced_check_time * 60.0,
             control=self.control,
             tls=self._tls,
-            more=applier.facts,
+            more=lambda: {**applier.facts(), "WentBack": self.went_back},
             cluster_id=cluster_id,
         )
         status.bind_gauges()
-        self.control.bind_gauges()
+        first, self._status = self._status is None, status
         if self._shown is None:
-            add_routes(self._routes, status, self.state, self._process.stop)
+            self._shown = Shown(status)
+            add_routes(self._routes, self._shown, self.state, self._process.stop)
         else:
             self._shown.source = status
+        if first:
+            self._begin_showing()
+        self._looking = self._process.task("status", status.run())
+        self._running, self._interrupted = True, ""
+
+    def _begin_showing(self) -> None:
+        self.control.bind_gauges()
         add_control_routes(
             self._routes, self.control, self.reload.run, lambda: config.describe(self.reload.settings)
         )
         line = progress_line.run(
-            status.view, self._clock, on_terminal=progress_line.fits_terminal(settings.log_file)
+            self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)
         )
-        self._process.task("status", status.run())
         self._process.task("progress-line", line)
-        self._running = True
+
+    def _view(self) -> View:
+        assert self._status is not None
+        return self._status.view()
+
+    def interrupt(self, reason: str) -> None:
+        """Nothing is applied until `show` is called again: the downstream went back in time."""
+        self.went_back = [
+            *self.went_back[1 - WENT_BACK_SHOWN :],
+            {"time": self._clock.wall_s(), "why": reason},
+        ]
+        self._running, self._interrupted, self._desk = False, reason, None
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._shown is not None:
+            self._shown.source = Interrupted(self._settings.name, self.state, self.went_back)
 
     def unready(self) -> str:
         """Why this process does not replicate; "" if it does."""
         if self._standby is not None and self._standby.waiting:
             return self._standby.unready()
         if not self._running:
-            return self._starting.reason
+            return self._interrupted or self._starting.reason
         if self.state.state != node.ONLINE:
             return self.state.state
         return "paused by an operator" if self.control.paused else ""

@@ -69,6 +69,11 @@ class Claims:
         end(connection, [self.name(STORE), *(self.name(lane) for lane in lanes)])
         claim(connection, self.name(STORE), wait_s=_ENDING_S)
 
+    def holders(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> list[int]:
+        """Connection ids of the sessions, other than this one, that have the name of any room."""
+        rooms: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
+        return [holder for room in rooms if (holder := _holder(connection, self.name(room)))]
+
     def end_idle_ddl(self, connection: pymysql.Connection[Any]) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
         for room in (DDL, RELEASE):

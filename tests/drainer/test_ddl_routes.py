@@ -63,7 +63,7 @@ async def drainer(desk: Desk | None, guard: door.Guard | None = None) -> AsyncIt
     """The address of a port that has the routes, or none of them."""
     routes = door.Routes()
     if desk is not None:
-        add_routes(routes, desk)
+        add_routes(routes, lambda: desk)
     server = await door.serve([], routes, "127.0.0.1", 0, guard=guard or door.AdminGuard())
     try:
         yield f"127.0.0.1:{server.port}"
@@ -160,7 +160,7 @@ async def test_a_drainer_that_decides_no_ddl_and_one_that_is_away() -> None:
 )
 async def test_which_rule_would_decide(query: str, status: int, rule: int | None) -> None:
     routes = door.Routes()
-    add_routes(routes, Desk())
+    add_routes(routes, lambda: Desk())
     request = door.Request("GET", f"/ddl-rule?{query}", "h", None, door.Peer(""))
     answer = await routes.answer(request, door.AdminGuard())
     assert answer.status == status
@@ -184,7 +184,7 @@ async def test_which_rule_would_decide(query: str, status: int, rule: int | None
 )
 async def test_statuses(method: str, path: str, body: bytes | None, status: int) -> None:
     routes = door.Routes()
-    add_routes(routes, Desk())
+    add_routes(routes, lambda: Desk())
     request = door.Request(method, path, "localhost", None, door.Peer("127.0.0.1"), body)
     assert (await routes.answer(request, door.AdminGuard())).status == status
 
