@@ -35,6 +35,10 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, LOOPBACK, 0, limit=PIECE)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
+    def lead_to(self, host: str, port: int) -> None:
+        """New connections go there; those that are there stay where they are."""
+        self._host, self._port = host, port
+
     def reset(self) -> int:
         """End every connection with RST in the middle of whatever it does; how many there were."""
         links = len(self._links)

@@ -1,0 +1,158 @@
+"""The downstream goes back in time under a living drainer: a directory put back, a lagging replica promoted.
+
+The table has no key: a row too many or too few shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.proxy import Proxy
+from drainer.sink import mysql
+from tests.forked import Forked
+from tests.integration.test_standby import DEADLINE_S, Scene
+
+pytestmark = pytest.mark.integration
+
+
+class BackInTime(Scene):
+    """A scene with a server of its own, behind `port`, and a drainer with `extra` lines in its file."""
+
+    port = 0
+    extra = ""
+
+    def start_drainer(self, name: str, *arguments: str) -> Forked:
+        config = self.directory / "drainer.toml"
+        config.write_text(
+            "initial-commit-ts = 0\n[syncer]\nworker-count = 4\n"
+            f'[syncer.to]\nhost = "127.0.0.1"\nport = {self.port}\n'
+            f'user = "{self.server.user}"\npassword = "{self.server.password}"\n' + self.extra
+        )
+        return self.start(name, "drainer", f"--config={config}", "--node-id=back", *arguments)
+
+    async def went_back(self) -> list[str]:
+        """What the drainer says of it."""
+        code, text = await self.ask("drainer", "/status")
+        assert code == 200
+        return [str(one["why"]) for one in json.loads(text).get("WentBack", ())]
+
+    async def until_went_back(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await self.went_back():
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running(
+    endpoint: str, directory: Path, free_port: Callable[[], int], port: Callable[[MariaDbServer], int]
+) -> AsyncIterator[BackInTime]:
+    """A drainer that replicates what a writer writes; at the end everything is there once."""
+    await (await StandaloneUpstream.connect(endpoint)).close()
+    server = MariaDbServer()
+    await asyncio.to_thread(server.start, directory / "a")
+    scene = BackInTime(endpoint, server, directory, free_port)
+    scene.port = port(server)
+    scene.start("pump", "pump", "--node-id=back-pump")
+    writing: asyncio.Task[None] | None = None
+    try:
+        await scene.until_ready("pump", 200, "ok")
+        scene.start_drainer("drainer")
+        await scene.until_ready("drainer", 200, "ok")
+        writing = asyncio.create_task(scene.write())
+        await scene.until_rows(100)
+        yield scene
+        scene.finished = True
+        await asyncio.wait_for(writing, DEADLINE_S)
+        await scene.until_rows(scene.written)
+        assert scene.rows() == (scene.written, scene.written), "nothing twice, nothing lost"
+        assert scene.processes["drainer"].poll() is None, "without a restart"
+        assert (
+            f"binlog_drainer_downstream_went_back_total {len(await scene.went_back())}.0"
+            in (await scene.ask("drainer", "/metrics"))[1]
+        )
+    finally:
+        if writing is not None:
+            writing.cancel()
+        for process in scene.processes.values():
+            process.kill()
+            process.wait()
+        scene.server.kill()
+        server.kill()
+
+
+def copied(server: MariaDbServer, to: Path) -> None:
+    """Its data directory as it is now."""
+    server.stop()
+    shutil.copytree(server.directory / "data", to)
+    server.restart()
+
+
+async def test_a_data_directory_is_put_back(
+    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    async with running(etcd_clean, tmp_path, free_port, lambda server: server.port) as scene:
+        server = scene.server
+        await asyncio.to_thread(copied, server, tmp_path / "before")
+        kept = scene.rows()[0]
+        await scene.until_rows(kept + 200)
+        server.kill()
+        shutil.rmtree(server.directory / "data")
+        shutil.copytree(tmp_path / "before", server.directory / "data")
+        await asyncio.to_thread(server.restart)
+        await scene.until_went_back()
+        await scene.until_rows(scene.written + 50)
+        (why,) = await scene.went_back()
+        assert "the downstream went back in time" in why
+        assert (await scene.ask("drainer", "/readyz"))[0] == 200
+
+
+async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_old_one(
+    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    proxy = Proxy("127.0.0.1", 0)
+    await proxy.start()
+
+    def port(server: MariaDbServer) -> int:
+        proxy.lead_to(server.host, server.port)
+        return proxy.port
+
+    replica = MariaDbServer()
+    try:
+        async with running(etcd_clean, tmp_path, free_port, port) as scene:
+            old = scene.server
+            await asyncio.to_thread(replica.prepare, tmp_path / "b")
+            shutil.rmtree(replica.directory / "data")
+            await asyncio.to_thread(copied, old, replica.directory / "data")
+            replica.user, replica.password = old.user, old.password
+            await asyncio.to_thread(replica.restart)
+            await scene.until_rows(scene.rows()[0] + 200)
+            proxy.lead_to(replica.host, replica.port)
+            scene.server = replica
+            target = mysql.Target(old.host, old.port, old.user, old.password)
+            await asyncio.to_thread(end_one_session, target)
+            await scene.until_went_back()
+            await scene.until_rows(scene.written + 50)
+            assert scene.processes["drainer"].poll() is None
+    finally:
+        replica.kill()
+        await proxy.close()
+
+
+def end_one_session(target: mysql.Target) -> None:
+    """Of a lane: the others keep theirs, and go on committing where they are."""
+    connection = mysql.connect(target)
+    (found, *_) = mysql.rows(
+        connection,
+        b"SELECT ID FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() ORDER BY ID DESC",
+    )
+    mysql.run(connection, b"KILL CONNECTION %d" % found)
+    connection.close()
