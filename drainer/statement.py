@@ -108,15 +108,17 @@ def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTar
     return groups.items()
 
 
-def _cut(items: list[bytes], room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of items that fit into `room` bytes with commas between them, a thousand at most."""
+def _cut(
+    items: list[bytes], room: int, joint: int = 1, rows_max: int = ROWS_MAX
+) -> Iterator[tuple[int, int]]:
+    """Ranges of items that fit into `room` bytes with `joint` bytes between them, a thousand at most."""
     start = 0
     size = 0
     for index, item in enumerate(items):
-        size += len(item) + 1
-        if index > start and (size > room or index - start >= ROWS_MAX):
+        size += len(item) + joint
+        if index > start and (size > room or index - start >= rows_max):
             yield start, index
-            start, size = index, len(item) + 1
+            start, size = index, len(item) + joint
     if start < len(items):
         yield start, len(items)
 
@@ -139,10 +141,12 @@ def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
 def _deletes(
     table: TableTarget, removals: list[Change], bytes_max: int, replaying: bool
 ) -> Iterator[Statement]:
-    head = b"DELETE FROM " + table.name + b" WHERE " + table.sql.key_list + b" IN ("
+    keys = table.sql.key_list
+    head = b"DELETE FROM " + table.name + b" WHERE "
+    room = bytes_max - len(head) - keys.size_bytes
     literals = _key_literals(table, removals)
-    for start, end in _cut(literals, bytes_max - len(head) - 1):
-        sql = head + b",".join(literals[start:end]) + b")"
+    for start, end in _cut(literals, room, keys.joint_bytes, keys.rows_max or ROWS_MAX):
+        sql = head + keys.condition(literals[start:end])
         yield Statement(table, sql, None if replaying else (end - start, end - start))
 
 

@@ -67,15 +67,25 @@ def _plan(
     if downstream is None:
         return compile_sql(version.info, written=Written(how.left_out, how.unwritten), kind=kind)
     charsets = {}
+    there = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
     watched = {column.id for column in version.info.columns if column.name.lower() in in_keys}
     if downstream.dialect is not Dialect.TIDB:
         for column in version.info.columns:
             theirs = downstream.column(column.name)
-            if theirs is not None and Charset.is_narrow(theirs.charset):
-                charsets[column.id] = Charset(theirs.charset, theirs.length)
-    casts_json = downstream.dialect is not Dialect.MARIADB
-    written = Written(how.left_out, how.unwritten, charsets, frozenset(watched), casts_json)
+            if theirs is not None:
+                there[column.id] = theirs
+                if Charset.is_narrow(theirs.charset):
+                    charsets[column.id] = Charset(theirs.charset, theirs.length)
+    written = Written(
+        how.left_out,
+        how.unwritten,
+        charsets,
+        frozenset(watched),
+        casts_json=downstream.dialect is not Dialect.MARIADB,
+        there=there,
+        alternatives=downstream.dialect is Dialect.MYSQL,
+    )
     return compile_sql(version.info, written=written, kind=kind)
 
 

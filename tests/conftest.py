@@ -13,6 +13,7 @@ from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
 from common.port import free_ports
 from deploy.playground.mariadb import MariaDbServer
+from tests.downstreams import server as server
 
 
 def pytest_configure() -> None:

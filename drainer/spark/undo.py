@@ -66,9 +66,11 @@ class Undo:
         sql = self.target.sql
         image = self.now if self.now is not None else self.then
         assert image is not None
-        names = sql.key_list if self.target.keyed else sql.column_list
-        literal = sql.key_literal_of_delete(image) if self.target.keyed else sql.insert_literals(image)
-        return f"{self.target.label} {names.decode()} = {literal.decode('utf-8', 'replace')}"
+        if self.target.keyed:
+            shown = sql.key_list.shown(sql.key_literal_of_delete(image))
+        else:
+            shown = sql.column_list + b" = " + sql.insert_literals(image)
+        return f"{self.target.label} {shown.decode('utf-8', 'replace')}"
 
 
 def of_effects(effects: Iterable[Effect], target_of: Callable[[Effect], TableTarget]) -> Iterator[Undo]:
@@ -165,13 +167,14 @@ def questions(batch: list[Undo]) -> Iterator[tuple[bytes, int]]:
     if not target.keyed:
         yield from _keyless_questions(batch)
         return
-    head = b"SELECT COUNT(*) FROM " + target.name + b" WHERE " + target.sql.key_list + b" IN ("
+    head = b"SELECT COUNT(*) FROM " + target.name + b" WHERE ("
     step = len(batch) if kind is Kind.INSERT else _CHECKED_ROWS
     for at in range(0, len(batch), step):
         some = batch[at : at + step]
         images = [undo.then if kind is Kind.INSERT else undo.now for undo in some]
         whole = [image for image in images if image is not None]
-        query = head + b",".join(map(target.sql.key_literal_of_delete, whole)) + b")"
+        query = head + target.sql.key_list.condition(map(target.sql.key_literal_of_delete, whole))
+        query += b")"
         if kind is Kind.INSERT:
             yield query, 0
             continue

@@ -9,6 +9,7 @@ Expects a session without NO_BACKSLASH_ESCAPES, with time zone +00:00.
 
 from drainer.sql_literal.charset import Charset
 from drainer.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sql_literal.plan import SqlPlan, Written, compile_sql, quote_name
+from drainer.sql_literal.literals import quote_name
+from drainer.sql_literal.plan import SqlPlan, Written, compile_sql
 
 __all__ = ["Charset", "ImageSqlPlan", "SqlPlan", "Written", "compile_sql", "quote_name"]

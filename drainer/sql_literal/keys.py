@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from common.rowcodec.layout import Layout
 from common.rowcodec.row_error import RowError
 from common.table_info import INTEGER_TYPES, STRING_TYPES, WHOLE_COLUMN, Index
 from drainer.sql_literal.identity import Canonical, identity_of, normal_form_of, sized
-from drainer.sql_literal.literals import ColumnSql
+from drainer.sql_literal.literals import ColumnSql, quote_name
 
 Values = Sequence[Any]  # raw values of all writable columns
 
@@ -110,12 +110,61 @@ def find_keys(layout: Layout, columns: Sequence[ColumnSql], unknown: frozenset[i
     return Keys(row, tuple(others), opaque)
 
 
-def literal_of(key: Key, columns: Sequence[ColumnSql]) -> Callable[[Values], bytes]:
-    """Function from raw values to what stands in `WHERE key IN (...)`."""
+# Longer conditions take MySQL more time for each key.
+_ALTERNATIVES_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """How a condition on several keys is written. `literal` makes of raw values what stands for one key.
+
+    `names` of a list `(a,b) IN ((1,'x'),..)`; without them the literals are alternatives, `(a=1 AND b='x')`.
+    """
+
+    literal: Callable[[Values], bytes]
+    names: bytes = b""
+
+    @property
+    def rows_max(self) -> int:
+        """Keys of one condition, 0 for any number."""
+        return 0 if self.names else _ALTERNATIVES_MAX
+
+    @property
+    def size_bytes(self) -> int:
+        """Of a condition without its literals; a joint included."""
+        return len(self.names) + 6
+
+    @property
+    def joint_bytes(self) -> int:
+        return 1 if self.names else 4
+
+    def condition(self, literals: Iterable[bytes]) -> bytes:
+        if not self.names:
+            return b" OR ".join(literals)
+        return b"%b IN (%b)" % (self.names, b",".join(literals))
+
+    def shown(self, literal: bytes) -> bytes:
+        """One key, for people."""
+        return b"%b = %b" % (self.names, literal) if self.names else literal
+
+
+def key_list(key: Key, columns: Sequence[ColumnSql], *, alternatives: bool) -> KeyList:
+    """With `alternatives`, keys of several columns are no list of rows.
+
+    MySQL before 5.7 reads the whole table for a list of rows, and 8.0 takes longer and longer for each row of
+    it (measured); for alternatives they use the key.
+    """
     compares = [columns[place].compare for place in key.places]
-
-    def literal(values: Values) -> bytes:
-        parts = [compare(values[place]) for place, compare in zip(key.places, compares, strict=True)]
-        return parts[0] if len(parts) == 1 else b"(%b)" % b",".join(parts)
-
-    return literal
+    names = [quote_name(columns[place].column.name) for place in key.places]
+    if len(names) == 1:
+        place, compare = key.places[0], compares[0]
+        return KeyList(lambda values: compare(values[place]), names[0])
+    pairs = list(zip(key.places, compares, strict=True))
+    template = b",".join([b"%b"] * len(names))
+    if alternatives:
+        template = b" AND ".join(name.replace(b"%", b"%%") + b"=%b" for name in names)
+    template = b"(%b)" % template
+    return KeyList(
+        lambda values: template % tuple([compare(values[place]) for place, compare in pairs]),
+        b"" if alternatives else b"(%b)" % b",".join(names),
+    )

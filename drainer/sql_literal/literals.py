@@ -4,7 +4,8 @@
     integers, YEAR, BIT          int                     123                       123 (YEAR: '2023')
     SET                          int, the mask           5                         'a,c'
     ENUM                         int, 0 if no element    'name', 0/*enum*/ for 0   its index
-    FLOAT, DOUBLE                float                   1.5e0                     1.5e0; 1.50 for (M,2)
+    FLOAT                        float                   1.5e0                     1.5e0
+    DOUBLE                       float                   1.5e0                     1.5e0; 1.50 for (M,2)
     DECIMAL                      bytes, canonical text   -10.55                    -10.55
     dates and times              bytes, quoted text      '2023-02-28 01:02:03'     the same
     text                         bytes                   'it''s'                   the same
@@ -12,6 +13,7 @@
     binary strings               bytes                   x'00ff', _binary'...'     the same
     JSON                         bytes, canonical text   '{"a": 1}'                the same
 
+What to compare depends on the column downstream, too: see `key_literal`.
 FLOAT is written as the double that it widens to: storing it rounds to the same binary32, and comparing is
 exact. A binary literal is hexadecimal while short; a long one is not, because hexadecimal doubles it.
 """
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 NULL: Final = b"NULL"
 ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: the applier looks for this token
 _HEX_MAX: Final = 256
+
+
+def quote_name(name: str) -> bytes:
+    """A name between backquotes."""
+    return b"`%b`" % name.encode().replace(b"`", b"``")
 
 
 def quote_bytes(raw: bytes) -> bytes:
@@ -175,8 +182,9 @@ def _floating(column: Column, place: int) -> ColumnSql:
         else Conversion(Shape.CALL, "", read_float)
     )
     names = {"double_literal": double_literal}
-    digits = column.type.decimal
-    # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits.
+    digits = column.type.decimal if column.type.tp == DOUBLE else -1
+    # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits. A
+    # FLOAT(M,D) is the binary32 nearest to D digits, which is what upstream has: no decimal is equal to it.
     compare = (lambda value: b"%.*f" % (digits, value)) if digits >= 0 else double_literal
     return ColumnSql(column, conversion, "%b", "double_literal({v})", double_literal, compare, names=names)
 

@@ -13,17 +13,21 @@ from typing import Any, Final
 from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
-from common.table_info import ENUM, JSON, STRING_TYPES, YEAR, Column, Index, TableInfo
+from common.table_info import ENUM, JSON, STRING_TYPES, Column, Index, TableInfo
+from drainer.column_match import DownstreamColumn
 from drainer.sql_literal.charset import Charset
-from drainer.sql_literal.keys import Key, Keys, Values, find_keys, literal_of
-from drainer.sql_literal.literals import NULL, ColumnSql, column_sql, text_literal
+from drainer.sql_literal.key_literal import key_literal
+from drainer.sql_literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
+from drainer.sql_literal.literals import (
+    NULL,
+    ColumnSql,
+    column_sql,
+    integer_literal,
+    quote_name,
+    text_literal,
+)
 
 _IMAGES: Final = {image.value: image for image in Image}
-
-
-def quote_name(name: str) -> bytes:
-    """A name between backquotes."""
-    return b"`%b`" % name.encode().replace(b"`", b"``")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class Written:
 
     `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
     character set is narrower than utf8mb4. `watched` columns are in a unique key there. `casts_json`: JSON is
-    a type of its own there, which no text equals.
+    a type of its own there, which no text equals. `there`: what columns are there, for comparing.
+    `alternatives`: keys of several columns are not written as a list of rows.
     """
 
     unknown: frozenset[int] = frozenset()
@@ -40,6 +45,8 @@ class Written:
     charsets: Mapping[int, Charset] = field(default_factory=dict)
     watched: frozenset[int] = frozenset()
     casts_json: bool = False
+    there: Mapping[int, DownstreamColumn] = field(default_factory=dict)
+    alternatives: bool = False
 
 
 EVERYTHING: Final = Written()
@@ -65,6 +72,9 @@ class SqlPlan:
             charset = written.charsets.get(column.id)
             if charset is not None and entry.quoted and column.type.tp != JSON:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
+            there = written.there.get(column.id)
+            if there is not None and column.type.tp != JSON:
+                entry = replace(entry, compare=key_literal(entry, there))
             described.append(entry)
             return entry.conversion
 
@@ -82,8 +92,7 @@ class SqlPlan:
         self.key_columns: tuple[Column, ...] = tuple(
             self.columns[place] for place in (self._keys.row.places if self._keys.row else ())
         )
-        names = b",".join(quote_name(column.name) for column in self.key_columns)
-        self.key_list: bytes = names if len(self.key_columns) < 2 else b"(%b)" % names
+        self._alternatives = written.alternatives
         self.key_index: Index | None = self._keys.row.index if self._keys.row else None
         self.has_enum: bool = any(column.type.tp == ENUM for column in self.stored_columns)
         self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
@@ -185,22 +194,22 @@ class SqlPlan:
 
     @cached_property
     def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
-        """What stands for an INSERT row in `WHERE key_list IN (...)`."""
+        """What stands for an INSERT row in a condition made by `key_list`."""
         if self.key_is_literal:
             return self.insert_key
-        return self._of_insert(self._row_key.places, self._key_literal)
+        return self._of_insert(self._row_key.places, self.key_list.literal)
 
     @cached_property
     def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
         if self.key_is_literal:
             return self.delete_key
-        return self._of_delete(self._row_key.places, self._key_literal)
+        return self._of_delete(self._row_key.places, self.key_list.literal)
 
     @cached_property
     def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
         if self.key_is_literal:
             return self.update_keys
-        return self._of_update(self._row_key.places, self._key_literal)
+        return self._of_update(self._row_key.places, self.key_list.literal)
 
     def key_literal_of_update_old(self, row: bytes) -> bytes:
         return self._key_literals_of_update(row)[0]
@@ -222,11 +231,13 @@ class SqlPlan:
     @cached_property
     def key_is_literal(self) -> bool:
         """The identity of a single integer is its digits, which are also its literal."""
-        return self._row_key.integers and len(self.key_columns) == 1 and self.key_columns[0].type.tp != YEAR
+        places = self._row_key.places
+        return len(places) == 1 and self._sql[places[0]].compare is integer_literal
 
     @cached_property
-    def _key_literal(self) -> Callable[[Values], bytes]:
-        return literal_of(self._row_key, self._sql)
+    def key_list(self) -> KeyList:
+        """How a condition on several row keys is written."""
+        return key_list(self._row_key, self._sql, alternatives=self._alternatives)
 
     def _digits(self, prefix: str) -> str:
         """Expression of the identity of an all-integer key, "" for other keys."""
@@ -409,12 +420,11 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
         return b"%b IS NULL" % name
     if entry.charset is not None:
         return entry.charset.predicate(name, value)
-    literal = entry.compare(value)
     kind = entry.column.type
     if kind.tp in STRING_TYPES and not kind.is_binary_string:
         # Collations take different texts for equal: compare the bytes, in the connection's character set.
-        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, literal)
-    return b"%b<=>%b" % (name, literal)
+        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, entry.store(value))
+    return b"%b<=>%b" % (name, entry.compare(value))
 
 
 def compile_sql(

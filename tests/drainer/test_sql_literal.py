@@ -81,7 +81,7 @@ def test_names_are_quoted() -> None:
     primary = index(1, ("a`b", 0), ("c", 1), primary=True)
     sql = compile_sql(table(("a`b", key("int")), ("c", key("int")), handle="rowid", indexes=(primary,)))
     assert sql.column_list == b"`a``b`,`c`"
-    assert sql.key_list == b"(`a``b`,`c`)"
+    assert sql.key_list.names == b"(`a``b`,`c`)"
 
 
 def keys_of_all_images(info: TableInfo, values: Any, rowid: int | None = None) -> set[bytes]:

@@ -86,7 +86,7 @@ def put(session: Session, name: bytes, sql: SqlPlan, literals: bytes) -> None:
 
 
 def drop(session: Session, name: bytes, sql: SqlPlan, literal: bytes) -> None:
-    assert session.affected(b"DELETE FROM %b WHERE %b IN (%b)" % (name, sql.key_list, literal)) == 1
+    assert session.affected(b"DELETE FROM %b WHERE %b" % (name, sql.key_list.condition([literal]))) == 1
 
 
 def equal_rows(session: Session, name: bytes, predicate: bytes) -> int:

@@ -1,0 +1,92 @@
+"""The servers that tests of what goes downstream run against: MariaDB always, others where they are given.
+
+    BINLOG_MYSQLD   program of a MySQL 5.7 or newer, started here with a data directory of its own
+    BINLOG_TIDB     host:port of a TiDB that may be written to, user root without a password
+
+A server that is not given is no parameter of the tests, so nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from common.errors import Unavailable
+from common.port import LOOPBACK, free_ports
+from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.supervisor import Process
+from drainer.sink import mysql
+
+MYSQLD, TIDB = os.environ.get("BINLOG_MYSQLD", ""), os.environ.get("BINLOG_TIDB", "")
+GIVEN = ["mariadb", *(["mysql"] if MYSQLD else []), *(["tidb"] if TIDB else [])]
+_START_S = 60.0
+_DRAINER = "tests"
+
+
+@pytest.fixture(scope="session", params=GIVEN)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[mysql.Target]:
+    """Each server in turn, shared by the session: clean up the databases you make."""
+    if request.param == "mariadb":
+        mariadb: MariaDbServer = request.getfixturevalue("mariadb")
+        yield mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    elif request.param == "tidb":
+        host, _, port = TIDB.rpartition(":")
+        yield mysql.Target(host, int(port), "root", "")
+    else:
+        with _mysql(tmp_path_factory.mktemp("mysql")) as target:
+            yield target
+
+
+@contextmanager
+def _mysql(directory: Path) -> Iterator[mysql.Target]:
+    data, log = directory / "data", directory / "mysqld.log"
+    places = ["--no-defaults", f"--datadir={data}", f"--tmpdir={directory}", "--user=root"]
+    made = Process("mysqld --initialize", [MYSQLD, *places, "--initialize-insecure"], log)
+    made.start()
+    assert made.wait(_START_S) == 0, made.tail(5)
+    init = directory / "init.sql"
+    init.write_text(
+        f"CREATE USER '{_DRAINER}'@'%' IDENTIFIED BY '';\n"
+        f"GRANT ALL PRIVILEGES ON *.* TO '{_DRAINER}'@'%' WITH GRANT OPTION;\n"
+    )
+    port = free_ports(1)[0]
+    process = Process("mysqld", [MYSQLD, *places, f"--init-file={init}", *_options(directory, port)], log)
+    process.start()
+    target = mysql.Target(LOOPBACK, port, _DRAINER, "")
+    try:
+        _wait(target, process)
+        yield target
+    finally:
+        process.stop(30.0)
+
+
+def _options(directory: Path, port: int) -> list[str]:
+    return [
+        *(f"--port={port}", f"--bind-address={LOOPBACK}", f"--socket={directory / 's.sock'}"),
+        *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_bin"),
+        *("--loose-mysqlx=OFF", "--loose-skip-log-bin", "--innodb-flush-log-at-trx-commit=2"),
+        *(
+            "--loose-default-authentication-plugin=mysql_native_password",
+            "--loose-innodb-file-format=Barracuda",
+        ),
+        *("--loose-innodb-large-prefix=ON", f"--pid-file={directory / 'pid'}"),
+    ]
+
+
+def _wait(target: mysql.Target, process: Process) -> None:
+    end = time.monotonic() + _START_S
+    while True:
+        try:
+            mysql.connect(target).close()
+            return
+        except Unavailable:
+            assert process.is_running, process.tail(5)
+            assert time.monotonic() < end, "MySQL does not answer"
+            time.sleep(0.05)

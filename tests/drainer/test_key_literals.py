@@ -1,0 +1,213 @@
+"""Keys against real servers: a list of keys finds what one statement for each key finds, in every character
+set, collation and type.
+
+The server is asked for the character sets that it has, for the characters that each of them holds, and for
+what it stored. Rows go through the same plans and statements as a lane's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+import pytest
+
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import FieldType, TableInfo
+from drainer import downstream_table
+from drainer.change import PUT_INSERT, PUT_UPDATE, REMOVE, Change, TableTarget
+from drainer.downstream_table import Dialect
+from drainer.row_fold import fold
+from drainer.sink import mysql
+from drainer.statement import statements
+from drainer.table_target import target_of
+from drainer.txn import TableVersion
+from tests.common.rowcodec.tables import binary, index, kind, table
+
+pytestmark = pytest.mark.integration
+
+ASCII = ["a", "b", "zz", "it's", "back\\slash", "{~}", "x y", "", "0"]
+LETTERS = [
+    chr(code)
+    for first, last in ((0xA1, 0x600), (0xE01, 0xE40), (0x10D0, 0x10F0), (0x3041, 0x3097), (0x4E00, 0x4E40))
+    for code in range(first, last)
+]
+COMPOSITES = 60
+Values = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def connection(server: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
+    opened = mysql.connect(server)
+    mysql.run(opened, b"DROP DATABASE IF EXISTS kl")
+    mysql.run(opened, b"CREATE DATABASE kl")
+    yield opened
+    opened.rollback()
+    mysql.run(opened, b"DROP DATABASE kl")
+    opened.close()
+
+
+@dataclass
+class Rows:
+    """A table on the server, and rows of it as a lane has them."""
+
+    connection: pymysql.Connection[Any]
+    info: TableInfo
+    target: TableTarget
+    encoder: RowEncoder
+
+    @classmethod
+    def of(cls, connection: pymysql.Connection[Any], info: TableInfo, create: str) -> Rows:
+        mysql.run(connection, b"DROP TABLE IF EXISTS kl.t")
+        mysql.run(connection, create.encode())
+        found = downstream_table.read(connection, "kl", "t")
+        return cls(connection, info, target_of(TableVersion(info, "kl", "t", 1), 4, found), RowEncoder(info))
+
+    def inserted(self, row: Values) -> Change:
+        raw = self.encoder.insert(row, rowid=1)
+        return self.target, PUT_INSERT, self.target.sql.insert_key(raw), raw, 0
+
+    def deleted(self, row: Values) -> Change:
+        raw = self.encoder.delete(row, rowid=1)
+        return self.target, REMOVE, self.target.sql.delete_key(raw), raw, 0
+
+    def updated(self, old: Values, new: Values) -> Change:
+        raw = self.encoder.update(old, new, rowid=1)
+        key, _, split = self.target.sql.update_keys(raw)
+        return self.target, PUT_UPDATE, key, raw, split
+
+    def apply(self, changes: list[Change]) -> None:
+        for statement in statements(fold(changes), 1 << 20, replaying=False):
+            affected = mysql.run(self.connection, statement.sql)
+            assert statement.drift(affected) == 0, (affected, statement.expected, statement.sql.decode())
+
+    def count(self, condition: str = "TRUE") -> int:
+        ((found,),) = mysql.rows(self.connection, f"SELECT COUNT(*) FROM kl.t WHERE {condition}".encode())
+        return int(found)
+
+    def found(self, rows: list[Values]) -> int:
+        """By one condition on the keys of all these rows."""
+        sql = self.target.sql
+        literals = [sql.key_literal_of_delete(self.encoder.delete(row, rowid=1)) for row in rows]
+        return self.count(sql.key_list.condition(literals).decode())
+
+    def put(self, rows: list[Values]) -> list[Values]:
+        """Those of them that the server takes, one by one, and that one condition for each finds."""
+        taken = []
+        for row in rows:
+            literal = self.target.sql.insert_literals(self.encoder.insert(row, rowid=1))
+            insert = b"INSERT INTO kl.t (%b) VALUES %b" % (self.target.sql.column_list, literal)
+            try:
+                mysql.run(self.connection, insert)
+            except pymysql.MySQLError:
+                continue
+            taken.append(row)
+        return taken
+
+
+def lists_find_what_single_keys_find(rows: Rows, all_: list[Values], rng: random.Random) -> None:
+    """Then all kinds of changes, in batches, as a lane makes them; `v` is no part of the key."""
+    taken = rows.put(all_)
+    single = sum(rows.found([row]) for row in taken)
+    assert rows.found(taken) == single == len(taken) == rows.count()
+    changed = [rows.updated(row, {**row, "v": row["v"] + 1000}) for row in taken]
+    rows.apply(changed)
+    assert rows.count("v >= 1000") == len(taken) == rows.count()
+    rng.shuffle(taken)
+    gone, left = taken[: len(taken) // 2], taken[len(taken) // 2 :]
+    rows.apply([rows.deleted({**row, "v": row["v"] + 1000}) for row in gone])
+    assert rows.count() == len(left) == rows.found(left)
+    assert rows.found(gone) == 0
+    rows.apply([rows.inserted(row) for row in gone])
+    rows.apply([rows.deleted({**row, "v": row["v"] + 1000}) for row in left])
+    assert rows.count() == rows.count("v < 1000") == len(gone) == rows.found(gone)
+    rows.connection.commit()
+
+
+def character_sets(connection: pymysql.Connection[Any]) -> dict[str, list[str]]:
+    """Collations by character set."""
+    try:
+        query = b"SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema."
+        found = mysql.rows(connection, query + b"COLLATION_CHARACTER_SET_APPLICABILITY")
+    except pymysql.MySQLError:
+        query = b"SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
+        found = mysql.rows(connection, query)
+    sets: dict[str, list[str]] = {}
+    for collation, charset in found:
+        if charset and charset != "binary":
+            sets.setdefault(charset, []).append(collation)
+    return sets
+
+
+def held(connection: pymysql.Connection[Any], charset: str) -> list[str]:
+    """Characters that the server can store in a character set, and give back."""
+    same = "CONVERT(CONVERT('{0}' USING {1}) USING utf8mb4) = '{0}' COLLATE utf8mb4_bin"
+    query = "SELECT " + ",".join(same.format(letter, charset) for letter in LETTERS)
+    (flags,) = mysql.rows(connection, query.encode())
+    return [letter for letter, flag in zip(LETTERS, flags, strict=True) if flag]
+
+
+def text_rows(rng: random.Random, letters: list[str]) -> list[Values]:
+    some = rng.sample(letters, min(12, len(letters)))
+    texts = [*ASCII, *some, *(letter + "x" for letter in some[:4]), "".join(some[:3])]
+    return [
+        {"x": text, "k": number, "y": rng.choice(["é", "e", "日本"]), "v": number}
+        for number, text in enumerate(dict.fromkeys(texts))
+    ]
+
+
+TEXT_KEYS = {"one": ("x",), "two": ("x", "k"), "three": ("k", "x", "y")}
+
+
+def text_table(parts: tuple[str, ...], *, unique: bool) -> TableInfo:
+    """As upstream has it: text is utf8mb4 there, whatever it is downstream."""
+    columns = {
+        "x": kind("varchar", flen=20, not_null=True),
+        "k": kind("int", not_null=True),
+        "y": kind("varchar", flen=20, not_null=True),
+        "v": kind("int"),
+    }
+    places = {name: place for place, name in enumerate(columns)}
+    keys = [index(1, *((part, places[part]) for part in parts), primary=True)]
+    if unique:
+        keys.append(index(2, ("v", places["v"])))
+    return table(*columns.items(), handle="rowid", indexes=tuple(keys))
+
+
+@pytest.mark.parametrize("unique", [False, True], ids=["replace", "rewrite"])
+@pytest.mark.parametrize("parts", TEXT_KEYS)
+def test_texts_of_every_character_set(connection: pymysql.Connection[Any], parts: str, unique: bool) -> None:
+    """Collations: two of each set for every form, so that it ends; all of them below."""
+    rng = random.Random(f"{parts} {unique}")
+    for charset, collations in character_sets(connection).items():
+        letters = held(connection, charset)
+        binary_ = [collation for collation in collations if collation.endswith("_bin")]
+        for collation in dict.fromkeys([*binary_[:1], rng.choice(collations)]):
+            check_text(connection, charset, collation, letters, TEXT_KEYS[parts], rng, unique=unique)
+
+
+def check_text(
+    connection: pymysql.Connection[Any],
+    charset: str,
+    collation: str,
+    letters: list[str],
+    parts: tuple[str, ...],
+    rng: random.Random,
+    *,
+    unique: bool,
+) -> None:
+    of = f"CHARACTER SET {charset} COLLATE {collation}"
+    more = ", UNIQUE (v)" if unique else ""
+    create = (
+        f"CREATE TABLE kl.t (x VARCHAR(20) {of} NOT NULL, k INT NOT NULL,"
+        f" y VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, v INT,"
+        f" PRIMARY KEY ({', '.join(parts)}){more})"
+    )
+    rows = Rows.of(connection, text_table(parts, unique=unique), create)
+    try:
+        lists_find_what_single_keys_find(rows, text_rows(rng, letters), rng)
+    except AssertionError as error:
+        raise AssertionError(f"{charset} {collation}: {error}") from error
