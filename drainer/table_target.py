@@ -70,13 +70,14 @@ def _plan(
     there = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
     watched = {column.id for column in version.info.columns if column.name.lower() in in_keys}
-    if downstream.dialect is not Dialect.TIDB:
-        for column in version.info.columns:
-            theirs = downstream.column(column.name)
-            if theirs is not None:
-                there[column.id] = theirs
-                if Charset.is_narrow(theirs.charset):
-                    charsets[column.id] = Charset(theirs.charset, theirs.length)
+    # TiDB has all text as UTF-8: any text fits, and none is converted to be compared.
+    is_tidb = downstream.dialect is Dialect.TIDB
+    for column in version.info.columns:
+        theirs = downstream.column(column.name)
+        if theirs is not None:
+            there[column.id] = replace(theirs, charset="") if is_tidb else theirs
+            if Charset.is_narrow(there[column.id].charset):
+                charsets[column.id] = Charset(theirs.charset, theirs.length)
     written = Written(
         how.left_out,
         how.unwritten,

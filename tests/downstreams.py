@@ -71,7 +71,12 @@ def _options(directory: Path, port: int) -> list[str]:
     return [
         *(f"--port={port}", f"--bind-address={LOOPBACK}", f"--socket={directory / 's.sock'}"),
         *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_bin"),
-        *("--loose-mysqlx=OFF", "--loose-skip-log-bin", "--innodb-flush-log-at-trx-commit=2"),
+        *(
+            "--loose-mysqlx=OFF",
+            "--loose-skip-log-bin",
+            "--skip-name-resolve",
+            "--innodb-flush-log-at-trx-commit=2",
+        ),
         *(
             "--loose-default-authentication-plugin=mysql_native_password",
             "--loose-innodb-file-format=Barracuda",

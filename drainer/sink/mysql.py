@@ -146,12 +146,12 @@ def prepare_session(
 
     `DownstreamError`: the server does not take one of the user's.
     """
-    version = server_version(connection).lower()
-    isolation = "tx_isolation" if "mariadb" in version else "transaction_isolation"
+    # The variable has another name in each server and version; the statement has not.
+    run(connection, b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     settings = f"time_zone='+00:00', foreign_key_checks=0, sql_mode='{sql_mode}'"
-    run(connection, f"SET SESSION {isolation}='READ-COMMITTED', {settings}".encode())
+    run(connection, f"SET SESSION {settings}".encode())
     wanted = dict(variables)
-    if "tidb" in version:
+    if "tidb" in server_version(connection).lower():
         for name, value in TIDB_VARIABLES:
             if name not in wanted:
                 _set_if_known(connection, name, value)

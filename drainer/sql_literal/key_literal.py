@@ -27,11 +27,11 @@ Literal = Callable[[Any], bytes]
 
 # A literal of the connection is compared with these as it is.
 _UNICODE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "binary", ""})
-# Every ASCII character is its own byte in these; not in ucs2, utf16, utf32, swe7 and sjis, nor in what a
-# later server may bring.
+# Every ASCII character is its own byte in these; not in ucs2, utf16, utf32, swe7, sjis and armscii8, nor in
+# what a later server may bring.
 _ASCII_IS_ASCII: Final = frozenset(
     {
-        *("ascii", "armscii8", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866"),
+        *("ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866"),
         *("cp932", "dec8", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "geostd8", "greek", "hebrew"),
         *("hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce", "macroman"),
         *("tis620", "ujis"),

@@ -185,3 +185,35 @@ def test_hidden_and_generated_columns_of_upstream_are_not_looked_for() -> None:
         column(3, "h", kind("int"), hidden=True),
     )
     assert match(info, downstream(ID)).replaceable
+
+
+CONVERTED = "CONVERT('é' USING latin1) COLLATE latin1_bin".encode()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "texts", "condition"),
+    [
+        (Dialect.MARIADB, ("é", "e"), b"(`a`,`n`) IN ((" + CONVERTED + b",1),('e',1))"),
+        (Dialect.MYSQL, ("é", "e"), b"(`a`=" + CONVERTED + b" AND `n`=1) OR (`a`='e' AND `n`=1)"),
+        (Dialect.TIDB, ("é", "e"), "(`a`,`n`) IN (('é',1),('e',1))".encode()),
+        (Dialect.MARIADB, ("日",), b"(`a`,`n`) IN ((_latin1 x'e697a5',1))"),
+    ],
+)
+def test_a_key_is_compared_in_the_character_set_of_its_column(
+    dialect: Dialect, texts: tuple[str, ...], condition: bytes
+) -> None:
+    info = table(
+        ("a", kind("varchar", charset="latin1", flen=9, not_null=True)),
+        ("n", kind("int", not_null=True)),
+        handle="rowid",
+        indexes=(index(1, ("a", 0), ("n", 1), primary=True),),
+    )
+    columns = (
+        DownstreamColumn("a", "varchar", 9, charset="latin1", collation="latin1_bin"),
+        DownstreamColumn("n", "int"),
+    )
+    keys = (UniqueKey("PRIMARY", (KeyPart("a"), KeyPart("n"))),)
+    there = DownstreamTable("s", "t", columns, keys, dialect=dialect)
+    sql = target_of(TableVersion(info, "s", "t", 1), 4, there).sql
+    literals = [sql.key_literal_of_delete(RowEncoder(info).delete((text, 1), rowid=1)) for text in texts]
+    assert sql.key_list.condition(literals) == condition

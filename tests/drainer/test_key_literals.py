@@ -19,7 +19,6 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, TableInfo
 from drainer import downstream_table
 from drainer.change import PUT_INSERT, PUT_UPDATE, REMOVE, Change, TableTarget
-from drainer.downstream_table import Dialect
 from drainer.row_fold import fold
 from drainer.sink import mysql
 from drainer.statement import statements
@@ -150,9 +149,11 @@ def held(connection: pymysql.Connection[Any], charset: str) -> list[str]:
     return [letter for letter, flag in zip(LETTERS, flags, strict=True) if flag]
 
 
-def text_rows(rng: random.Random, letters: list[str]) -> list[Values]:
+def text_rows(rng: random.Random, letters: list[str], charset: str) -> list[Values]:
     some = rng.sample(letters, min(12, len(letters)))
-    texts = [*ASCII, *some, *(letter + "x" for letter in some[:4]), "".join(some[:3])]
+    # MySQL 5.6 stores an apostrophe as a byte of its own in armscii8, and no comparison finds it.
+    plain = [text for text in ASCII if charset != "armscii8" or "'" not in text]
+    texts = [*plain, *some, *(letter + "x" for letter in some[:4]), "".join(some[:3])]
     return [
         {"x": text, "k": number, "y": rng.choice(["é", "e", "日本"]), "v": number}
         for number, text in enumerate(dict.fromkeys(texts))
@@ -208,6 +209,134 @@ def check_text(
     )
     rows = Rows.of(connection, text_table(parts, unique=unique), create)
     try:
-        lists_find_what_single_keys_find(rows, text_rows(rng, letters), rng)
+        lists_find_what_single_keys_find(rows, text_rows(rng, letters, charset), rng)
     except AssertionError as error:
         raise AssertionError(f"{charset} {collation}: {error}") from error
+
+
+@pytest.mark.parametrize("charset", ["latin1", "gbk", "utf8mb4"])
+def test_every_collation_of_what_tidb_has(connection: pymysql.Connection[Any], charset: str) -> None:
+    rng = random.Random(charset)
+    sets = character_sets(connection)
+    if charset in sets:
+        letters = held(connection, charset)
+        for collation in sets[charset]:
+            check_text(connection, charset, collation, letters, TEXT_KEYS["two"], rng, unique=False)
+
+
+# -- keys of several columns of any type -----------------------------------------------------------
+
+Part = tuple[FieldType, str, list[Any]]
+FLOATS = [0.1, 0.25, -1.5, 3.1, 12345.68, 1e-7, 7.0, -0.3]
+TIMES = ["00:00:00", "-12:34:56", "838:59:59", "01:02:03", "-00:00:01"]
+MOMENTS = ["2024-01-02 03:04:05", "1999-12-31 23:59:59", "2024-01-02 03:04:06", "2000-02-29 00:00:00"]
+DECIMALS = ["1.10", "-0.01", "0.00", "99999999.99", "1.11", "-7.00"]
+LATIN, WORDS = ["é", "e", "ß", "ss", "Ä x", "'", "\\"], ["日本", "日", "é", "a", "'q'", "b\\"]
+ELEMENTS = ("a", "b'c", "é", "x y")
+
+
+def part(name: str, type_: FieldType, values: list[Any]) -> Part:
+    return type_, name + " NOT NULL", values
+
+
+def named(name: str, declared: str, values: list[Any], **more: Any) -> Part:
+    return part(declared, kind(name, not_null=True, **more), values)
+
+
+def bytes_of(name: str, declared: str, values: list[bytes], **more: Any) -> Part:
+    return part(declared, binary(name, not_null=True, **more), values)
+
+
+def fractions(values: list[str], digits: int) -> list[str]:
+    ends = ["0" * digits, "1".rjust(digits, "0"), "5".ljust(digits, "0")]
+    return [f"{value}.{end}" for value in values if value != "838:59:59" for end in ends]
+
+
+PARTS: dict[str, Part] = {
+    "tinyint": named("tinyint", "TINYINT", [-128, 0, 127, 5]),
+    "int": named("int", "INT", [-1, 0, 1, 2**31 - 1]),
+    "unsigned": named("bigint", "BIGINT UNSIGNED", [0, 1, 2**63, 2**64 - 1, 2**53 + 1], unsigned=True),
+    "bigint": named("bigint", "BIGINT", [-(2**63), 2**63 - 1, 2**53, 2**53 + 1, 0]),
+    "bigint_in_text": named("bigint", "VARCHAR(30)", [2**53, 2**53 + 1, -5, 0]),
+    "decimal": named("decimal", "DECIMAL(10,2)", DECIMALS, flen=10, decimal=2),
+    "decimal_in_text": named("decimal", "VARCHAR(30)", DECIMALS, flen=10, decimal=2),
+    "float": named("float", "FLOAT", FLOATS),
+    "double": named("double", "DOUBLE", FLOATS),
+    "float_md": named("float", "FLOAT(10,3)", [0.1, 0.125, -1.5, 3.1, 1234.5], flen=10, decimal=3),
+    "double_md": named("double", "DOUBLE(10,3)", [0.1, 0.125, -1.5, 3.1, 12345.678], flen=10, decimal=3),
+    "year": named("year", "YEAR", [1901, 1970, 2023, 2155, 2000, 0]),
+    "bit": named("bit", "BIT(9)", [0, 1, 256, 511], flen=9),
+    "bit64": named("bit", "BIT(64)", [0, 2**64 - 1, 2**63], flen=64),
+    "date": named("date", "DATE", ["2024-01-02", "1000-01-01", "9999-12-31"]),
+    "datetime": named("datetime", "DATETIME", MOMENTS),
+    "datetime3": named("datetime", "DATETIME(3)", fractions(MOMENTS, 3), decimal=3),
+    "datetime6": named("datetime", "DATETIME(6)", fractions(MOMENTS, 6), decimal=6),
+    "timestamp": named("timestamp", "TIMESTAMP DEFAULT '2001-01-01'", MOMENTS),
+    "timestamp6": named(
+        "timestamp", "TIMESTAMP(6) DEFAULT '2001-01-01'", fractions(MOMENTS, 6), decimal=6
+    ),
+    "time": named("time", "TIME", TIMES),
+    "time3": named("time", "TIME(3)", fractions(TIMES, 3), decimal=3),
+    "enum": named("enum", "ENUM('a','b''c','é','x y')", list(ELEMENTS), elems=ELEMENTS),
+    "set": named("set", "SET('a','b''c','é','x y')", ["", "a", "é,x y", "b'c"], elems=ELEMENTS),
+    "enum_latin1": named(
+        "enum", "ENUM('a','b''c','é','x y') CHARACTER SET latin1", list(ELEMENTS), elems=ELEMENTS
+    ),
+    "set_latin1": named(
+        "set", "SET('a','b''c','é','x y') CHARACTER SET latin1", ["", "a", "é,x y", "é"], elems=ELEMENTS
+    ),
+    "binary": bytes_of("char", "BINARY(4)", [b"a\0\0\0", b"\xff\0\0\0", b"abcd", b"\0\0\0\0"], flen=4),
+    "binary_wider": bytes_of("char", "BINARY(7)", [b"a\0\0\0", b"\xff\0\0\0", b"abcd"], flen=4),
+    "varbinary": bytes_of("varchar", "VARBINARY(9)", [b"", b"a", b"a\0", b"a ", b"\xc3\xa9", b"'\\"], flen=9),
+    "varchar": named("varchar", "VARCHAR(9)", [*WORDS, "A", "a "][:-1], flen=9),
+    "char": named("char", "CHAR(9)", WORDS, flen=9),
+    "general_ci": named("varchar", "VARCHAR(9) COLLATE utf8mb4_general_ci", WORDS, flen=9),
+    "utf8": named("varchar", "VARCHAR(9) CHARACTER SET utf8", WORDS, flen=9),
+    "latin1": named("varchar", "VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin", LATIN, flen=9),
+    "latin1_ci": named("char", "CHAR(9) CHARACTER SET latin1", LATIN[2:], flen=9),
+    "latin1_bytes": named("varchar", "VARCHAR(36) CHARACTER SET latin1 COLLATE latin1_bin", WORDS, flen=9),
+    "ascii": named("varchar", "VARCHAR(9) CHARACTER SET ascii", ["a", "b", "'"], flen=9),
+    "gbk": named("varchar", "VARCHAR(9) CHARACTER SET gbk", ["日本", "日", "a", "'q'", "b\\"], flen=9),
+    "text_in_bytes": named("varchar", "VARBINARY(36)", WORDS, flen=9),
+}  # fmt: skip
+
+
+def composite(names: list[str], rng: random.Random, *, unique: bool) -> tuple[TableInfo, str, list[Values]]:
+    columns = {f"c{number}": PARTS[name] for number, name in enumerate(names)}
+    keys = [index(1, *((called, place) for place, called in enumerate(columns)), primary=True)]
+    if unique:
+        keys.append(index(2, ("v", len(columns))))
+    types = [(called, entry[0]) for called, entry in columns.items()]
+    info = table(*types, ("v", kind("int")), handle="rowid", indexes=tuple(keys))
+    declared = ", ".join(f"{called} {entry[1]}" for called, entry in columns.items())
+    more = ", UNIQUE (v)" if unique else ""
+    create = f"CREATE TABLE kl.t ({declared}, v INT, PRIMARY KEY ({', '.join(columns)}){more})"
+    rows: list[Values] = []
+    seen = set()
+    for _ in range(40):
+        made = {called: rng.choice(entry[2]) for called, entry in columns.items()}
+        if repr(made) not in seen:
+            seen.add(repr(made))
+            rows.append({**made, "v": len(rows)})
+    return info, create, rows
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_key_of_one_column_of_each_type(connection: pymysql.Connection[Any], name: str) -> None:
+    rng = random.Random(name)
+    info, create, rows = composite([name], rng, unique=False)
+    lists_find_what_single_keys_find(Rows.of(connection, info, create), rows, rng)
+
+
+@pytest.mark.parametrize("seed", range(COMPOSITES))
+def test_keys_of_several_columns(connection: pymysql.Connection[Any], seed: int) -> None:
+    rng = random.Random(seed)
+    # Each type is in two tables at least.
+    first = list(PARTS)[seed % len(PARTS)]
+    names = [first, *rng.choices(list(PARTS), k=rng.randint(1, 3))]
+    rng.shuffle(names)
+    info, create, rows = composite(names, rng, unique=seed % 2 == 1)
+    try:
+        lists_find_what_single_keys_find(Rows.of(connection, info, create), rows, rng)
+    except AssertionError as error:
+        raise AssertionError(f"{names}: {error}") from error
