@@ -9,7 +9,8 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          A new pump tells every drainer with a lease before it takes prewrites: after a time in which ours may
          have run out, nothing goes out before another listing.
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
-         holds one back is asked for its watermark at once.
+         holds one back is asked for its watermark at once. Idle or not, the pumps that the position rests on
+         are asked for a higher one every `idle_ask_s`.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
 
@@ -119,6 +120,7 @@ class Collector:
                 self._ready.set()
                 group.create_task(self._discover(), name="discover pumps")
                 group.create_task(self._merge(), name="merge")
+                group.create_task(self._ask_on(), name="ask idle pumps")
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
         finally:
@@ -224,6 +226,7 @@ class Collector:
         if view.revision < self._revision and not fresh:
             return
         before, self._pumps, self._revision = self._pumps, view.pumps, view.revision
+        streams = dict(self._streams)
         for node_id, entry in view.pumps.items():
             stream = self._streams.get(node_id)
             gone = entry.status.state == node.OFFLINE
@@ -246,7 +249,8 @@ class Collector:
                 hint="if it is gone for good, set it offline with `binlogctl -cmd update-pump`",
             )
         self._missing = missing
-        self._wake.set()
+        if self._streams != streams:  # most views are heartbeats
+            self._wake.set()
 
     def _join(self, node_id: str, entry: NodeEntry) -> None:
         group = self._group
@@ -294,7 +298,7 @@ class Collector:
     # -- merging --------------------------------------------------------------------------------------
 
     def _deliver(self, stream: str, source: PumpSource, arrival: Arrival) -> None:
-        self._merger.push(stream, arrival.entries, arrival.watermark)
+        changed = self._merger.push(stream, arrival.entries, arrival.watermark)
         for mark in arrival.ddl:
             self._ddl[mark.commit_ts] = mark
         if arrival.entries:
@@ -302,16 +306,12 @@ class Collector:
             note_arrival(source.node_id, sizes, arrival.entries[-1].commit_ts, self._clock.wall_s())
             PULLED_BINLOGS.labels(source.node_id).inc(len(arrival.entries))
             PULLED_BYTES.labels(source.node_id).inc(sum(sizes))
-        self._wake.set()
+        if changed:  # a sign of life says nothing new
+            self._wake.set()
 
     async def _merge(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(self._idle_ask_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                self._ask_idle()
-                continue
+            await self._wake.wait()
             self._wake.clear()
             while True:
                 if self._unbroken() != self._listed_while:
@@ -338,8 +338,14 @@ class Collector:
                 pass
             await asyncio.sleep(RELIST_S)
 
+    async def _ask_on(self) -> None:
+        """Ask at a pace that nothing resets: whatever else happens here, heartbeats and signs of life come."""
+        while True:
+            await asyncio.sleep(self._idle_ask_s)
+            self._ask_idle()
+
     def _ask_idle(self) -> None:
-        """Nothing moves: let the watermark follow the clock, so that lag and checkpoint are of now."""
+        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now."""
         position = self._merger.position
         for source in self._sources.values():
             if source.position <= position:

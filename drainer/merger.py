@@ -164,8 +164,9 @@ class Merger:
 
     # -- input ----------------------------------------------------------------------------------------
 
-    def push(self, source_id: str, entries: Sequence[Merged], watermark: int) -> None:
-        """Entries that follow on all earlier ones of the source, and its watermark (0: none).
+    def push(self, source_id: str, entries: Sequence[Merged], watermark: int) -> bool:
+        """Entries that follow on all earlier ones of the source, and its watermark (0: none); whether this
+        is more than was known.
 
         Raises `Corruption` when they are not ascending or not above what the source has promised.
         """
@@ -178,6 +179,8 @@ class Merger:
             source.floor = max(source.floor, source.last_ts)
         if watermark > source.floor:
             source.floor = watermark
+            return True
+        return bool(entries)
 
     @staticmethod
     def _check_order(source_id: str, source: _Source, entries: Sequence[Merged]) -> None:
