@@ -13,6 +13,7 @@ For the applier, with all lanes drained: `judge` a DDL, tell when it was `refuse
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -293,15 +294,18 @@ class DdlDesk:
 
     async def run(self) -> None:
         """Task of the daemon: release what is decided, see what was brought about downstream by hand."""
+        now_s = asyncio.get_running_loop().time
+        due_s = now_s() + RETRY_S
         while not self._release.stopping:
             self._wake.clear()
             for queue in self._quarantine.queues:
                 if queue.number in self._asked - self._deciding:
                     await self._try(queue)
-            try:
-                async with asyncio.timeout(RETRY_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
                     await self._wake.wait()
-            except TimeoutError:
+            if now_s() >= due_s:  # whatever woke it meanwhile
+                due_s = now_s() + RETRY_S
                 for kept in self._logs.values():
                     kept.flush()
                 self.on_change()

@@ -141,7 +141,8 @@ class Pullers:
         history = self._storage.history()
         parts: PartReader | None = None
         silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
-        sent = metrics.PULLED_BYTES.labels("batch")
+        sent, now_s = metrics.PULLED_BYTES.labels("batch"), asyncio.get_running_loop().time
+        said_s = now_s()
         with self._storage.listener() as wake:
             self._wakes.add(wake)
             reader = asyncio.get_running_loop().create_task(_read_requests(requests, session, wake))
@@ -164,13 +165,15 @@ class Pullers:
                     if message is not None:
                         sent.inc(message.size)
                         yield message
+                        said_s = now_s()
                     elif reader.done():
                         reader.result()
                         return  # the puller sends nothing more: it has left
                     else:
                         with self._idle.waiting(session, session.waits_for):
-                            if not await _is_woken(wake, silence_s):
+                            if not await _is_woken(wake, silence_s and said_s + silence_s):
                                 yield session.sign_of_life(self._held_by(session))
+                                said_s = now_s()
             finally:
                 self._wakes.discard(wake)
                 reader.cancel()
@@ -254,10 +257,12 @@ def _told_of_failures(position: int) -> Iterator[None]:
         raise
 
 
-async def _is_woken(wake: asyncio.Event, within_s: float | None) -> bool:
-    """Wait until the event is set; False when that took too long."""
+async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:
+    """Wait until the event is set; False once it is `due_s` on the loop's clock, however often it was set."""
+    if due_s is not None and asyncio.get_running_loop().time() >= due_s:
+        return False
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout_at(due_s):
             await wake.wait()
     except TimeoutError:
         return False

@@ -185,6 +185,18 @@ async def test_a_rule_stops_the_drainer_before_the_statement(stage: MakeStage) -
     assert (await s.desk.judge(ddl(200, "ALTER TABLE t ADD b INT"), 1)).action == APPLY
 
 
+async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woken(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainer.ddl_desk.RETRY_S", 0.05)
+    s = stage()
+    looked: list[bool] = []
+    s.desk.on_change = lambda: looked.append(True)
+    while not looked:
+        s.desk._wake.set()
+        await asyncio.sleep(0)
+
+
 async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed_by_hand(
     stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

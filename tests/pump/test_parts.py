@@ -240,6 +240,18 @@ async def test_a_puller_that_wants_to_know_hears_who_holds_the_stream(tmp_path: 
         assert reply.waits_for_start_ts == 0
 
 
+async def test_a_puller_without_credit_hears_signs_of_life_while_the_watermark_rises(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        puller = PartPuller(one, credit=0, parts_above=0, silence_ms=20)
+        reply = asyncio.ensure_future(puller.message())
+        ts = 2_000_000
+        while not reply.done():
+            ts += 1
+            one.storage.mark(ts)
+            await asyncio.sleep(0)
+        assert not (await reply).payloads
+
+
 async def test_a_stream_that_ends_within_a_large_transaction_begins_it_again(tmp_path: Path) -> None:
     async with pump(tmp_path, **limits(**FROM_LOG)) as one:
         sent = await put_pair(one.storage, BASE, BASE + 1, random.Random(1).randbytes(50_000))
