@@ -339,7 +339,7 @@ class Collector:
             await asyncio.sleep(RELIST_S)
 
     async def _ask_on(self) -> None:
-        """Ask at a pace that nothing resets: whatever else happens here, heartbeats and signs of life come."""
+        """Ask at a pace that nothing resets: heartbeats and signs of life come all the time."""
         while True:
             await asyncio.sleep(self._idle_ask_s)
             self._ask_idle()

@@ -40,6 +40,7 @@ from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
+from pump.upstream_time import UpstreamTime
 from pump.watch import Watch
 
 _FLUSH_DEADLINE_S = 20.0
@@ -105,15 +106,17 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     )
     data_dir.adopt_cluster(upstream.cluster_id)
     opened.registry = registry = await starting.wait_for(lambda: etcd.connect(settings.endpoints, tls=tls))
-    opened.storage = storage = await open_storage(settings, data_dir, clock)
+    time = UpstreamTime(upstream.oracle, clock)
+    await starting.wait_for(time.draw)
+    opened.storage = storage = await open_storage(settings, data_dir, clock, time.limit_ts)
     idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
-    pullers = Pullers(storage, idle, upstream.cluster_id)
+    pullers = Pullers(storage, idle, upstream.cluster_id, clock, time)
     disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
     await disk_guard.look()
     opened.closing = closing = Closing(storage, registry, upstream.oracle, clock, process.status)
-    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, closing, clock)
+    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, closing, clock, time)
     opened.server = server = PumpServer(
-        storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock
+        storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock, time
     )
     await opened.listener.offer(server.services())
     background = start_rooms(settings, process, opened, rooms)
@@ -135,7 +138,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     )
 
 
-async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock) -> Storage:
+async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int) -> Storage:
     """What is stored, ready for more of it."""
     limits = Limits(
         write_queue_bytes_max=settings.write_queue_bytes,
@@ -151,6 +154,7 @@ async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock) ->
         loss_accepted=settings.loss_accepted,
         write_buffer_bytes=settings.write_buffer_bytes,
         cache_bytes=settings.cache_bytes,
+        limit_ts=limit_ts,
     )
 
 
@@ -166,6 +170,7 @@ class Rooms:
     disk_guard: DiskGuard
     closing: Closing
     clock: Clock
+    time: UpstreamTime
 
 
 async def enter(
@@ -220,6 +225,7 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, ro
     )
     process.task("indexer", storage.run())
     process.task("disk-guard", rooms.disk_guard.run())
+    process.task("upstream-time", rooms.time.run())
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
     watch = Watch(storage, resolver, rooms.clock)
@@ -282,13 +288,14 @@ def add_routes(
         rooms.pullers,
         presence,
         rooms.registry,
-        rooms.upstream.oracle,
+        rooms.time,
         rooms.clock,
         leave,
         closing.facts,
         watch=background.watch,
         retention=background.retention,
         disk=lambda: rooms.disk_guard.disk,
+        idle=rooms.idle,
         cluster_id=rooms.upstream.cluster_id,
     )
     status.bind_gauges()

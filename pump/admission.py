@@ -5,19 +5,22 @@ Out    `Store`, `Probe` (answer yes, store nothing) or `Refuse(reason, text)`
 Why    a prewrite opens work and needs a node that stays and a disk with room; its end is taken in every
        state and from the reserve below the disk floor, because refusing it would leave the prewrite open.
        The last of the reserve is nobody's: a log that ran into a full disk takes nothing until a restart,
-       while a refused end is sent again
+       while a refused end is sent again. A timestamp from the future is nobody's: taken, it would carry the
+       watermark along, and hide what is committed until then
 Never  changes the texts: old clients match on them. They give up at once what is too large for any pump, and
        only that: a full disk must not look so
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from common import node
-from common.binlog import PREWRITE
+from common import moment, node
+from common.binlog import PREWRITE, Head
+from common.tso import TS_MAX
 
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - (1 << 20)
 """Joined with its end and wrapped for a drainer, a prewrite must fit a message of gRPC: 31 bits."""
@@ -31,6 +34,7 @@ class Reason(StrEnum):
     DISK = "disk"
     WRITER = "writer"
     SIZE = "size"
+    TIMESTAMP = "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,8 @@ def cluster(requested: int, own: int) -> Refuse | None:
     return Refuse(Reason.CLUSTER, f"cluster ID are mismatch, {requested} vs {own}")
 
 
-def admit(head: tuple[int, int, int], size: int, state: str, disk: Disk) -> Verdict:
-    """What to do with a decoded write of `size` bytes; `head`: its type, start_ts, commit_ts."""
+def admit(head: Head, size: int, state: str, disk: Disk, limit_ts: int = TS_MAX) -> Verdict:
+    """What to do with a decoded write of `size` bytes. No timestamp above `limit_ts` can have been drawn."""
     tp, start_ts, commit_ts = head
     if tp == PREWRITE and state != node.ONLINE:
         return Refuse(Reason.STATE, f"no online: {state}")
@@ -94,9 +98,20 @@ def admit(head: tuple[int, int, int], size: int, state: str, disk: Disk) -> Verd
         return Refuse(Reason.SIZE, f"grpc: received message larger than max ({size} vs. {PAYLOAD_BYTES_MAX})")
     if start_ts == 0 and commit_ts == 0:
         return PROBE
+    if start_ts > limit_ts or commit_ts > limit_ts:
+        return Refuse(
+            Reason.TIMESTAMP,
+            f"start_ts {start_ts}, commit_ts {commit_ts}: the upstream cannot have given a timestamp above "
+            f"{limit_ts} ({moment.utc(limit_ts)}) yet; draw timestamps from the oracle of this cluster",
+        )
     return STORE
 
 
 def takes_all(size: int, state: str, disk: Disk) -> bool:
     """Whether every write that is no probe is stored, of at most `size` bytes each."""
     return state == node.ONLINE and not disk.is_full and size <= PAYLOAD_BYTES_MAX
+
+
+def none_ahead(heads: Iterable[Head], limit_ts: int) -> bool:
+    """Whether no timestamp is above `limit_ts`."""
+    return not [head for head in heads if head[1] > limit_ts or head[2] > limit_ts]

@@ -26,6 +26,7 @@ from pump.admission import Reason, Refuse, Store, Verdict
 from pump.disk_guard import DiskGuard
 from pump.group_commit import GroupCommit
 from pump.storage import Storage, WriteFailed
+from pump.upstream_time import UpstreamTime
 from pump.write_session import IN_FLIGHT_BYTES_MAX, Answer, Part, WriteSession
 
 # What is looked at one by one before others have their turn.
@@ -36,6 +37,7 @@ _REASONS: Final = {
     Reason.DISK: pump_pb2.WriteFailure.DISK,
     Reason.WRITER: pump_pb2.WriteFailure.WRITER,
     Reason.SIZE: pump_pb2.WriteFailure.SIZE,
+    Reason.TIMESTAMP: pump_pb2.WriteFailure.PAYLOAD,
 }
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlogs", "succ")
 _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlogs", "fail")
@@ -53,6 +55,7 @@ class BatchWrites:
         cluster_id: int,
         state: Callable[[], str],
         clock: Clock,
+        time: UpstreamTime,
         *,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
     ) -> None:
@@ -61,6 +64,7 @@ class BatchWrites:
         self.cluster_id = cluster_id
         self.state = state
         self.clock = clock
+        self.time = time
         self._in_flight_bytes_max = in_flight_bytes_max
         self._streams: set[_Stream] = set()
         self.ending = False
@@ -151,7 +155,7 @@ class _Stream:
             return
         if self._takes_all(len(data)):
             heads = write_request.heads_if_all_stored(data, len(payloads))
-            if heads is not None:
+            if heads is not None and admission.none_ahead(heads, self._writes.time.limit_ts):
                 await self._writes.storage.write_room()
                 self._store(self.session.take(len(payloads), len(data)), payloads, heads, began_s)
                 return
@@ -159,7 +163,10 @@ class _Stream:
             if first:
                 await asyncio.sleep(0)
             await self._writes.storage.write_room()
-            self._each(payloads[first:behind], began_s)
+            if not self._each(payloads[first:behind], began_s):
+                await self._writes.time.look_again()
+                await self._writes.storage.write_room()
+                self._each(payloads[first:behind], began_s, is_sure=True)
 
     def _takes_all(self, size: int) -> bool:
         writes = self._writes
@@ -167,8 +174,8 @@ class _Stream:
             size, writes.state(), writes.disk_guard.disk
         )
 
-    def _each(self, payloads: Sequence[bytes], began_s: float) -> None:
-        """Look at payloads one by one."""
+    def _each(self, payloads: Sequence[bytes], began_s: float, *, is_sure: bool = False) -> bool:
+        """Look at payloads one by one; False, without effect, if one is from the future as far as known."""
         writes = self._writes
         failure, state, disk = writes.storage.write_failure, writes.state(), writes.disk_guard.disk
         verdicts: list[Verdict] = []
@@ -181,17 +188,21 @@ class _Stream:
             except Rejected as error:
                 verdict = Refuse(Reason.PAYLOAD, error.message)
             else:
-                verdict = admission.admit(head, len(payload), state, disk)
+                verdict = admission.admit(head, len(payload), state, disk, writes.time.limit_ts)
+                if isinstance(verdict, Refuse) and verdict.reason is Reason.TIMESTAMP and not is_sure:
+                    return False
                 if failure is not None and not isinstance(verdict, Refuse):
                     verdict = Refuse(Reason.WRITER, str(failure))
                 elif isinstance(verdict, Store):
                     stored.append(payload)
                     heads.append(head)
+            verdicts.append(verdict)
+        for verdict in verdicts:
             if isinstance(verdict, Refuse):
                 metrics.refused(verdict.reason)
-            verdicts.append(verdict)
         part = self.session.take(len(payloads), sum(map(len, payloads)), verdicts)
         self._store(part, stored, heads, began_s)
+        return True
 
     def _store(self, part: Part, payloads: list[bytes], heads: list[Head], began_s: float) -> None:
         if not payloads:

@@ -15,8 +15,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from common import log
 from common.clock import Clock
-from pump import metrics, slow_chaser
+from common.tso import TS_MAX
+from pump import admission, metrics, slow_chaser
 from pump.index import Index
 from pump.logged import Logged
 from pump.recent_commits import RecentCommits
@@ -29,6 +31,7 @@ from pump.writer import WrittenGroup
 _BATCH_RECORDS_MAX = 1024
 _RETRY_S = 1.0
 _MARKS_MAX = 64
+_logger = log.get("indexer")
 _OVERHEAD = 250  # bytes that a queued record costs besides its payload
 
 
@@ -44,6 +47,7 @@ class Indexer:
         *,
         cursor: ValuePointer,
         indexed_to: ValuePointer,
+        limit_ts: int = TS_MAX,
         queue_bytes_max: int,
         clock: Clock,
         on_advance: Callable[[int], None],
@@ -52,7 +56,8 @@ class Indexer:
         on_trouble: Callable[[Exception | None], None],
         on_replayed: Callable[[int], None],
     ) -> None:
-        """`cursor`: where the sorter goes on; records before `indexed_to` are in the index already."""
+        """`cursor`: where the sorter goes on; records before `indexed_to` are in the index already. What an
+        earlier life stored with a timestamp above `limit_ts` is left out."""
         self._log = log
         self._index = index
         self._sorter = sorter
@@ -75,6 +80,7 @@ class Indexer:
         self.cursor = cursor
         self.durable = log.end
         self._indexed_to = indexed_to
+        self._limit_ts = limit_ts
         self._replay_to = log.end  # what lies before was written by an earlier life of the pump
         self._replaying = True
         self._overflowed = True  # the queue does not go on where the cursor is
@@ -172,7 +178,7 @@ class Indexer:
         self._overflowed, self._chase_runs = False, True
         source = slow_chaser.batches(self._log, self.cursor, stop)
         while (stretch := await self._thread.run(next, source, None)) is not None:
-            records = stretch.records
+            records = self._possible(stretch.records) if self._replaying else stretch.records
             missing = records
             if records and records[0].place < self._indexed_to:
                 missing = [record for record in records if record.place >= self._indexed_to]
@@ -194,6 +200,20 @@ class Indexer:
         metrics.CATCH_UP_SECONDS.observe(self._clock.monotonic_s() - began_s)
         if not self._overflowed:
             metrics.SLOW_CHASER.labels("turned_off").inc()
+
+    def _possible(self, records: list[Logged]) -> list[Logged]:
+        """Those whose timestamps the upstream can have given."""
+        if admission.none_ahead([record[:3] for record in records], self._limit_ts):
+            return records
+        left_out = [one for one in records if max(one.start_ts, one.commit_ts) > self._limit_ts]
+        _logger.error(
+            "stored binlogs with timestamps from the future are left out",
+            count=len(left_out),
+            start_ts=left_out[0].start_ts,
+            commit_ts=left_out[0].commit_ts,
+            place=left_out[0].place,
+        )
+        return [one for one in records if max(one.start_ts, one.commit_ts) <= self._limit_ts]
 
     async def _write(self, records: list[Logged], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common import binlog, log
+from common import binlog, log, moment
+from common.tso import TS_MAX
 from pump.data_dir import DataDir
 from pump.index import Index, IndexDamaged
 from pump.log_file import LogDirectory
@@ -63,10 +64,16 @@ def open_all(
     *,
     write_buffer_bytes: int,
     cache_bytes: int,
+    limit_ts: int = TS_MAX,
 ) -> Found:
-    """Raises `Corruption` naming file and offset, `ConfigError`, `OSError`."""
+    """`limit_ts`: no timestamp of the upstream is larger now.
+
+    Raises `Corruption` naming file and offset, `ConfigError`, `OSError`.
+    """
     data_dir.take_rebuild()
     index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
+    if index.max_commit_ts > limit_ts:
+        index = _from_the_future(index, data_dir, write_buffer_bytes, cache_bytes)
     rebuilt = index.head == START and index.max_commit_ts == 0
     value_log = ValueLog(
         directory,
@@ -112,6 +119,24 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
                 return record.commit_ts
             largest = max(largest, record.index_ts)
     return largest + 1
+
+
+def _from_the_future(index: Index, data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:
+    """An index whose watermark upstream has not reached: a new one, for which the log is read again."""
+    watermark = index.max_commit_ts
+    index.close()
+    aside = data_dir.set_aside("kv", "future")
+    _logger.error(
+        "the watermark stored here lies in the future, a writer with a wrong clock brought it: building the "
+        "index anew from the value log, without such timestamps",
+        watermark=watermark,
+        moment=moment.utc(watermark),
+        set_aside=aside,
+        hint="restart each drainer, it goes on from its checkpoint; one whose checkpoint lies in the future, "
+        "too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps the files "
+        "that hold such timestamps",
+    )
+    return _open_index(data_dir, write_buffer_bytes, cache_bytes)
 
 
 def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:

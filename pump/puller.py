@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from common import log, rpc, tso
+from common import log, moment, rpc, tso
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError
 from common.wire import pump_pb2
@@ -30,6 +30,7 @@ from pump.idle_watermark import IdleWatermark
 from pump.part_reader import PartReader
 from pump.pull_session import PartMessage, PullSession
 from pump.storage import Storage
+from pump.upstream_time import UpstreamTime
 
 OUT_OF_RANGE = 11  # gRPC status: the position was purged
 INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
@@ -68,12 +69,18 @@ class Pullers:
     """All pull streams of one pump."""
 
     def __init__(
-        self, storage: Storage, idle: IdleWatermark, cluster_id: int, clock: Clock | None = None
+        self,
+        storage: Storage,
+        idle: IdleWatermark,
+        cluster_id: int,
+        clock: Clock | None = None,
+        time: UpstreamTime | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._storage = storage
         self._idle = idle
         self._cluster_id = cluster_id
+        self._time = time
         self._wakes: set[asyncio.Event] = set()
         self._ending = False
         self._streams: set[Stream] = set()
@@ -91,6 +98,7 @@ class Pullers:
         with self._stream("entity", "PullBinlogs") as stream:
             request = _decode(pump_pb2.PullBinlogReq, data)
             self._check_cluster(request.clusterID)
+            await self._check_position(request.startFrom.offset)
             stream.open(request.startFrom.offset)
             history = self._storage.history()
             sent = metrics.PULLED_BYTES.labels("entity")
@@ -123,6 +131,7 @@ class Pullers:
         with self._stream("batch", "PullBatches") as stream:
             request = _decode(pump_pb2.PullBatchesReq, first)
             self._check_cluster(request.cluster_id)
+            await self._check_position(request.after_ts)
             session = PullSession(request.after_ts)
             session.request(request.credit_bytes, request.wait_watermark)
             stream.open(request.after_ts, session)
@@ -236,6 +245,16 @@ class Pullers:
     async def _page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
         with _told_of_failures(position):
             return await self._storage.page(history, position, bytes_max, parts_above)
+
+    async def _check_position(self, position: int) -> None:
+        if self._time is not None and position > self._time.limit_ts:
+            await self._time.look_again()
+        if self._time is not None and position > self._time.limit_ts:
+            raise rpc.RpcStatus(
+                rpc.DATA_LOSS,
+                f"position {position} ({moment.utc(position)}) lies in the future: nothing was committed "
+                "up to there, and what will be would be missed; start from a position that was reached",
+            )
 
     def _check_cluster(self, requested: int) -> None:
         refused = admission.cluster(requested, self._cluster_id)

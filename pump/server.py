@@ -25,6 +25,7 @@ from pump.batch_writes import BatchWrites
 from pump.disk_guard import DiskGuard
 from pump.puller import Pullers
 from pump.storage import Storage, WriteFailed
+from pump.upstream_time import UpstreamTime
 from pump.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
@@ -44,6 +45,7 @@ class PumpServer:
         cluster_id: int,
         state: Callable[[], str],
         clock: Clock,
+        time: UpstreamTime,
     ) -> None:
         self._storage = storage
         self._pullers = pullers
@@ -52,7 +54,8 @@ class PumpServer:
         self._requests = WriteRequests(cluster_id)
         self._state = state
         self._clock = clock
-        self._batch_writes = BatchWrites(storage, disk_guard, cluster_id, state, clock)
+        self._time = time
+        self._batch_writes = BatchWrites(storage, disk_guard, cluster_id, state, clock, time)
 
     def services(self) -> list[rpc.Service]:
         return [
@@ -79,9 +82,11 @@ class PumpServer:
         """Store one binlog. Raises `RpcStatus` UNKNOWN with the text old clients know."""
         began_s = self._clock.monotonic_s()
         try:
-            binlog_to_store = self._admit(data)
-            if binlog_to_store is not None:
-                await self._storage.write(*binlog_to_store)
+            payload, head = self._read(data)
+            if head[1] > self._time.limit_ts or head[2] > self._time.limit_ts:
+                await self._time.look_again()
+            if self._admit(payload, head):
+                await self._storage.write(payload, head)
         except WriteFailed as error:
             _FAILURE.observe(self._clock.monotonic_s() - began_s)
             metrics.STORAGE_ERRORS.labels("write_binlog").inc()
@@ -92,8 +97,8 @@ class PumpServer:
         _SUCCESS.observe(self._clock.monotonic_s() - began_s)
         return _ANSWER
 
-    def _admit(self, data: bytes) -> tuple[bytes, Head] | None:
-        """What to store of a request; None for a probe. Raises `RpcStatus`."""
+    def _read(self, data: bytes) -> tuple[bytes, Head]:
+        """The binlog in a request. Raises `RpcStatus`."""
         try:
             cluster_id, payload = self._requests.read(data)
         except Rejected as error:
@@ -103,18 +108,22 @@ class PumpServer:
             assert refused is not None
             raise _refusal(refused)
         try:
-            payload, head = write_request.stored_form(payload)
+            return write_request.stored_form(payload)
         except Rejected as error:
             raise _refusal(Refuse(Reason.PAYLOAD, error.message)) from None
-        verdict = admission.admit(head, len(payload), self._state(), self._disk_guard.disk)
+
+    def _admit(self, payload: bytes, head: Head) -> bool:
+        """Whether to store it; not so a probe. Raises `RpcStatus`."""
+        disk, limit_ts = self._disk_guard.disk, self._time.limit_ts
+        verdict = admission.admit(head, len(payload), self._state(), disk, limit_ts)
         if isinstance(verdict, Refuse):
             raise _refusal(verdict)
         if isinstance(verdict, Probe):
             if self._storage.write_failure is not None:
                 raise _refusal(Refuse(Reason.WRITER, str(self._storage.write_failure)))
-            return None
+            return False
         _SIZE.observe(len(payload))
-        return payload, head
+        return True
 
 
 def _refusal(refused: Refuse) -> rpc.RpcStatus:

@@ -37,10 +37,15 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A commit came at or below the published watermark, though nothing of its transaction was open."""
+    """A commit came at or below the published watermark, and is no repetition of one that is known.
+
+    `was_open`: its prewrite was, so readers have passed it, and it is lost to them. Else it may be a
+    repetition that came too late to be known for one.
+    """
 
     start_ts: int
     commit_ts: int
+    was_open: bool
 
 
 Effect = Advanced | Late
@@ -90,8 +95,12 @@ class Sorter:
                     opened[start_ts] = entry = OpenPrewrite(start_ts, place, now_s, place)
                     queue.append(entry)
                 continue
-            if start_ts != commit_ts and not self._end(start_ts) and 0 < commit_ts <= published:
-                effects.append(Late(start_ts, commit_ts))
+            if (
+                start_ts != commit_ts
+                and (was_open := self._end(start_ts)) is not None
+                and 0 < commit_ts <= published
+            ):
+                effects.append(Late(start_ts, commit_ts, was_open))
             self._pass(commit_ts, place)
         self._compact()
         if self.watermark > published:
@@ -104,14 +113,14 @@ class Sorter:
         self._pass(ts, None)
         return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
 
-    def _end(self, start_ts: int) -> bool:
-        """Settle a transaction; False if nothing was known of it."""
+    def _end(self, start_ts: int) -> bool | None:
+        """Settle a transaction; whether it was open, None if it has ended before."""
         entry = self._open.pop(start_ts, None)
         if entry is not None:
             entry.settled = True
             self._settled_inside += 1
         elif self._has_ended(start_ts):
-            return True
+            return None
         ended = self._ended
         ended.add(start_ts)
         if len(ended) >= self._ended_max:

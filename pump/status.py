@@ -9,6 +9,7 @@
 
 `/status` has the shape of the Go pump's with one key more, `pump`. It answers within two seconds whatever
 the registry does, and with 200: this pump's own facts are right then too, and `ErrMsg` says what is missing.
+Anybody may ask, so no timestamp is drawn for it: `CommitTS` is what `upstream_time` knows.
 
 Texts are those of the Go pump, which answers 200 whatever happened. Here a refusal has a status of its own:
 binlogctl looks at neither status nor body, TiUP at the status first, scripts at either. `/debug/pprof` and
@@ -28,12 +29,13 @@ from common.clock import Clock
 from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.registry import Registry
-from common.upstream import TimestampOracle
 from pump import metrics as pump_metrics
 from pump.admission import Disk
+from pump.idle_watermark import IdleWatermark
 from pump.presence import Presence
 from pump.puller import Pullers
 from pump.storage import Storage
+from pump.upstream_time import UpstreamTime
 from pump.watch import Watch
 
 _ANSWER_S: Final = 2.0
@@ -61,13 +63,14 @@ class StatusRoutes:
         pullers: Pullers,
         presence: Presence,
         registry: Registry,
-        oracle: TimestampOracle,
+        time: UpstreamTime,
         clock: Clock,
         leave: Callable[[str, bool], Awaitable[None]],
         leaving: Callable[[], dict[str, Any] | None],
         *,
         watch: Watch,
         disk: Callable[[], Disk],
+        idle: IdleWatermark,
         retention: RetentionFacts | None = None,
         cluster_id: int | None = None,
     ) -> None:
@@ -75,12 +78,13 @@ class StatusRoutes:
         self._pullers = pullers
         self._presence = presence
         self._registry = registry
-        self._oracle = oracle
+        self._time = time
         self._clock = clock
         self._leave = leave
         self._leaving = leaving
         self._watch = watch
         self._disk = disk
+        self._idle = idle
         self._retention = retention
         self._cluster_id = cluster_id
         self._began_s = clock.monotonic_s()
@@ -103,6 +107,7 @@ class StatusRoutes:
             "version": version.release(),
             "cluster_id": self._cluster_id,
             "time_s": round(self._clock.wall_s(), 3),
+            "upstream_time": self._time.facts() | {"error": self._oracle_trouble or None},
             "uptime_s": round(self._clock.monotonic_s() - self._began_s, 3),
             "node_id": self._presence.node_id,
             "state": self._presence.state,
@@ -127,6 +132,11 @@ class StatusRoutes:
             "leaving": self._leaving(),
         }
 
+    @property
+    def _oracle_trouble(self) -> str:
+        """Why no timestamp could be drawn at the last try; "" if one could."""
+        return self._idle.trouble or self._time.trouble
+
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""
         storage = self._storage
@@ -150,15 +160,16 @@ class StatusRoutes:
         document: dict[str, Any] = {"status": None, "CommitTS": 0, "Checkpoint": {}, "ErrMsg": ""}
         try:
             async with asyncio.timeout(_ANSWER_S):
-                view, now_ts = await asyncio.gather(self._registry.view(), self._oracle.timestamp())
+                view = await self._registry.view()
             document["status"] = {
                 node_id: json.loads(entry.status.to_json()) for node_id, entry in view.pumps.items()
             }
-            document["CommitTS"] = now_ts
+            document["CommitTS"] = max(self._time.now_ts, self._storage.watermark)
+            document["ErrMsg"] = self._oracle_trouble
         except BinlogError as error:
             document["ErrMsg"] = str(error)
         except TimeoutError:
-            document["ErrMsg"] = f"registry or timestamp oracle does not answer within {_ANSWER_S:g} s"
+            document["ErrMsg"] = f"registry does not answer within {_ANSWER_S:g} s"
         document["pump"] = self.pump()
         return json_response(document)
 

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 from common import binlog, log
 from common.clock import Clock
 from common.errors import Corruption
+from common.tso import TS_MAX
 from pump import metrics, opening
 from pump.data_dir import DataDir
 from pump.delivery import Delivery, LargeDelivery, Page
@@ -86,8 +87,10 @@ class Storage:
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
         directory: LogDirectory | None = None,
+        limit_ts: int = TS_MAX,
     ) -> Self:
-        """Open and recover. Raises `Corruption` naming file and offset, or `ConfigError`."""
+        """Open and recover. What is stored with a timestamp above `limit_ts` cannot be of this upstream: it
+        is neither indexed nor sorted. Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
 
         def open_blocking() -> opening.Found:
@@ -98,18 +101,19 @@ class Storage:
                 loss_accepted,
                 write_buffer_bytes=write_buffer_bytes,
                 cache_bytes=cache_bytes,
+                limit_ts=limit_ts,
             )
 
         found = await asyncio.to_thread(open_blocking)
         storage = cls(data_dir, found.index, found.value_log, limits, clock)
         try:
-            await storage._recover(found.opened, sync)
+            await storage._recover(found.opened, sync, limit_ts)
         except BaseException:
             found.close()
             raise
         return storage
 
-    async def _recover(self, opened: Opened, sync: bool) -> None:
+    async def _recover(self, opened: Opened, sync: bool, limit_ts: int) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
             report(
@@ -129,6 +133,7 @@ class Storage:
             self._recent,
             cursor=opened.replay_from,
             indexed_to=self._index.head,
+            limit_ts=limit_ts,
             queue_bytes_max=self._limits.index_queue_bytes_max,
             clock=self._clock,
             on_advance=self._advance,
@@ -263,9 +268,11 @@ class Storage:
 
     def _late(self, late: Late) -> None:
         metrics.LATE_COMMITS.inc()
-        _logger.warning(
+        report = _logger.error if late.was_open else _logger.warning
+        report(
             "commit at or below the published watermark: readers beyond it will not see it from this pump",
             start_ts=late.start_ts,
+            prewrite_was_open=late.was_open,
             commit_ts=late.commit_ts,
             watermark=self.watermark,
         )

@@ -153,7 +153,9 @@ def test_every_order_of_waits_and_outages(seed: int) -> None:
                 case 0:
                     pump.oracle.error = rng.choice((None, Unavailable("away"), Corruption("no number")))
                 case 1:
-                    wait = pump.passing(rng.choice((FAR, now_ts() + (10_000 << 18))), rng.choice((0.0, 0.2, 9)))
+                    wait = pump.passing(
+                        rng.choice((FAR, now_ts() + (10_000 << 18))), rng.choice((0.0, 0.2, 9))
+                    )
                     passing.append(asyncio.create_task(wait))
                 case 2:
                     passing.append(asyncio.create_task(pump.passing(rng.choice(seen), 0.2)))

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from common import binlog, node, rpc
-from common.clock import SystemClock
+from common import binlog, node, rpc, tso
+from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.wire import pump_pb2
@@ -25,6 +25,7 @@ from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.storage import Storage
+from pump.upstream_time import UpstreamTime
 from tests.pump.payloads import opened, put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle, ScriptedTransactions
 
@@ -40,6 +41,8 @@ class Pump:
     oracle: ScriptedOracle
     transactions: ScriptedTransactions
     guard: DiskGuard
+    time: UpstreamTime
+    clock: ManualClock
     state: str = node.ONLINE
 
     async def write(self, payload: bytes, cluster: int = CLUSTER) -> bytes:
@@ -52,12 +55,14 @@ async def pump(path: Path, **options: Any) -> AsyncIterator[Pump]:
     async with opened(path, **options) as storage:
         oracle, transactions = ScriptedOracle(), ScriptedTransactions()
         idle = IdleWatermark(oracle, lambda: storage.watermark, storage.mark)
-        pullers = Pullers(storage, idle, CLUSTER)
+        clock = ManualClock()
+        time = UpstreamTime(oracle, clock)
+        pullers = Pullers(storage, idle, CLUSTER, time=time)
         guard = DiskGuard(str(path), 0)
         await guard.look()
         made: list[Pump] = []
-        server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, SystemClock())
-        made.append(Pump(storage, server, pullers, idle, oracle, transactions, guard))
+        server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, SystemClock(), time)
+        made.append(Pump(storage, server, pullers, idle, oracle, transactions, guard, time, clock))
         resolver = Resolver(
             storage,
             transactions,
@@ -187,6 +192,43 @@ async def test_probe_stores_nothing_and_full_disk_takes_ends_only(tmp_path: Path
         await one.write(COMMIT)
         await one.write(binlog.fake(30))
         await wait_watermark(one.storage, 30)
+
+
+async def test_what_carries_a_timestamp_from_the_future_is_refused_and_moves_nothing(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        limit_ts = await one.time.draw() + tso.compose(86_400_000)
+        one.oracle.pinned = one.oracle.last
+        await one.write(PREWRITE)
+        far = limit_ts + tso.compose(60_000)
+        for payload in (
+            binlog.prewrite(far, b"k", b"v"),
+            binlog.commit(10, far, b"k"),
+            binlog.rollback(far, b"k"),
+            binlog.fake(far),
+            binlog.fake(1 << 62),
+        ):
+            with pytest.raises(
+                rpc.RpcStatus, match="the upstream cannot have given a timestamp above"
+            ) as caught:
+                await one.write(payload)
+            assert caught.value.code == rpc.UNKNOWN
+        await one.write(COMMIT)
+        await wait_watermark(one.storage, 11)
+        assert one.storage.watermark == 11
+        one.oracle.pinned, one.oracle.last = 0, far  # a host that slept, a replay of other years: it is asked
+        one.clock.advance(1)
+        await one.write(binlog.fake(far))
+
+
+async def test_a_position_from_the_future_is_refused(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.time.draw()
+        with pytest.raises(rpc.RpcStatus, match="lies in the future"):
+            await Puller(one, after=1 << 62).next()
+        request = pump_pb2.PullBinlogReq(clusterID=CLUSTER)
+        request.startFrom.offset = 1 << 62
+        with pytest.raises(rpc.RpcStatus, match="lies in the future"):
+            await anext(one.pullers.pull_binlogs(request.SerializeToString()))
 
 
 async def test_ends_are_taken_in_every_state(tmp_path: Path) -> None:

@@ -272,9 +272,19 @@ def test_decided_place_is_before_the_first_open_prewrite() -> None:
 def test_late_commit_of_an_unknown_transaction_is_reported_once() -> None:
     sorter = Sorter(watermark=100)
     late = Logged(COMMIT, 1, 50, START)
-    assert sorter.feed([late], 0.0) == [Late(1, 50)]
+    assert sorter.feed([late], 0.0) == [Late(1, 50, was_open=False)]
     assert sorter.feed([late], 0.0) == []
     assert sorter.watermark == 100
+
+
+def test_a_commit_below_the_watermark_is_reported_though_its_prewrite_is_open() -> None:
+    """Whatever raised the watermark above it: a time mark from the future stood in front of the prewrite."""
+    sorter = Sorter()
+    sorter.feed([Logged(ROLLBACK, 100, 100, ValuePointer(0, 0))], 0.0)
+    sorter.feed([Logged(PREWRITE, 40, 0, ValuePointer(0, 10))], 0.0)
+    late = Logged(COMMIT, 40, 50, ValuePointer(0, 20))
+    assert sorter.feed([late], 0.0) == [Late(40, 50, was_open=True)]
+    assert sorter.feed([late], 0.0) == [], "repeated"
 
 
 def test_open_prewrites_tell_since_when() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import binlog, door, node, rpc
+from common import binlog, door, node, rpc, tso
 from common.clock import SystemClock
 from common.errors import Unavailable
 from common.wire import pump_pb2
@@ -26,6 +26,7 @@ from pump.idle_watermark import IdleWatermark
 from pump.puller import Pullers
 from pump.server import PumpServer
 from pump.storage import Limits, Storage
+from pump.upstream_time import UpstreamTime
 from tests.pump.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.payloads import opened
 from tests.pump.scripted import ScriptedOracle
@@ -70,6 +71,7 @@ class Pump:
     guard: DiskGuard
     batches: BatchWrites
     server: PumpServer
+    time: UpstreamTime
     state: str = node.ONLINE
 
     async def write(self, payload: bytes) -> str:
@@ -96,14 +98,17 @@ async def pump(path: Path, *, in_flight: int = 4 << 20, **limits: Any) -> AsyncI
         guard = DiskGuard(str(path), 0)
         guard.disk = Disk(1 << 30, 1 << 20)
         made: list[Pump] = []
-        idle = IdleWatermark(ScriptedOracle(), lambda: storage.watermark, storage.mark)
-        server = PumpServer(
-            storage, Pullers(storage, idle, CLUSTER), guard, CLUSTER, lambda: made[0].state, SystemClock()
+        oracle, clock = ScriptedOracle(), SystemClock()
+        idle, time = (
+            IdleWatermark(oracle, lambda: storage.watermark, storage.mark),
+            UpstreamTime(oracle, clock),
         )
+        pullers = Pullers(storage, idle, CLUSTER)
+        server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, clock, time)
         batches = BatchWrites(
-            storage, guard, CLUSTER, lambda: made[0].state, SystemClock(), in_flight_bytes_max=in_flight
+            storage, guard, CLUSTER, lambda: made[0].state, clock, time, in_flight_bytes_max=in_flight
         )
-        made.append(Pump(storage, directory, guard, batches, server))
+        made.append(Pump(storage, directory, guard, batches, server, time))
         async with asyncio.timeout(20):
             yield made[0]
 
@@ -237,6 +242,21 @@ async def test_what_no_pump_can_deliver_is_refused_for_good(
                 pump_pb2.WriteBinlogReq(clusterID=CLUSTER, payload=pair(5)[0]).SerializeToString()
             )
         assert caught.value.code == rpc.UNKNOWN
+
+
+async def test_timestamps_from_the_future_are_refused_one_by_one(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        far = await one.time.draw() + tso.compose(2 * 86_400_000)
+        writing = Writing(one.batches)
+        ahead = [binlog.prewrite(far, b"k", b"v"), binlog.commit(10, far, b"k"), binlog.fake(far)]
+        writing.send(*pair(10), *ahead)
+        writing.send(*ahead, b"\xff\xff", *pair(20))
+        failures = await writing.to(11)
+        assert [number for number, _, _ in failures] == [3, 4, 5, 6, 7, 8, 9]
+        for _, reason, text in failures[:6]:
+            assert reason == pump_pb2.WriteFailure.PAYLOAD
+            assert "the upstream cannot have given a timestamp above" in text
+        assert one.storage.stored_total == 4
 
 
 async def test_messages_are_answered_while_later_ones_wait_for_the_disk(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Upstream time: what time it is upstream, known without asking for it each time.
+
+Drives  the oracle, once a minute and when a write looks as if it came from the future
+Holds   `limit_ts`: no transaction of this cluster can carry a larger timestamp now. It is the newest drawn
+        one, moved on by this process's monotonic clock, and a day: an oracle that is away keeps nothing out
+        that is valid
+Why     a commit or a time mark from the far future would move the watermark there for good, and hide every
+        later transaction. And who only looks (`/status`) must not draw: a standalone upstream writes for each
+Shows   how far upstream's clock stands from this host's: lag, ages and retention are wrong by as much
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from common import log, tso
+from common.clock import Clock
+from common.errors import BinlogError
+from common.upstream import TimestampOracle
+
+AHEAD_MAX_S: Final = 86_400.0
+SKEW_S: Final = 5.0  # from here on it is told
+_DRAW_S: Final = 60.0
+_MOVE_S: Final = 1.0
+_AGAIN_S: Final = 0.05
+
+_logger = log.get("upstream_time")
+
+
+class UpstreamTime:
+    """Nothing is known before the first `draw`, and everything is admitted."""
+
+    def __init__(self, oracle: TimestampOracle, clock: Clock) -> None:
+        self._oracle = oracle
+        self._clock = clock
+        self._newest_ts = 0
+        self._newest_s = self._asked_s = clock.monotonic_s()
+        self._drawing: asyncio.Task[None] | None = None
+        self._told_skew = False
+        self.limit_ts = tso.TS_MAX
+        self.trouble = ""
+        """Why the last draw failed; "" if it did not."""
+
+    async def draw(self) -> int:
+        """A timestamp. Raises what the oracle does."""
+        ts = await self._oracle.timestamp()
+        if ts > self._newest_ts:
+            self._newest_ts, self._newest_s = ts, self._clock.monotonic_s()
+        self._move()
+        return ts
+
+    async def run(self) -> None:
+        """Keep up with it; until cancelled."""
+        due_s = 0.0
+        while True:
+            if self._clock.monotonic_s() >= due_s:
+                await self.look_again()
+                due_s = self._clock.monotonic_s() + _DRAW_S
+            self._move()
+            await asyncio.sleep(_MOVE_S)
+
+    async def look_again(self) -> None:
+        """Have the limit of now, whatever this process missed (a suspended host, a replay of old work).
+        One draw for all who ask, and not more than twenty a second."""
+        if self._drawing is None:
+            if self._clock.monotonic_s() - self._asked_s < _AGAIN_S and self._newest_ts:
+                return
+            self._asked_s = self._clock.monotonic_s()
+            self._drawing = asyncio.get_running_loop().create_task(self._try(), name="upstream-time.draw")
+        await asyncio.shield(self._drawing)
+
+    async def _try(self) -> None:
+        try:
+            await self.draw()
+        except BinlogError as error:
+            self.trouble = str(error)
+        else:
+            self.trouble = ""
+            self._tell_skew()
+        finally:
+            self._drawing = None
+
+    @property
+    def now_ts(self) -> int:
+        """About the timestamp that would be drawn now; 0 while nothing is known."""
+        if not self._newest_ts:
+            return 0
+        return self._newest_ts + (
+            int((self._clock.monotonic_s() - self._newest_s) * 1000) << tso.LOGICAL_BITS
+        )
+
+    def _move(self) -> None:
+        if now_ts := self.now_ts:
+            self.limit_ts = min(now_ts + (int(AHEAD_MAX_S * 1000) << tso.LOGICAL_BITS), tso.TS_MAX)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far upstream's clock is ahead of this host's, s; negative: it is behind; 0 while not known."""
+        return -tso.age_s(self.now_ts, self._clock.wall_s()) if self._newest_ts else 0.0
+
+    def _tell_skew(self) -> None:
+        ahead_s = self.ahead_s
+        if abs(ahead_s) < SKEW_S:
+            self._told_skew = False
+        elif not self._told_skew:
+            self._told_skew = True
+            _logger.warning(
+                "upstream's clock is not this host's: lag and ages are wrong by as much",
+                ahead_s=round(ahead_s, 3),
+                hint="`binlogctl doctor` compares all clocks of the cluster",
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """For `/status`."""
+        return {
+            "ts": self.now_ts,
+            "ahead_of_host_s": round(self.ahead_s, 3),
+            "limit_ts": self.limit_ts,
+        }

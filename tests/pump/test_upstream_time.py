@@ -1,0 +1,140 @@
+"""Upstream time: a bound that keeps no valid timestamp out, whatever the oracle does, and costs few draws."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from common import binlog, tso
+from common.clock import ManualClock
+from common.errors import Corruption
+from pump.upstream_time import AHEAD_MAX_S, UpstreamTime
+from tests.fakes import virtual_time
+from tests.fakes.virtual_time import LoopClock
+from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
+from tests.pump.scripted import ScriptedOracle
+
+DAY = tso.compose(int(AHEAD_MAX_S * 1000))
+
+
+class AtClock(ScriptedOracle):
+    """The time of a clock."""
+
+    def __init__(self, clock: ManualClock | LoopClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.ahead_s = 0.0
+
+    async def timestamp(self) -> int:
+        self.pinned = tso.from_wall_s(self.clock.wall_s() + self.ahead_s)
+        return await super().timestamp()
+
+
+async def test_nothing_is_kept_out_before_the_first_draw() -> None:
+    time = UpstreamTime(ScriptedOracle(), ManualClock())
+    assert (time.limit_ts, time.now_ts, time.ahead_s) == (tso.TS_MAX, 0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_valid_timestamp_is_kept_out_and_none_two_days_ahead_let_in(seed: int) -> None:
+    """The oracle may be away for long."""
+
+    async def main() -> None:
+        rng, clock = random.Random(seed), LoopClock()
+        oracle = AtClock(clock)
+        time = UpstreamTime(oracle, clock)
+        await time.draw()
+        task = asyncio.create_task(time.run())
+        for _ in range(12):
+            oracle.silent = rng.random() < 0.5
+            await asyncio.sleep(rng.choice((0.1, 1, 30, 3000)))
+            now_ts = tso.from_wall_s(clock.wall_s())
+            assert now_ts + DAY // 2 < time.limit_ts < now_ts + DAY + tso.compose(5000)
+            assert abs(tso.age_s(time.now_ts, clock.wall_s())) < 0.01
+        assert oracle.draws <= clock.monotonic_s() / 60 + 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    virtual_time.run(main())
+
+
+async def test_all_who_ask_share_a_draw_and_there_are_few() -> None:
+    clock = ManualClock()
+    oracle = AtClock(clock)
+    time = UpstreamTime(oracle, clock)
+    await asyncio.gather(*(time.look_again() for _ in range(50)))
+    await time.look_again()
+    assert oracle.draws == 1
+    clock.advance(3600)
+    oracle.ahead_s = 8 * 86_400
+    await time.look_again()
+    assert oracle.draws == 2
+    assert time.limit_ts == tso.from_wall_s(clock.wall_s() + 8 * 86_400) + DAY
+
+
+async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:
+    clock = ManualClock()
+
+    class Nonsense(AtClock):
+        garbage = True
+
+        async def timestamp(self) -> int:
+            if self.garbage:
+                raise Corruption("etcd key tso does not hold a number")
+            return await super().timestamp()
+
+    oracle = Nonsense(clock)
+    time = UpstreamTime(oracle, clock)
+    await time.look_again()
+    assert "does not hold a number" in time.trouble
+    clock.advance(60)
+    oracle.garbage = False
+    await time.look_again()
+    assert not time.trouble
+
+
+async def test_an_upstream_clock_that_is_not_this_hosts_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    oracle = AtClock(clock)
+    time = UpstreamTime(oracle, clock)
+    for ahead_s, told in ((0.0, 0), (60.0, 1), (60.0, 1), (0.0, 1), (-60.0, 2)):
+        oracle.ahead_s = ahead_s
+        clock.advance(300)
+        await time.look_again()
+        assert sum("upstream's clock is not this host's" in line for line in caplog.messages) == told
+    assert time.facts()["ahead_of_host_s"] == -60.0
+
+
+# -- a directory that was poisoned ---------------------------------------------------------------------------
+
+FAR = 1 << 62
+LIMIT = 1 << 40
+
+
+async def test_a_watermark_from_the_future_is_no_longer_believed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        first = await put_pair(storage, 10, 11)
+        await put(storage, binlog.fake(FAR))
+        await wait_watermark(storage, FAR)
+        second = await put_pair(storage, 20, 21)  # at or below the watermark: no drainer got it
+    for _ in range(2):
+        async with opened(tmp_path, limit_ts=LIMIT) as storage:
+            assert storage.watermark == 21
+            assert [b"".join(one[2:]) for one in await pull(storage, from_disk=True)] == [first, second]
+    assert len(list(tmp_path.glob("kv*future*"))) == 1, "set aside once"
+
+
+async def test_a_commit_from_the_future_leaves_its_prewrite_open(tmp_path: Path) -> None:
+    """Its true end is asked for."""
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, FAR)
+        await wait_watermark(storage, FAR)
+    async with opened(tmp_path, limit_ts=LIMIT) as storage:
+        assert (storage.watermark, storage.is_open(10)) == (0, True)
+        await put(storage, binlog.commit(10, 12, b"key"))
+        await wait_watermark(storage, 12)
