@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 import sys
 import tomllib
@@ -21,7 +22,9 @@ from typing import Any, Final, Literal, TypeVar
 from common import log, quantities, version
 from common.errors import ConfigError, FlagError
 
-Kind = Literal["str", "int", "float", "bool", "size", "duration", "retention", "list", "table", "tables"]
+Kind = Literal[
+    "str", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"
+]
 C = TypeVar("C")
 
 _METADATA: Final = "option"
@@ -55,14 +58,16 @@ def option(
     """A field of a config dataclass.
 
     `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
-    and `retention` seconds, `list` a tuple, `table` a dict, `tables` a tuple of dicts (the last two only in
-    the file; default None: empty; annotate a table as `Mapping`). The default may be written as a user
-    would. `deprecated`: accepted for old files, not in the help.
+    and `retention` seconds, `list` a tuple of texts, `ints` of numbers or their texts, `table` a dict,
+    `tables` a tuple of dicts (the last three only in the file; default None: empty; annotate a table as
+    `Mapping`). The default may be written as a user would.
+
+    `deprecated`: accepted for old files, not in the help.
     """
     entry = Option(key, flag, help, kind, secret or log.is_secret_key(key or flag or ""), deprecated)
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
         default = _convert(kind, default)
-    if kind == "list" and not isinstance(default, tuple):
+    if kind in ("list", "ints") and not isinstance(default, tuple):
         default = tuple(default)
     metadata = {_METADATA: entry}
     if kind == "table":
@@ -102,6 +107,7 @@ _EXPECTED: Final[dict[str, str]] = {
     "duration": 'a duration like "1m30s" is expected',
     "retention": 'days as a whole number, or a duration like "12h", are expected',
     "list": "a list is expected",
+    "ints": "a list is expected",
     "table": "a table is expected",
     "tables": "a list of tables is expected",
 }
@@ -116,7 +122,7 @@ def _convert(kind: Kind, value: Any) -> Any:
     if kind == "int" and is_int:
         return value
     if kind == "float" and (is_int or isinstance(value, float)):
-        return float(value)
+        return _finite(float(value))
     if kind == "bool" and isinstance(value, bool):
         return value
     if kind == "size" and (is_int or isinstance(value, str)):
@@ -125,15 +131,23 @@ def _convert(kind: Kind, value: Any) -> Any:
         return quantities.duration_s(value)
     if kind == "retention" and (is_int or isinstance(value, str)):
         return quantities.retention_s(value)
-    if kind == "list" and isinstance(value, list):
-        if not all(isinstance(item, str | int) for item in value):
+    if kind in ("list", "ints") and isinstance(value, list):
+        if kind == "ints" and not all(isinstance(item, str | int) for item in value):
             raise ValueError("a list of texts or whole numbers is expected")
+        if kind == "list" and not all(isinstance(item, str) for item in value):
+            raise ValueError("a list of texts is expected")
         return tuple(value)
     if kind == "table" and isinstance(value, dict):
         return value
     if kind == "tables" and isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return tuple(value)
     raise ValueError(expected)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(_EXPECTED["float"])
+    return value
 
 
 def _convert_text(kind: Kind, text: str) -> Any:
@@ -144,12 +158,12 @@ def _convert_text(kind: Kind, text: str) -> Any:
         raise ValueError(_EXPECTED["bool"])
     if kind in ("int", "float"):
         try:
-            return int(text, 0) if kind == "int" else float(text)
+            return int(text, 0) if kind == "int" else _finite(float(text))
         except ValueError:
             raise ValueError(_EXPECTED[kind]) from None
     if kind == "list":
         return tuple(item.strip() for item in text.split(",") if item.strip())
-    if kind in ("table", "tables"):
+    if kind in ("ints", "table", "tables"):
         raise ValueError("this can only be set in the file")
     return _convert(kind, text)
 

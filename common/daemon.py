@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 from common.errors import BinlogError
 from common.garbage import collect_rarely
 from common.log import Logger
+from common.printable import one_line
 from common.systemd import Notifier
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -223,7 +224,7 @@ def exit_code(error: BaseException) -> int:
 def print_error(program: str, error: BaseException) -> None:
     """One line on standard error: what, where, and the next thing to do."""
     text = str(error) if isinstance(error, BinlogError) else f"unexpected {type(error).__name__}: {error}"
-    sys.stderr.write(f"{program}: error: {' '.join(text.split())}\n")
+    sys.stderr.write(f"{program}: error: {one_line(text)}\n")
     sys.stderr.flush()
 
 

@@ -86,7 +86,7 @@ class ListenConfig(Limits):
             )
         split_address("addr", self.listen)
         split_address("advertise-addr", self.advertised)
-        _ = self.status_address
+        _ = self.status_address, self.tls
         if self.unix_path and self.rpc_server == GRPCIO:
             raise ConfigError(
                 "socket is set, but grpcio's server serves none here", hint='set rpc-server = "door"'
@@ -101,7 +101,9 @@ class ListenConfig(Limits):
     @property
     def tls(self) -> TlsConfig | None:
         """Raises `ConfigError`."""
-        return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn)
+        return TlsConfig.from_paths(
+            self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn, section="security"
+        )
 
     @property
     def status_address(self) -> tuple[str, int] | None:

@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, ConfigError
+from common.printable import in_json, is_printable
 
 MASK: Final = "******"
 FILE_BYTES_MAX: Final = 300 * 1024 * 1024
@@ -42,7 +43,8 @@ LEVELS: Final = {
 }
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _SECRET_KEY = re.compile(r"passw|pswd|secret|token|credential|private.?key", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+# Up to the last @ before a blank or the next URL: passwords hold slashes and @, whatever the standard says.
+_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):(?:(?!://)\S)+@")
 _NEEDS_QUOTES = re.compile(r'[\x00-\x20\x7f\\"\[\]=]')
 _ROOT = "tidb_binlog"
 _installed: list[logging.Handler] = []
@@ -71,9 +73,9 @@ def is_secret_key(key: str) -> bool:
 
 
 def _quote(text: str) -> str:
-    if text and not _NEEDS_QUOTES.search(text):
+    if text and is_printable(text) and not _NEEDS_QUOTES.search(text):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return in_json(json.dumps(text, ensure_ascii=False))
 
 
 def plain(value: Any, key: str = "") -> Any:
@@ -135,7 +137,7 @@ class JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         stamp, level, place, message, fields = self._parts(record)
         document = {"time": stamp, "level": level, "caller": place, "message": message, **fields}
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return in_json(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
 class RepeatFilter(logging.Filter):

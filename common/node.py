@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from common.errors import Corruption
+from common.foreign_document import UNREADABLE
 
 ONLINE: Final = "online"
 PAUSING: Final = "pausing"
@@ -71,18 +74,38 @@ class NodeStatus:
 
     @classmethod
     def from_json(cls, data: bytes, *, where: str = "") -> NodeStatus:
-        """Decode an entry; missing keys read as zero, unknown ones are ignored."""
+        """Decode an entry; missing keys read as zero, unknown ones are ignored. Raises `Corruption`."""
         try:
-            document = json.loads(data)
-            return cls(
-                node_id=str(document["nodeId"]),
-                host=str(document.get("host", "")),
-                state=str(document.get("state", "")),
-                max_commit_ts=int(document.get("maxCommitTS", 0)),
-                update_ts=int(document.get("updateTS", 0)),
-                is_alive=bool(document.get("isAlive", False)),
-                score=int(document.get("score", 0)),
-                label=document.get("label"),
-            )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            found = _DECODER.decode(data)
+        except UNREADABLE as error:
             raise Corruption(f"registry entry {where or 'of a node'} is not a node status: {error}") from None
+        return cls(
+            node_id=found.nodeId,
+            host=found.host or "",
+            state=found.state or "",
+            max_commit_ts=found.maxCommitTS or 0,
+            update_ts=found.updateTS or 0,
+            is_alive=bool(found.isAlive),
+            score=found.score or 0,
+            label=found.label,
+        )
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Timestamp = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Entry(msgspec.Struct):
+    """The JSON of an entry with Go's types: a value of another type is no entry, null reads as zero."""
+
+    nodeId: str
+    host: str | None = ""
+    state: str | None = ""
+    isAlive: bool | None = False
+    score: _Int64 | None = 0
+    label: dict[str, Any] | None = None
+    maxCommitTS: _Timestamp | None = 0
+    updateTS: _Timestamp | None = 0
+
+
+_DECODER: Final = msgspec.json.Decoder(_Entry)

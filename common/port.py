@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 STATUS_PORT_STEP = 100
 """A node whose gRPC has a port of its own speaks HTTP on one that is so much higher."""
 _PORTS: Final = range(10_000, 32_000)  # Linux gives connections those from 32768 on
+_PORT_DIGITS_MAX: Final = 5
 _given: set[int] = set()
 _random: Final = random.SystemRandom()  # two processes with the same seed do not meet
 
@@ -71,12 +72,24 @@ def port_taken(host: str, port: int, error: OSError, flag: str = "--addr") -> Co
 
 
 def split_address(key: str, text: str) -> tuple[str, int]:
-    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key."""
+    """(host, port) of `host:port`, with or without http:// or https://; `ConfigError` names the key.
+
+    A host is what can be asked of a name server: sockets and TLS raise `UnicodeError` for others.
+    """
     bare = re.sub(r"^https?://", "", text)
     host, separator, port = bare.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535 or "/" in bare:
+    digits = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS_MAX
+    if not separator or not digits or int(port) > 65535 or "/" in bare:
         raise ConfigError(f"bad {key} host format: {text!r} is not host:port", hint=f"set {key} to host:port")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ConfigError(
+            f"bad {key} host format: {text!r} has a host that no name server knows",
+            hint=f"set {key} to host:port",
+        ) from None
+    return host, int(port)
 
 
 def socket_path(key: str, text: str) -> str:

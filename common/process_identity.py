@@ -8,14 +8,15 @@ the identity.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+
+import msgspec
+
+from common.foreign_document import UNREADABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """`space` identifies machine, boot and id space; empty where that cannot be told."""
 
     host: str
@@ -25,21 +26,14 @@ class ProcessIdentity:
     token: str
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return msgspec.json.encode(self)
 
     @classmethod
     def from_json(cls, data: bytes) -> ProcessIdentity | None:
         """None if it is not one."""
         try:
-            document = json.loads(data)
-            return cls(
-                str(document["host"]),
-                int(document["pid"]),
-                str(document["space"]),
-                str(document["started"]),
-                str(document["token"]),
-            )
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return msgspec.json.decode(data, type=cls)
+        except UNREADABLE:
             return None
 
 

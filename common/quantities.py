@@ -16,6 +16,7 @@ from typing import Final
 SIZE_MAX: Final = (1 << 63) - 1
 RETENTION_DAYS_MAX: Final = 106_751  # more does not fit into Go's durations
 
+_DURATION_MAX_S: Final = RETENTION_DAYS_MAX * 86400.0
 _SIZE = re.compile(r"\s*([0-9][0-9.,]*)\s*([A-Za-z]*)\s*")
 _SIZE_UNITS: Final = {
     "": 1,
@@ -66,7 +67,14 @@ def size_bytes(value: str | int) -> int:
 
 
 def duration_s(value: str | int | float) -> float:
-    """Seconds of `1m30s`; a number is seconds already."""
+    """Seconds of `1m30s`; a number is seconds already. Finite, and no more than Go's durations hold."""
+    seconds = _seconds(value)
+    if not abs(seconds) <= _DURATION_MAX_S:  # so is "not a number"
+        raise ValueError(f"a duration of at most {RETENTION_DAYS_MAX} days is expected")
+    return seconds
+
+
+def _seconds(value: str | int | float) -> float:
     if isinstance(value, int | float):
         return float(value)
     text = value.strip()

@@ -49,12 +49,24 @@ class TlsConfig:
     allowed_cn: tuple[str, ...] = ()
 
     @classmethod
-    def from_paths(cls, ca: str, cert: str, key: str, allowed_cn: Sequence[str] = ()) -> TlsConfig | None:
-        """None without an authority: TLS is off then, whatever else is set."""
+    def from_paths(
+        cls, ca: str, cert: str, key: str, allowed_cn: Sequence[str] = (), *, section: str = ""
+    ) -> TlsConfig | None:
+        """None if nothing is set: TLS is off then. Raises `ConfigError`, also where the authority is missing.
+
+        `section`: where the four are set, for errors.
+        """
+        where = f"[{section}] " if section else ""
         if not ca:
+            if cert or key or allowed_cn:
+                lone = "ssl-cert" if cert else "ssl-key" if key else "cert-allowed-cn"
+                raise ConfigError(
+                    f"{where}{lone} without ssl-ca: everything would go over the network in clear",
+                    hint="set ssl-ca too, or remove what is there",
+                )
             return None
         if bool(cert) != bool(key):
-            raise ConfigError("ssl-cert and ssl-key belong together", hint="set both or none")
+            raise ConfigError(f"{where}ssl-cert and ssl-key belong together", hint="set both or none")
         return cls(ca, cert, key, tuple(allowed_cn))
 
     def server_tls(self, *, clock: Clock | None = None) -> ServerTls:

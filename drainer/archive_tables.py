@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from common.errors import Corruption
+from common.foreign_document import UNREADABLE
 from drainer import obinlog_read
 from drainer.obinlog import definition_json
 from drainer.txn import TableVersion
@@ -56,7 +57,7 @@ def read(text: bytes) -> Iterator[ArchivedTable]:
             found = ArchivedTable(
                 int(document["first_commit_ts"]), str(document["schema"]), str(document["table"]), version
             )
-        except (ValueError, KeyError, TypeError, Corruption):
+        except (*UNREADABLE, Corruption):
             continue
         known.add(definition)
         yield found

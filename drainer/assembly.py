@@ -60,9 +60,7 @@ T = TypeVar("T")
 
 def target_of(settings: DrainerConfig) -> Target:
     host, port, user, password = settings.downstream
-    paths = TlsConfig.from_paths(
-        settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key, settings.to_cert_allowed_cn
-    )
+    paths = settings.downstream_tls
     tls = ClientTls(paths, use="downstream") if paths else None
     return Target(
         host,
@@ -83,12 +81,7 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
         return None
     if (settings.checkpoint_host, settings.checkpoint_port) == (target.host, target.port):
         return None  # with the lanes in one transaction
-    paths = TlsConfig.from_paths(
-        settings.checkpoint_ssl_ca,
-        settings.checkpoint_ssl_cert,
-        settings.checkpoint_ssl_key,
-        settings.checkpoint_cert_allowed_cn,
-    )
+    paths = settings.checkpoint_tls
     host, port, user, password = settings.checkpoint_server
     tls = ClientTls(paths, use="checkpoint") if paths else None
     return Target(host, port, user, password, tls=tls)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.errors import Corruption
+from common.foreign_document import UNREADABLE
 from common.table_info import Column, TableInfo
 from drainer.txn import TableVersion, Tracked
 
@@ -195,7 +196,7 @@ def id_and_name(text: bytes) -> tuple[int, str]:
     try:
         document = json.loads(text)
         return int(document["id"]), name_in(document)
-    except (ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise Corruption(f"a table definition of {len(text)} bytes cannot be read: {error!r}") from None
 
 

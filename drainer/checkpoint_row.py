@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.errors import Corruption
+from common.foreign_document import UNREADABLE, typed
 
 PRIMARY_TS: Final = "primary-ts"
 SECONDARY_TS: Final = "secondary-ts"
@@ -56,7 +57,7 @@ class Checkpoint:
         """Raises `Corruption` for what cannot be a checkpoint."""
         try:
             document = json.loads(text or "")
-        except (ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise damaged(f"it is not JSON: {error}") from None
         if not isinstance(document, dict):
             raise damaged("it is not a JSON object")
@@ -116,5 +117,6 @@ class Intent:
 
     @classmethod
     def from_json(cls, text: str) -> Intent:
-        document = json.loads(text)
-        return cls(document["commit_ts"], document["job_id"], document["query"], document["before"])
+        """Raises `Corruption`."""
+        found: Intent = typed(text, cls, "stored intent of a DDL", hint="look at the state table")
+        return found

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 from common.config import defaults, option, options
 from common.errors import ConfigError
 from common.port import split_address
+from common.tls import TlsConfig
 from common.upstream.choice import check_kind
 from drainer import password
 from drainer.archive_options import ArchiveOptions
@@ -136,7 +137,7 @@ class DrainerConfig(ArchiveOptions):
         help="rows that may wait on disk for a decision about a refused DDL; 0: stop at such a DDL",
     )
     ignore_txn_commit_ts: tuple[str | int, ...] = option(
-        (), key="syncer.ignore-txn-commit-ts", kind="list", help="commit timestamps of binlogs to pass over"
+        (), key="syncer.ignore-txn-commit-ts", kind="ints", help="commit timestamps of binlogs to pass over"
     )
     case_sensitive: bool = option(
         False,
@@ -355,6 +356,7 @@ class DrainerConfig(ArchiveOptions):
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         self.check_former()
         _ = self.downstream, self.checkpoint_server  # the passwords can be read
+        _ = self.downstream_tls, self.checkpoint_tls
         self.check_listener()
 
     @property
@@ -388,6 +390,28 @@ class DrainerConfig(ArchiveOptions):
             password.find(
                 "syncer.to", self.to_encrypted_password, self.to_password_file, self.to_password, environ
             ),
+        )
+
+    @property
+    def downstream_tls(self) -> TlsConfig | None:
+        """None: in clear. Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.to_ssl_ca,
+            self.to_ssl_cert,
+            self.to_ssl_key,
+            self.to_cert_allowed_cn,
+            section="syncer.to.security",
+        )
+
+    @property
+    def checkpoint_tls(self) -> TlsConfig | None:
+        """To the server of the checkpoint row. None: in clear. Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.checkpoint_ssl_ca,
+            self.checkpoint_ssl_cert,
+            self.checkpoint_ssl_key,
+            self.checkpoint_cert_allowed_cn,
+            section="syncer.to.checkpoint.security",
         )
 
     @property

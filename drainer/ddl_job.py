@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from common.errors import Corruption
+from common.foreign_document import UNREADABLE
 from drainer import ddl_text
 from drainer.ddl_text import unquote
 
@@ -199,7 +200,7 @@ class DdlJob:
                 raw_args=document.get("raw_args"),
                 document=document,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UNREADABLE as error:
             number = document.get("id", "?") if isinstance(document, dict) else "?"
             raise Corruption(
                 f"DDL job {number} cannot be read: missing or wrong {error}",
@@ -249,7 +250,7 @@ def head(data: bytes) -> JobHead | None:
     """The head of a job; None for one that has to be read as a whole to be understood, or cannot be."""
     try:
         return _read_head(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -257,7 +258,7 @@ def decode(data: bytes) -> dict[str, Any]:
     """JSON bytes of a job as a document; raises `Corruption` if they are not a JSON object."""
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise Corruption(f"DDL job of {len(data)} bytes is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise Corruption(f"DDL job of {len(data)} bytes is not a JSON object")

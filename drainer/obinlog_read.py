@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from google.protobuf.message import DecodeError
 
 from common.errors import BinlogError, Corruption
+from common.foreign_document import UNREADABLE
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import BIT, INTEGER_TYPES, JSON, TIMESTAMP, YEAR, FieldType, TableInfo
 from common.wire import secondary_binlog_pb2 as pb
@@ -115,7 +116,7 @@ def definition(document: bytes) -> TableVersion:
             None if target is None else (target[0], target[1]),
             frozenset(found["left_out"]),
         )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except UNREADABLE as error:
         raise Corruption(f"table definition in a relay log cannot be read: {error}", hint=_HINT) from None
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from common import tso
 from common.clock import Clock
 from common.errors import ConfigError
+from common.foreign_document import UNREADABLE
 from common.port import split_address
 from common.tls import TlsConfig
 from drainer.lag import OpenTransaction
@@ -61,7 +62,7 @@ def read_word(body: bytes, asked_s: float) -> PumpWord | None:
             float(pump["stages"]["indexed"]["lag_s"]),
             oldest,
         )
-    except (ValueError, KeyError, TypeError, IndexError):
+    except UNREADABLE:
         return None
 
 

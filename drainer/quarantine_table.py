@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pymysql
 
+from common.foreign_document import typed
 from drainer.change import Position
 from drainer.checkpoint import LaneTable
 from drainer.quarantine import Decision, Entry, Floor, Name
@@ -308,7 +309,11 @@ class ReleaseTable(LaneTable):
 def _entry(row: tuple[Any, ...]) -> Entry:
     (job_id, commit_ts, floor_ts, version, applied_ts, applied_rows, tables, query, reason, since,
      action, text, number, shape, intent_ts, intent) = row  # fmt: skip
-    waiting: dict[Name, int] = {(schema, table): since_ts for schema, table, since_ts in json.loads(tables)}
+    what = f"entry of DDL job {job_id} in the quarantine table"
+    waiting: dict[Name, int] = {
+        (schema, table): since_ts
+        for schema, table, since_ts in typed(tables, list[tuple[str, str, int]], what)
+    }
     return Entry(
         job_id=int(job_id),
         commit_ts=int(commit_ts),
@@ -319,9 +324,9 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         reason=str(reason),
         since_ms=_milliseconds(since),
         decision=Decision(str(action), str(text), int(number)) if action else None,
-        before=json.loads(shape),
+        before=typed(shape, dict[str, str | None], what),
         intent_ts=int(intent_ts),
-        intent=json.loads(intent),
+        intent=typed(intent, dict[str, str | None], what),
     )
 
 

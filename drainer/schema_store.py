@@ -25,6 +25,7 @@ from typing import Any, Final
 import pymysql
 
 from common import log
+from common.foreign_document import UNREADABLE
 from drainer.sink import mysql
 
 logger = log.get(__name__)
@@ -104,7 +105,7 @@ class SchemaStore:
             return None
         try:
             found = _unpack(stored)
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
+        except (*UNREADABLE, zlib.error) as error:
             logger.warning("schema snapshot cannot be used, reading the history", reason=str(error))
             return None
         if found.commit_ts > floor_ts:
@@ -186,7 +187,7 @@ def _pack(value: Any) -> bytes:
 
 
 def _unpack(stored: Iterable[tuple[Any, ...]]) -> StoredSchema:
-    """Raises `ValueError`, `KeyError`, `TypeError` or `zlib.error` for what was not stored by us."""
+    """Raises what reading a document raises, or `zlib.error`, for what was not stored by us."""
     values = {str(name): json.loads(zlib.decompress(packed)) for name, packed in stored}
     header = values.pop(_HEADER)
     if header["format"] != FORMAT:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common.foreign_document import UNREADABLE
+
 FORMAT: Final = 1
 STRIDE: Final = 1 << 20
 DIRECTORY: Final = "index"
@@ -106,7 +108,7 @@ class SegmentIndex:
                 places=[(int(ts), int(offset)) for ts, offset in document["places"]],
                 closed=bool(document["closed"]),
             )
-        except (ValueError, KeyError, TypeError):
+        except UNREADABLE:
             return None
 
 

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from common.printable import one_line
+
 
 class TerminalLine:
     """There from `show` until `clear`."""
@@ -21,7 +23,7 @@ class TerminalLine:
         if self._live is None:
             self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(Text(text, overflow="ellipsis", no_wrap=True), refresh=True)
+        self._live.update(Text(one_line(text), overflow="ellipsis", no_wrap=True), refresh=True)
 
     def clear(self) -> None:
         if self._live is not None:

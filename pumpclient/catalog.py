@@ -12,15 +12,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from common.foreign_document import reading
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from pumpclient import ddl_job, table_definition
 from pumpclient.ddl_job import DdlJob
 from pumpclient.errors import InvalidDefinition
 from pumpclient.table_definition import ColumnDefinition, quoted
+
+_SPOILED: Final = "somebody else writes to the keys of the standalone upstream: restore etcd from a backup"
 
 
 @dataclass(frozen=True)
@@ -104,21 +107,24 @@ class Fence:
 
 
 def read(revision: int, head: bytes, named: Mapping[str, bytes]) -> Catalog:
-    """From what is stored."""
-    numbers = json.loads(head)
+    """From what is stored. Raises `Corruption` naming the definition."""
     databases: dict[str, tuple[str, int]] = {}
     tables: dict[tuple[str, str], Table] = {}
+    with reading("the head of the schema in etcd", hint=_SPOILED):
+        numbers = json.loads(head)
+        version, last_id = int(numbers["version"]), int(numbers["last_id"])
     for name, value in named.items():
         schema, _, table = name.partition("/")
-        document = json.loads(value)
-        if not table:
-            databases[unquote(schema)] = (document["name"], document["id"])
-            continue
-        owner = json.loads(named[schema])["name"]
-        info = TableInfo.from_json(document["table"])
-        made = (document["columns_made"], document["indexes_made"])
-        tables[unquote(schema), unquote(table)] = Table(owner, document["schema_id"], info, *made)
-    return Catalog(revision, numbers["version"], numbers["last_id"], databases, tables)
+        with reading(f"the definition {name} in etcd", hint=_SPOILED):
+            document = json.loads(value)
+            if not table:
+                databases[unquote(schema)] = (str(document["name"]), int(document["id"]))
+                continue
+            owner = json.loads(named[schema])["name"]
+            info = TableInfo.from_json(document["table"])
+            made = (document["columns_made"], document["indexes_made"])
+            tables[unquote(schema), unquote(table)] = Table(owner, document["schema_id"], info, *made)
+    return Catalog(revision, version, last_id, databases, tables)
 
 
 @dataclass(frozen=True)

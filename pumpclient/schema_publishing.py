@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from common.errors import BinlogError, Conflict
+from common.foreign_document import UNREADABLE
 from common.upstream.standalone import Change, SchemaMoved
 from pumpclient import catalog
 from pumpclient.catalog import Catalog, Planner
@@ -146,7 +147,7 @@ def _number(job_json: bytes, name: str) -> int:
         job = json.loads(job_json)
         found = job.get(name) if name != "SchemaVersion" else (job.get("binlog") or {}).get(name)
         return int(found or 0)
-    except (ValueError, TypeError, AttributeError):
+    except UNREADABLE:
         raise InvalidBinlog(
             "the DDL job is not the JSON of a job", hint="pass the JSON of a TiDB DDL job"
         ) from None

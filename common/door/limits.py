@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
-from common.config import option
+from common.config import option, options
 from common.errors import ConfigError
 
 MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1
 """gRPC counts a message's length in 32 bits, and peers read it signed."""
 
+_MAY_BE_ZERO: Final = frozenset(
+    {"header_table_bytes", "continuations_max", "ping_gap_s", "idle_s", "age_s", "files_reserved"}
+)
 _NO_LIMIT: Final = (1 << 63) - 1
 
 
@@ -200,6 +203,12 @@ class Limits:
 
     def check(self) -> None:
         """Relations between the values. Raises `ConfigError`."""
+        for field in options(Limits):
+            if getattr(self, field) < 0 or (getattr(self, field) == 0 and field not in _MAY_BE_ZERO):
+                key = options(Limits)[field].key
+                raise ConfigError(
+                    f"{key} is {getattr(self, field):g}, it must be above zero", hint=f"correct {key}"
+                )
         for key, value, low, high in (
             ("message-size", self.message_bytes_max, 1, _NO_LIMIT),
             ("frame-size", self.frame_bytes_max, 1 << 14, (1 << 24) - 1),

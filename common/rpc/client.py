@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 
 from common.clock import Clock
-from common.errors import BinlogError, Unavailable
+from common.errors import BinlogError, ConfigError, Unavailable
+from common.port import split_address
 from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, NOT_SENT, UNAVAILABLE, RpcStatus
 from common.rpc.tunnel import Tunnel, client_contexts, selects_alpn
 from common.tls import Reread, TlsConfig
@@ -21,6 +22,8 @@ TLS_FILES_CHECKED_S: Final = 1.0
 _PING_S: Final = 310.0
 _PONG_S: Final = 20.0
 _QUICK_PONG_S: Final = 3.0
+_NOWHERE: Final = "127.0.0.1:0"
+_SOCKET: Final = "unix://"
 _RETRYABLE: Final = frozenset({CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE})
 _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", -1),
@@ -79,12 +82,22 @@ class Client:
         clock: Clock | None = None,
         ping_s: float | None = None,
     ) -> None:
-        """`address` is host:port. Raises `ConfigError` for unusable TLS files.
+        """`address` is host:port or unix:///path. Calls to any other are `Unavailable`, for it may come from
+        the registry.
+
+        Raises `ConfigError` for unusable TLS files.
 
         `ping_s`: for servers that take pings (PD and TiKV from 10 s on): how often a connection with calls
         is tried, so that a peer that vanished without a word is given up within seconds.
         """
         self.address = address
+        self._unusable = ""
+        try:
+            if not address.startswith(_SOCKET):
+                split_address("address", address)
+        except ConfigError as error:
+            self._unusable = error.message
+            address = _NOWHERE
         self._ping_s = ping_s
         self._files: Reread[grpc.ChannelCredentials] | None = None
         self._contexts: Reread[ssl.SSLContext] | None = None
@@ -106,7 +119,7 @@ class Client:
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes:
         """One call to `/service/Method`. Raises `Unavailable`, `RpcStatus`."""
-        channel = self._channel if self._files is None else await self._latest(self._files)
+        channel = await self._ready()
         call = channel.unary.get(method_path)
         if call is None:
             call = channel.unary[method_path] = channel.grpcio.unary_unary(_path(method_path))
@@ -156,7 +169,7 @@ class Client:
                 await close()
 
     async def _stream(self, path: str, start: Callable[[Any], Any]) -> AsyncIterator[bytes]:
-        channel = self._channel if self._files is None else await self._latest(self._files)
+        channel = await self._ready()
         channel.running += 1
         call: Any = None
         try:
@@ -173,6 +186,12 @@ class Client:
             if call is not None:
                 call.cancel()
             self._release(channel)
+
+    async def _ready(self) -> _Channel:
+        """The channel for a call that begins now. Raises `Unavailable` for an address that is none."""
+        if self._unusable:
+            raise Unavailable(self._unusable, hint="look at the node's host in the registry")
+        return self._channel if self._files is None else await self._latest(self._files)
 
     async def _latest(self, files: Reread[grpc.ChannelCredentials]) -> _Channel:
         """The channel for a call over TLS that begins now."""

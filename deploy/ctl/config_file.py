@@ -9,7 +9,6 @@ Which of the two daemons a file is for shows in its keys; where both could be me
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -86,9 +85,9 @@ async def check(call: Call) -> int:
             }
         )
     elif examined.problems:
-        sys.stdout.writelines(f"{problem}\n" for problem in examined.problems)
+        show.print_lines(*map(str, examined.problems))
     else:
-        sys.stdout.write(f"{path} is right for a {examined.kind}\n")
+        show.print_lines(f"{path} is right for a {examined.kind}")
     return WRONG if examined.problems else DONE
 
 
@@ -104,7 +103,7 @@ async def settings(call: Call) -> int:
         shown = [(one.key, _shown(one.value), one.source) for one in first]
         show.print_table(f"{examined.kind}: {path}", ("key", "value", "from"), shown)
     for problem in examined.problems:
-        sys.stderr.write(f"binlogctl: warning: {problem}\n")
+        show.print_warning(f"binlogctl: warning: {problem}")
     return WRONG if examined.problems else DONE
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Final
 
+from common import show
 from common.errors import Rejected
 from deploy.ctl.command_line import Call
 from deploy.ctl.commands import DONE
@@ -30,11 +31,11 @@ async def run(_: Call) -> int:
     """Raises `Rejected` for what is no password, `ConfigError` for the key."""
     form, key_is_known = encrypted(_read())
     if key_is_known:
-        sys.stderr.write(
+        show.print_warning(
             "binlogctl: warning: BINLOG_SECRET_KEY is not set: anybody can read what is encrypted with the "
-            "built-in key\n"
+            "built-in key"
         )
-    sys.stdout.write(form + "\n")
+    show.print_lines(form)
     return DONE
 
 

@@ -7,11 +7,10 @@ Never   forgets a node that lives: one whose lease is held, one that answers at 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Final
 
-from common import tso
+from common import show, tso
 from common.clock import SystemClock
 from common.errors import Rejected, Unavailable
 from common.node import OFFLINE
@@ -35,7 +34,7 @@ async def run(call: Call) -> int:
         found = node_name.find(view, call.words[0], settings.kind)
         status = found.entry.status
         if status.state == OFFLINE and not settings.delete:
-            sys.stdout.write(f"{found.label} is offline already; -delete removes its entry\n")
+            show.print_lines(f"{found.label} is offline already; -delete removes its entry")
             return DONE
         await _check_dead(settings, found)
         lost = farewell.loss(view, found)
@@ -49,7 +48,7 @@ async def run(call: Call) -> int:
         else:
             await registry.put(found.kind, status.with_state(OFFLINE), found.entry.mod_revision)
     done = "is removed from the registry" if settings.delete else "is offline now"
-    sys.stdout.writelines([f"{found.label} {done}\n", *(f"  {line}\n" for line in lost.lines)])
+    show.print_lines(f"{found.label} {done}", *(f"  {line}" for line in lost.lines))
     return DONE
 
 

@@ -178,12 +178,15 @@ def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
         body = response.read()
     except (http.client.HTTPException, OSError, ValueError):
         raise NotHttp(f"{address} does not speak HTTP") from None
-    date = email.utils.parsedate_to_datetime(text) if (text := _date(response.getheader("Date"))) else None
-    return Page(response.status, body, began_s, ended_s, date.timestamp() if date else None)
+    return Page(response.status, body, began_s, ended_s, _date_s(response.getheader("Date")))
 
 
-def _date(text: str | None) -> str | None:
-    return text if text and email.utils.parsedate(text) else None
+def _date_s(text: str | None) -> float | None:
+    """Seconds since 1970; None for what is no date, whatever it looks like."""
+    try:
+        return email.utils.parsedate_to_datetime(text).timestamp() if text else None
+    except (ValueError, OverflowError, TypeError, OSError):
+        return None
 
 
 def _why_not(error: BaseException, timeout_s: float) -> str:

@@ -8,10 +8,10 @@ Stops   by -timeout (13) and Ctrl-C (130): the node goes on with what it was tol
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from common import show
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, FlagError, Rejected, Unavailable
 from common.etcd import EtcdRegistry
@@ -44,7 +44,9 @@ async def pause(call: Call) -> int:
             _require_drainer(found)
             _require_running(found, PAUSE)
             await _put(call.settings, found, "/apply/pause")
-            _say(f"{found.label} holds applying back; `binlogctl resume {found.node_id}` lets it go on")
+            show.print_lines(
+                f"{found.label} holds applying back; `binlogctl resume {found.node_id}` lets it go on"
+            )
             return DONE
         return await _leave(call.settings, registry, found, PAUSE)
 
@@ -69,19 +71,14 @@ async def resume(call: Call) -> int:
         control = (answer.document or {}).get("Control")
         if isinstance(control, Mapping) and control.get("paused") is True:
             await _put(settings, found, "/apply/resume")
-            _say(f"{found.label} applies again")
+            show.print_lines(f"{found.label} applies again")
             return DONE
-    _say(f"{found.label} is online; there is nothing to resume")
+    show.print_lines(f"{found.label} is online; there is nothing to resume")
     return DONE
 
 
 async def _find(call: Call, registry: EtcdRegistry) -> Found:
     return node_name.find(await registry.view(), call.words[0], call.settings.kind)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def _stopped(entry: NodeEntry) -> str:
@@ -123,26 +120,26 @@ async def _put(settings: CtlSettings, found: Found, path: str) -> None:
 async def _leave(settings: CtlSettings, registry: EtcdRegistry, found: Found, action: str) -> int:
     state = found.entry.status.state
     if state == TARGETS[action] and not found.entry.alive:
-        _say(f"{found.label} is {state} already")
+        show.print_lines(f"{found.label} is {state} already")
         return DONE
     _require_running(found, action)
     force = settings.force and action == CLOSE
     if state == ON_THE_WAY[action] and not (force and state == CLOSING):
-        _say(f"{found.label} is {state} already")
+        show.print_lines(f"{found.label} is {state} already")
     else:
         query = "?force=true" if force else ""
         await go_commands.tell(settings, found.label, found.entry, action, query)
-        _say(f"{found.label} was told to {action}")
+        show.print_lines(f"{found.label} was told to {action}")
     if settings.no_wait:
         return DONE
     try:
         await _until_arrived(settings, registry, found, action, SystemClock())
     except asyncio.CancelledError:
-        sys.stderr.write(
-            f"binlogctl: {found.label} goes on to {action}; `binlogctl status` shows how far it is\n"
+        show.print_warning(
+            f"binlogctl: {found.label} goes on to {action}; `binlogctl status` shows how far it is"
         )
         raise
-    _say(f"{found.label} is {TARGETS[action]}")
+    show.print_lines(f"{found.label} is {TARGETS[action]}")
     return DONE
 
 
@@ -163,7 +160,7 @@ async def _until_arrived(
         line = f"{found.label} waits for {seen.what}{left}"
         if line != told and now_s - told_s >= TELL_S:
             told_s, told = now_s, line
-            _say(line)
+            show.print_lines(line)
         if end_s is not None and now_s >= end_s:
             raise StillOnItsWay(
                 f"{found.label} waits for {seen.what} after {span(settings.timeout_s)}",

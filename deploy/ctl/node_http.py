@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from common.clock import SystemClock
 from common.errors import BinlogError, Rejected, Unavailable
+from common.foreign_document import UNREADABLE
 from common.port import STATUS_PORT_STEP, split_address
 from common.tls import TlsConfig
 from deploy.ctl.http_client import HttpClient, NotHttp
@@ -99,6 +100,6 @@ def status_address(address: str) -> str:
 def _answer(status: int, body: bytes) -> Answer:
     try:
         document = json.loads(body)
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         document = None
     return Answer(status, body, document if isinstance(document, dict) else None)

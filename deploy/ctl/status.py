@@ -39,7 +39,6 @@ def print_once(seen: Overview, output: str) -> None:
 def page(seen: Overview) -> Group:
     """Tables of pumps and drainers, and what is wrong."""
     from rich.console import Group
-    from rich.text import Text
 
     pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
@@ -51,9 +50,9 @@ def page(seen: Overview) -> Group:
     if lags:
         parts.append(show.table("where the time between upstream and downstream goes", _LAG, lags))
     if not seen.troubles:
-        parts.append(Text("all is well", style="green"))
+        parts.append(show.text("all is well", style="green"))
     parts += [
-        Text(_told(trouble), style="red" if trouble.severity == ERROR else "yellow")
+        show.text(_told(trouble), style="red" if trouble.severity == ERROR else "yellow")
         for trouble in seen.troubles
     ]
     return Group(*parts)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 
+from common import show
 from common.clock import SystemClock
 from common.errors import FlagError, Unavailable
 from deploy.ctl import connection, look, status
@@ -54,25 +54,23 @@ async def _tried(look_once: _LookOnce) -> Overview | Unavailable:
 
 def _print_lines(seen: Overview | Unavailable, output: str) -> None:
     if isinstance(seen, Unavailable):
-        sys.stderr.write(f"binlogctl: warning: {seen}\n")
+        show.print_warning(f"binlogctl: warning: {seen}")
         return
     if output == JSON:
-        sys.stdout.write(json.dumps(look.document(seen)) + "\n")
+        show.print_json(look.document(seen), indent=None)
     else:
         now = datetime.datetime.fromtimestamp(SystemClock().wall_s()).astimezone()
-        sys.stdout.writelines(f"{now:%H:%M:%S} {line}\n" for line in status.lines(seen))
-    sys.stdout.flush()
+        show.print_lines(*(f"{now:%H:%M:%S} {line}" for line in status.lines(seen)))
 
 
 async def _live(look_once: _LookOnce, interval_s: float) -> int:
     from rich.live import Live
-    from rich.text import Text
 
     ended = asyncio.Event()
     with _keys(ended), Live(auto_refresh=False, screen=True) as live:
         while not ended.is_set():
             seen = await _tried(look_once)
-            page = Text(str(seen), style="red") if isinstance(seen, Unavailable) else status.page(seen)
+            page = show.text(seen, style="red") if isinstance(seen, Unavailable) else status.page(seen)
             live.update(page, refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), interval_s)

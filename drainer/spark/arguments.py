@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from common.errors import ConfigError, FlagError
+from common.errors import FlagError
 from common.tls import ClientTls, TlsConfig
 from drainer import password
 from drainer.segment_index import UTC
@@ -245,8 +245,6 @@ def _password(path: str, environ: Mapping[str, str]) -> str:
 
 
 def _tls(args: argparse.Namespace) -> ClientTls | None:
-    if (args.ssl_cert or args.ssl_key) and not args.ssl_ca:
-        raise ConfigError("ssl-cert without ssl-ca", hint="name the authority of the database")
     found = TlsConfig.from_paths(args.ssl_ca, args.ssl_cert, args.ssl_key)
     return None if found is None else ClientTls(found, use="database")
 

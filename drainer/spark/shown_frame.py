@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from common import show
+from common.printable import in_json
 from drainer.spark.arguments import JSON
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def print_frame(title: str, frame: DataFrame, output: str, *, keep_empty: bool =
     """All rows, in their order. `keep_empty`: columns without a value too."""
     lines = lines_of(frame)
     if output == JSON:
-        sys.stdout.write("".join(line + "\n" for line in lines))
+        show.print_lines(*map(in_json, lines))
         return
     rows = [json.loads(line) for line in lines]
     everything = keep_empty or not rows

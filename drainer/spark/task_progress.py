@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from py4j.protocol import Py4JError
 
+from common import show
 from common.clock import Clock, SystemClock
 from common.quantities import span
 
@@ -95,7 +96,7 @@ class TaskProgress:
             if self._line is not None:
                 self._line.show(text)
             else:
-                sys.stderr.write(text + "\n")
+                show.print_warning(text)
 
     def _tasks(self, stages: list[int]) -> tuple[int, int]:
         """Of these stages: (done, all)."""

@@ -10,6 +10,7 @@ import pytest
 from common import log
 from common.clock import ManualClock
 from common.errors import ConfigError, Unavailable
+from common.printable import is_printable
 
 
 def _line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -75,6 +76,11 @@ def test_secrets_never_appear(capsys: pytest.CaptureFixture[str]) -> None:
         logger.info("m", to={"user": "u", "password": canary, "list": [{"token": canary}]})
         logger.info("m", value=log.Redacted(canary), nested=[log.Redacted(canary)])
         logger.info(f"connecting to mysql://root:{canary}@host:1/", url=f"http://u:{canary}@h")
+        logger.info(
+            f"http://u:p/{canary}@gw:9091",
+            url=f"http://u:p@{canary}@gw",
+            both=f"http://a:1,http://u:{canary}/@b:2",
+        )
         logger.info("m", row=canary.encode(), rows=[canary.encode()])
         logger.failure("boom", ValueError(f"http://u:{canary}@h"), password=canary)
     text = capsys.readouterr().out
@@ -147,3 +153,18 @@ def test_failure_carries_the_traceback_in_one_line(capsys: pytest.CaptureFixture
     assert '[error="ValueError: bad"]' in line
     assert "errorVerbose" in line
     assert "test_log.py" in line
+
+
+def test_text_from_outside_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("tidb", "json"):
+        log.setup("debug", format=form)
+        log.get("x").info("a\x1b[2Jb", name="c\x9b1m\u202ed\ud800", names=["\x7f"])
+    text = capsys.readouterr().out
+    assert all(is_printable(line) for line in text.splitlines())
+    assert len(text.splitlines()) == 2
+
+
+def test_a_list_of_urls_keeps_its_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()
+    log.get("x").info("m", urls="http://a:2379,http://u:p@b:2379,http://c:2379")
+    assert f"http://a:2379,http://u:{log.MASK}@b:2379,http://c:2379" in capsys.readouterr().out

@@ -29,7 +29,22 @@ def test_missing_keys_are_zero_and_unknown_ones_ignored() -> None:
     assert status == NodeStatus("a", "", "")
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"nodeId":"a","maxCommitTS":"x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"nodeId":"a","maxCommitTS":"x"}',
+        b'{"nodeId":"a","maxCommitTS":1e999}',
+        b'{"nodeId":"a","maxCommitTS":9223372036854775808}',
+        b'{"nodeId":"a","updateTS":-1}',
+        b'{"nodeId":"a","host":"\\ud800:1"}',
+        b'{"nodeId":"a","label":[]}',
+    ],
+)
 def test_broken_entries_are_named(data: bytes) -> None:
     with pytest.raises(Corruption, match="/pumps/p1"):
         NodeStatus.from_json(data, where="/pumps/p1")

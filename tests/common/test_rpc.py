@@ -686,8 +686,28 @@ async def test_unusable_tls_files_are_config_errors(
         await start(server_kind, [], tls=tls)
 
 
-def test_tls_is_off_without_an_authority() -> None:
-    assert TlsConfig.from_paths("", "c", "k") is None
+def test_tls_is_off_where_nothing_is_set_and_never_by_mistake() -> None:
+    assert TlsConfig.from_paths("", "", "") is None
+    for cert, key, names in (("c", "k", ()), ("", "k", ()), ("", "", ["x"])):
+        with pytest.raises(ConfigError, match=r"without ssl-ca: .* in clear"):
+            TlsConfig.from_paths("", cert, key, names)
     assert TlsConfig.from_paths("a", "", "") == TlsConfig("a")
     with pytest.raises(ConfigError, match="belong together"):
         TlsConfig.from_paths("a", "c", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["a..b:8250", f"{'x' * 64}.b:1", "\ud800:1", "nohost", "", "h:99999", "h:1/x"]
+)
+@pytest.mark.parametrize("tls", [None, NODE], ids=["clear", "tls"])
+async def test_an_address_that_is_none_does_not_answer(address: str, tls: TlsConfig | None) -> None:
+    """It may come from the registry or from PD: nobody who reads it may end by it."""
+    client = rpc.Client(address, tls=tls)
+    try:
+        with pytest.raises(Unavailable, match="host"):
+            await client.unary("/binlog.Pump/WriteBinlog", b"", 1.0)
+        with pytest.raises(Unavailable, match="host"):
+            async for _ in client.server_stream("/binlog.Pump/PullBinlogs", b""):
+                pass
+    finally:
+        await client.close()

@@ -281,7 +281,6 @@ def test_a_list_without_a_name_is_no_empty_list(tmp_path: Path, ca: Pair, node: 
 def test_the_list_comes_with_the_paths() -> None:
     assert TlsConfig.from_paths("a", "c", "k") == TlsConfig("a", "c", "k", ())
     assert TlsConfig.from_paths("a", "c", "k", ["x", "y"]) == TlsConfig("a", "c", "k", ("x", "y"))
-    assert TlsConfig.from_paths("", "", "", ["x"]) is None
 
 
 # Rotation

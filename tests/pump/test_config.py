@@ -133,3 +133,21 @@ def test_accepted_loss_is_exactly_one_place() -> None:
     assert settings.loss_accepted("000003.vlog", 1234)
     assert not settings.loss_accepted("000003.vlog", 1235)
     assert not load("-addr", "127.0.0.1:1").loss_accepted("000003.vlog", 1234)
+
+
+@pytest.mark.parametrize(
+    "line", ["http-head-size = 0", "keepalive = 0", "streams = 0", "resets-per-second = nan"]
+)
+def test_limits_of_the_door_that_let_nobody_in_are_refused(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text(f"[door]\n{line}\n")
+    with pytest.raises(ConfigError, match=f"door.{line.partition(' ')[0]}"):
+        load("-config", str(file))
+
+
+@pytest.mark.parametrize("text", ["admin-from = [10]", "[security]\ncert-allowed-cn = [5]"])
+def test_lists_of_texts_take_no_numbers(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="a list of texts is expected"):
+        load("-config", str(file))

@@ -9,6 +9,7 @@ from typing import Final
 from common.errors import Conflict, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
+from common.foreign_document import UNREADABLE
 from common.upstream import SchemaAt
 from common.upstream.standalone.layout import DDL, ddl_key
 
@@ -59,7 +60,7 @@ class StandaloneHistory:
 def _job_id(job_json: bytes) -> int:
     try:
         job_id = json.loads(job_json)["id"]
-    except (ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise Rejected(f"this is not a DDL job: {error!r}", hint="pass TiDB's model.Job as JSON") from None
     if not isinstance(job_id, int) or isinstance(job_id, bool) or job_id <= 0:
         raise Rejected(f"a DDL job needs a positive id, not {job_id!r}")

@@ -38,6 +38,7 @@ DDL: Final = f"{ROOT}ddl/".encode()
 SCHEMA: Final = f"{ROOT}schema".encode()
 DEFINITIONS: Final = SCHEMA + b"/"
 
+_DIGITS_MAX: Final = 20
 DATABASE_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -86,11 +87,11 @@ def decode_entry(key: bytes, value: bytes) -> Entry:
     words = value.split()
     try:
         if words[0] == b"open" and len(words) == 3:
-            return Open(int(words[1]), int(words[2]))
+            return Open(_number(words[1]), _number(words[2]))
         if words[0] == b"prepared" and len(words) == 5:
-            return Prepared(int(words[1]), int(words[2]), int(words[3]), words[4].decode())
+            return Prepared(_number(words[1]), _number(words[2]), _number(words[3]), words[4].decode())
         if words[0] == b"committed" and len(words) == 2:
-            return Committed(int(words[1]))
+            return Committed(_number(words[1]))
         if words == [b"rolled_back"]:
             return RolledBack()
     except (ValueError, IndexError):
@@ -101,10 +102,18 @@ def decode_entry(key: bytes, value: bytes) -> Entry:
     )
 
 
+def _number(digits: bytes) -> int:
+    """Of 63 bits. Raises `ValueError`."""
+    number = int(digits) if len(digits) <= _DIGITS_MAX else -1
+    if not 0 <= number < 1 << 63:
+        raise ValueError("no number of 63 bits")
+    return number
+
+
 def decode_number(key: bytes, value: bytes) -> int:
     """Raises `Corruption` naming the key."""
     try:
-        return int(value)
+        return _number(value)
     except ValueError:
         raise Corruption(
             f"etcd key {key.decode(errors='replace')} does not hold a number: {value[:40]!r}",

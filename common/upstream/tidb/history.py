@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 
 from common import log
 from common.errors import Corruption, Rejected, Unavailable
+from common.foreign_document import UNREADABLE
 from common.upstream import GarbageHold, SchemaAt, SchemaPage, TimestampOracle
 from common.upstream.tidb import meta_keys, stored_row
 from common.upstream.tidb.key_errors import Collected
@@ -232,7 +233,7 @@ def _read_running(data: bytes) -> _Running:
             table_id=int(job.get("table_id") or 0),
             began_ts=int(job.get("real_start_ts") or 0),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise Corruption(
             f"a DDL job under way cannot be read: {error!r}",
             hint="compare with `ADMIN SHOW DDL JOBS` of the upstream",

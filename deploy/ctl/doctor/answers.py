@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from common.foreign_document import UNREADABLE
 from common.tso import LOGICAL_BITS
 from deploy.ctl.doctor.facts import Answer, DiskSeen
 from deploy.ctl.document import items, number, part, whole, words
@@ -98,7 +99,7 @@ def _pump_troubles(own: Mapping[str, Any], retention: Mapping[str, Any]) -> tupl
 def _document(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         return None
     return document if isinstance(document, dict) else None
 

@@ -88,25 +88,8 @@ class ConfigFiles:
                 )
             )
         found += self.judge_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
-        for option, paths in (
-            ("[syncer.to.security]", (settings.to_ssl_ca, settings.to_ssl_cert, settings.to_ssl_key)),
-            (
-                "[syncer.to.checkpoint.security]",
-                (settings.checkpoint_ssl_ca, settings.checkpoint_ssl_cert, settings.checkpoint_ssl_key),
-            ),
-        ):
-            try:
-                found += self.judge_tls(option, TlsConfig.from_paths(*paths), (), now_s)
-            except BinlogError as failure:
-                found.append(
-                    error(
-                        "tls.files",
-                        option,
-                        failure.message,
-                        "the drainer does not start with this file",
-                        failure.hint or f"correct {option}",
-                    )
-                )
+        found += self.judge_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)
+        found += self.judge_tls("[syncer.to.checkpoint.security]", settings.checkpoint_tls, (), now_s)
         return found
 
     def pd_urls(self) -> list[tuple[str, str, str]]:

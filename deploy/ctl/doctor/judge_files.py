@@ -153,7 +153,7 @@ def judge_urls(
 
 def judge_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
-    found = list(_listening("pump", settings, path))
+    found: list[Finding] = []
     if not settings.sync_log:
         found.append(
             warning(
@@ -169,8 +169,7 @@ def judge_pump(settings: PumpConfig, path: str) -> list[Finding]:
 
 def judge_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
-    found = list(_listening("drainer", settings, path))
-    found += _contradictions(settings, path)
+    found = list(_contradictions(settings, path))
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:
         found.append(
             warning(
@@ -227,23 +226,6 @@ def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
         yield info(
             "drainer.config", path, "syncer.to.params.time_zone is passed over", "TIMESTAMPs are sent in UTC"
         )
-    if (settings.to_ssl_cert or settings.to_cert_allowed_cn) and not settings.to_ssl_ca:
-        yield _no_authority("drainer", "syncer.to.security", path)
-
-
-def _listening(kind: str, settings: PumpConfig | DrainerConfig, path: str) -> Iterator[Finding]:
-    if (settings.ssl_cert or settings.cert_allowed_cn) and not settings.ssl_ca:
-        yield _no_authority(kind, "security", path)
-
-
-def _no_authority(kind: str, section: str, path: str) -> Finding:
-    return warning(
-        f"{kind}.config",
-        path,
-        f"[{section}] has a certificate but no ssl-ca",
-        "without an authority there is no TLS at all: everything goes over the network in clear",
-        f'ssl-ca = "..."   # in [{section}]',
-    )
 
 
 def _names(host: str, names: Sequence[str]) -> bool:

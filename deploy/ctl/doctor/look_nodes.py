@@ -13,6 +13,7 @@ from typing import Final
 
 from common.errors import Corruption, Unavailable
 from common.etcd import EtcdClient, EtcdRegistry
+from common.foreign_document import UNREADABLE
 from common.node import OFFLINE, NodeStatus
 from common.registry import KINDS, PUMPS, ClusterView
 from common.tls import TlsConfig
@@ -170,13 +171,13 @@ def _server(value: bytes) -> TidbSeen | None:
         return TidbSeen(
             address, binlog=document.get("binlog_status"), version=str(document.get("version") or "")
         )
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 
 def _skipping(body: bytes) -> bool | None:
     try:
         told = json.loads(body)["Skipped"]
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
     return told if isinstance(told, bool) else None

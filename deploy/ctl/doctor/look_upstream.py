@@ -15,6 +15,7 @@ from typing import Any, Final
 from common.clock import Clock
 from common.errors import BinlogError, Unavailable
 from common.etcd.client import parse_endpoints
+from common.foreign_document import UNREADABLE
 from common.tls import TlsConfig
 from common.tso import physical_s
 from common.upstream.standalone import StandaloneUpstream
@@ -209,6 +210,6 @@ class UpstreamLook:
 def _document(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except UNREADABLE:
         return {}
     return document if isinstance(document, dict) else {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from typing import IO, Final
@@ -16,6 +15,8 @@ from typing import IO, Final
 from rich.console import Console
 from rich.markup import escape
 
+from common.printable import one_line, printable
+from common.show import json_text
 from deploy.ctl.doctor.examination import DoctorOptions, Progress, examine
 from deploy.ctl.doctor.findings import Finding, Report, Severity
 
@@ -44,7 +45,7 @@ async def run(options: DoctorOptions) -> int:
 def show(report: Report, output: str, file: IO[str]) -> None:
     """`output`: table or json."""
     if output == "json":
-        file.write(json.dumps(report.to_json(), indent=2) + "\n")
+        file.write(json_text(report.to_json()))
         return
     console = Console(file=file, highlight=False, soft_wrap=not file.isatty())
     for finding in report.findings:
@@ -56,20 +57,24 @@ def show(report: Report, output: str, file: IO[str]) -> None:
 def _print(console: Console, finding: Finding) -> None:
     style = _STYLES[finding.severity]
     console.print(
-        f"[{style}]{finding.severity.upper()}[/] [bold]{escape(finding.subject)}[/]: {escape(finding.seen)}"
+        f"[{style}]{finding.severity.upper()}[/] [bold]{_plain(finding.subject)}[/]: {_plain(finding.seen)}"
         f" ({finding.check})"
     )
     if finding.why:
-        console.print(f"  why:  {escape(finding.why)}")
+        console.print(f"  why:  {_plain(finding.why)}")
     if finding.mend:
-        console.print(f"  mend: {escape(finding.mend)}")
+        console.print(f"  mend: {_plain(finding.mend)}")
+
+
+def _plain(text: str) -> str:
+    return escape(printable(text))
 
 
 @contextlib.contextmanager
 def progress_on(file: IO[str]) -> Iterator[Progress]:
     """Tells what is being looked at."""
     if not file.isatty():
-        yield lambda name: print(f"examining {name}", file=file, flush=True)
+        yield lambda name: print(f"examining {one_line(name)}", file=file, flush=True)
         return
     with Console(file=file).status("examining") as status:
-        yield lambda name: status.update(f"examining {escape(name)}")
+        yield lambda name: status.update(f"examining {_plain(name)}")

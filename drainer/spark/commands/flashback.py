@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Final
 
 from common import show
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(rows: int) -> None:
-    sys.stderr.write(f"{rows} rows restored\n")
+    show.print_warning(f"{rows} rows restored")
 
 
 def _show(args: argparse.Namespace, done: Summary) -> None:
@@ -84,4 +83,4 @@ def _show(args: argparse.Namespace, done: Summary) -> None:
     where = args.file or "the database"
     show.print_table(f"{done.undone} rows in {where}", ("table", "deleted", "overwritten", "inserted"), rows)
     for warning in done.warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        show.print_warning(f"warning: {warning}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Final
 
+from common import show
 from common.errors import ConfigError
 from drainer.spark import packaging
 
@@ -31,5 +31,5 @@ def run(args: argparse.Namespace) -> int:
         written = (packaging.package(args.to), packaging.script(args.to))
     except OSError as error:
         raise ConfigError(f"{args.to}: {error.strerror}", hint="choose another directory") from None
-    sys.stdout.write("".join(f"{path}\n" for path in written))
+    show.print_lines(*map(str, written))
     return 0

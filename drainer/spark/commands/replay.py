@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from common import quantities
+from common import quantities, show
 from drainer.spark import arguments
 from drainer.spark.replay_plan import Options
 from drainer.spark.selection import Selection
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         show_progress=True,
     )
-    print(summary.to_json() if args.output == arguments.JSON else "\n".join(lines(summary)))
+    show.print_lines(*([summary.to_json()] if args.output == arguments.JSON else lines(summary)))
     return 0
 
 

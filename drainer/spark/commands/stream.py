@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from types import FrameType
 from typing import Final, TypeVar
 
-from common import quantities
+from common import quantities, show
 from drainer.spark import arguments
 from drainer.spark.replay_plan import Options
 from drainer.spark.selection import Selection, parse_moment
@@ -86,8 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_json(batch: Batch) -> None:
-    sys.stdout.write(json.dumps(asdict(batch)) + "\n")
-    sys.stdout.flush()
+    show.print_json(asdict(batch), indent=None)
 
 
 def _as_text(batch: Batch) -> None:
@@ -101,8 +98,7 @@ def _as_text(batch: Batch) -> None:
         f"{rate:.0f} rows/s",
         f"lag {quantities.span(max(batch.lag_s, 0.0))}",
     ]
-    sys.stdout.write(", ".join(parts) + "\n")
-    sys.stdout.flush()
+    show.print_lines(", ".join(parts))
 
 
 def _moment(text: str) -> int:

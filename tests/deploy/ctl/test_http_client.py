@@ -47,6 +47,16 @@ def look(tls: TlsConfig | None = None, timeout_s: float = 2.0) -> HttpClient:
     return HttpClient(SystemClock(), tls, timeout_s)
 
 
+@pytest.mark.parametrize(
+    "date", ["Mon, 45 Jan 2020 25:61:61 GMT", "Tue, 14 Nov 99999999999 22:13:20 GMT", "\x1b[2J", "", "0"]
+)
+async def test_a_date_that_is_none_counts_as_not_told(date: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 1\r\n\r\nx".encode()
+    async with server(head) as address:
+        page = await look().get(address, "/")
+    assert (page.status, page.body, page.date_s) == (200, b"x", None)
+
+
 async def test_body_in_chunks_and_the_servers_clock() -> None:
     date = b"Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
     chunked = (
