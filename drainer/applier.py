@@ -26,8 +26,9 @@ from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.column_match import FULL
 from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
-from drainer.ddl_assembly import DeskPlan, open_desk
+from drainer.ddl_assembly import DeskPlan, open_desk, open_early
 from drainer.ddl_barrier import DdlBarrier
+from drainer.ddl_desk import DdlDesk
 from drainer.hand_over import HandOver
 from drainer.lane import LaneSettings
 from drainer.lane_count import LaneCount
@@ -104,11 +105,14 @@ class Applier:
         )
         self._highest_ts = max(position.commit_ts for position in start.positions)
         self._waiting_tables = TableReader(target, sync_mode=settings.sync_mode)
-        self.desk = open_desk(
-            desk_plan, self._highest_ts, self._keeper, target, settings.lane, self._waiting_tables, clock
+        early = open_early(desk_plan, self._keeper, ddl_runner, lambda: self.desk, clock)
+        lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
+        self._settings = replace(settings, lane=lane)
+        self.desk: DdlDesk = open_desk(
+            desk_plan, self._highest_ts, self._keeper, target, lane, self._waiting_tables, clock
         )
         self._barrier = DdlBarrier(
-            ddl_runner, self._keeper, start.intent, clock, settings.keep_schema, self.desk, self._hands
+            ddl_runner, self._keeper, start.intent, clock, settings.keep_schema, self.desk, self._hands, early
         )
         self._changed = asyncio.Event()
         self.desk.on_change = self._changed.set

@@ -34,6 +34,7 @@ from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
 from drainer.drift import Drift
+from drainer.early_drop import UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.loopback import LoopbackMarks
 from drainer.operating import Operating
@@ -298,6 +299,12 @@ async def build(
             lambda frozen: runner_for(frozen, release_guard),
             settings.data_dir,
             settings.quarantine_bytes,
+            UpstreamJobs(
+                upstream.history,
+                lambda: schema.tracker.last_job_id,
+                translator.replicated,
+                translator.runs,
+            ),
         ),
         control=operating.control,
         relay=relay,

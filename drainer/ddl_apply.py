@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pymysql
 
@@ -30,7 +31,7 @@ from drainer.ddl_aside import KeepDropped
 from drainer.ddl_connection import DdlConnection, Guard, TrackedSchema, run_ddl
 from drainer.ddl_derive import Change
 from drainer.ddl_progress import progress_of, wait_for
-from drainer.ddl_render import NotDerivable
+from drainer.ddl_render import NotDerivable, Server
 from drainer.ddl_session import Session, session_of
 from drainer.ddl_steps import Derived, Step
 from drainer.sink import mysql
@@ -38,6 +39,7 @@ from drainer.sink.trouble import error_code, is_transient, safe_text
 from drainer.txn import Ddl, Tracked
 
 logger = log.get(__name__)
+T = TypeVar("T")
 
 _DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
 _NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
@@ -119,6 +121,11 @@ class DdlRunner:
 
     def close(self) -> None:
         self._session.close()
+
+    def on_session(self, work: Callable[[pymysql.Connection[Any], Server], T]) -> T:
+        """`work` with the session and what the server is, for DDL that the stream does not bring."""
+        with self._session.session() as connection:
+            return work(connection, self._session.server)
 
     # -- what the caller asks -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_desk import DdlDesk, Frozen, Schema, Waiting
 from drainer.ddl_policy import Policy
+from drainer.early_drop import EarlyDrops, UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
 from drainer.quarantine_release import Rooms
@@ -27,7 +28,10 @@ from drainer.table_reader import TableReader
 
 @dataclass(frozen=True, slots=True)
 class DeskPlan:
-    """`runner_for` makes a runner that sees the schema as it was behind one DDL; `bytes_max` may wait."""
+    """`runner_for` makes a runner that sees the schema as it was behind one DDL; `bytes_max` may wait.
+
+    `jobs`: of an upstream that can be asked.
+    """
 
     waiting: Waiting
     policy: Policy
@@ -35,6 +39,7 @@ class DeskPlan:
     runner_for: Callable[[Frozen], DdlRunner]
     data_dir: str
     bytes_max: int
+    jobs: UpstreamJobs | None = None
 
 
 def open_desk(
@@ -75,3 +80,16 @@ def open_desk(
     desk = DdlDesk(plan.waiting, highest_ts, plan.schema, rooms, plan.policy, plan.data_dir, plan.bytes_max)
     keeper.floor = lambda: desk.floor
     return desk
+
+
+def open_early(
+    plan: DeskPlan,
+    keeper: CheckpointKeeper,
+    runner: DdlRunner,
+    desk: Callable[[], DdlDesk],
+    clock: Clock,
+) -> EarlyDrops | None:
+    """None where no upstream can be asked. It works on the runner's session, on the keeper's thread."""
+    if plan.jobs is None:
+        return None
+    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, desk, clock)

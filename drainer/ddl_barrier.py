@@ -19,6 +19,7 @@ from drainer.checkpoint import Intent
 from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_desk import APPLY, REWRITE, DdlDesk
+from drainer.early_drop import EarlyDrops
 from drainer.hand_over import HandOver
 from drainer.txn import Ddl
 
@@ -28,7 +29,10 @@ PROGRESS_S: Final = 2.0
 
 
 class DdlBarrier:
-    """`pending`: the intent that the last life of this drainer left. `keep_schema` is told of every DDL."""
+    """`pending`: the intent that the last life of this drainer left. `keep_schema` is told of every DDL.
+
+    `early`: of an upstream that can be asked about a job that is half done.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,9 @@ class DdlBarrier:
         keep_schema: Callable[[int], None],
         desk: DdlDesk,
         hands: HandOver,
+        early: EarlyDrops | None = None,
     ) -> None:
+        self._early = early
         self._desk = desk
         self._hands = hands
         self._keep_schema = keep_schema
@@ -54,6 +60,8 @@ class DdlBarrier:
     async def apply(self, ddl: Ddl) -> None:
         """Run it, pass over it, or let its tables wait; then the stream goes on behind it."""
         keeper = self._keeper
+        if ddl.half_done and self._early is not None:
+            await self._early.half_done(ddl.job_id)
         ruling = await self._desk.judge(ddl, keeper.schema_version)
         ran = False
         if ruling.action in (APPLY, REWRITE):

@@ -110,8 +110,8 @@ class DdlDesk:
         self._table = waiting.table
         self._schema = schema
         self._policy = policy
-        self._numbers = itertools.count(waiting.last_number + 1)
-        self._rooms = rooms(self._freed, self._numbers)
+        self.numbers = itertools.count(waiting.last_number + 1)
+        self._rooms = rooms(self._freed, self.numbers)
         self._keeper = self._rooms.keeper
         self._release = Release(self._quarantine, self._rooms, lambda: self._policy)
         self._releasing = asyncio.Lock()
@@ -366,7 +366,7 @@ class DdlDesk:
         if queue is None:
             raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
         decisions.check(queue, queue.entries[job_id], busy=self._busy is queue, action=action, text=text)
-        decision = Decision(action, text, next(self._numbers))
+        decision = Decision(action, text, next(self.numbers))
         decided = Decided(decision.number, job_id, self._release.now_ms(), asked_from, action, text)
         stored = queue.entries[job_id].decided(decision)
 

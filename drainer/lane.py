@@ -35,6 +35,7 @@ from drainer.change import Change, Chunk, Position, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
+from drainer.refusal import Ask, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
 from drainer.sink.trouble import Trouble, trouble_of
@@ -58,6 +59,7 @@ class LaneSettings:
 
     `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
     connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
+    `on_refused` is asked, once a constraint, before rows that break it are refused for good.
     """
 
     batch_rows: int = 1600
@@ -68,6 +70,7 @@ class LaneSettings:
     log_values: bool = False
     sync_mode: int = FULL
     drift: Drift | None = None
+    on_refused: Ask | None = None
 
 
 @dataclass(slots=True)
@@ -263,6 +266,8 @@ class Lane(threading.Thread):
             trouble = trouble_of(error)
             if trouble is None and self._shape_was_other(work, error):
                 return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
+            if trouble is None and self._is_gone(work, error):
+                return self._wait(Trouble.INTERRUPTED, "a constraint went, which the upstream has given up")
             self._roll_back(work, trouble)
             if trouble is None:
                 doing = f"applying rows of {work.range_text} to {self._table_text()}"
@@ -270,6 +275,17 @@ class Lane(threading.Thread):
             if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
                 self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
             return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
+
+    def _is_gone(self, work: _Work, error: BaseException) -> bool:
+        """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
+        refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
+        ask = self._settings.on_refused
+        if refusal is None or ask is None or refusal.name in work.asked:
+            return False
+        work.asked.add(refusal.name)
+        self._roll_back(work, Trouble.LOCK)
+        self._wait(Trouble.INTERRUPTED, f"asking the upstream about {refusal.name} of {refusal.table.label}")
+        return answer(ask(refusal), self._abandoned)
 
     def _roll_back(self, work: _Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
@@ -428,6 +444,7 @@ class _Work:
         self.prepared: list[Statement] | None = None
         self.in_doubt = False  # an earlier attempt may have been committed
         self.drift: list[tuple[str, int]] = []
+        self.asked: set[str] = set()  # constraints that it broke
 
     @property
     def range_text(self) -> str:

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from common.binlog import SCHEMA_STATE_DELETE_ONLY
 from common.errors import Corruption
 from common.wire import binlog_pb2
-from drainer import ddl_filter, ddl_job, large_txn
+from drainer import ddl_filter, ddl_job, ddl_text, large_txn
 from drainer.catalog import TABLE_ID_MAX
 from drainer.ddl_job import DdlJob
 from drainer.mark_rows import MarkRows, is_mark_table
@@ -105,6 +105,20 @@ class Translator:
                 self._placed.clear()
             self._placed[table] = known
         return known
+
+    def replicated(self, table_id: int) -> TableVersion | None:
+        """A table as its rows of now are written; None for one that is not there, or does not replicate."""
+        try:
+            return self._gate_of(self._schema.table_for(table_id, self._schema.version)).table
+        except UnknownTable:
+            return None
+
+    def runs(self, table: TableVersion, action: int, query: str) -> bool:
+        """Whether filters let a statement on a table that replicates run downstream."""
+        events = ddl_text.events_of(query, action)
+        return self.rules.sync_ddl and not self.rules.events.ignores_ddl(
+            table.schema, table.name, events, query
+        )
 
     # -- binlogs --------------------------------------------------------------------------------------
 
@@ -257,7 +271,7 @@ class Translator:
         if message.ddl_schema_state == SCHEMA_STATE_DELETE_ONLY:
             reason = "delete-only state: the column is on its way out, the job's last binlog drops it"
             version = self._schema.version
-            return Ddl(commit_ts, job_id, ddl_job.DROP_COLUMN, "", query, (), version, reason)
+            return Ddl(commit_ts, job_id, ddl_job.DROP_COLUMN, "", query, (), version, reason, half_done=True)
         if merged.job is None:
             if passed_over:
                 return Ddl(commit_ts, job_id, 0, "", query, (), self._schema.version, PASSED_OVER)

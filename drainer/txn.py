@@ -93,7 +93,8 @@ class Ddl:
     Names are those of the upstream, except in `instead`: statements to run in place of `query`, because
     filters or routes leave only a part of it or give it other names. `refused` says why it can neither run
     nor be passed over without the downstream losing rows: somebody has to decide. `before` and `after` are
-    the tracked definitions of the tables that it changed, where they existed.
+    the tracked definitions of the tables that it changed, where they existed. `half_done`: not finished; it
+    says that a column is not written any more.
     """
 
     commit_ts: int
@@ -109,6 +110,7 @@ class Ddl:
     refused: str = ""
     before: tuple[Tracked, ...] = field(default=(), repr=False)
     after: tuple[Tracked, ...] = field(default=(), repr=False)
+    half_done: bool = False
 
 
 Item = Transaction | Ddl

@@ -81,6 +81,17 @@ class SchemaAt:
     unfinished: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A DDL job that works on a table now, and the definition in the middle of it: JSON, of one moment.
+
+    What is not public in the definition any more is on its way out, for good where the job runs.
+    """
+
+    job: bytes
+    definition: bytes
+
+
 class SchemaHistory(Protocol):
     async def job(self, job_id: int) -> bytes | None:
         """JSON of a finished DDL job, None while it is not in the history yet. Raises `Unavailable`."""
@@ -96,6 +107,13 @@ class SchemaHistory(Protocol):
     async def schema_at(self, ts: int) -> SchemaAt | None:
         """The schema at `ts`; None where only the history can tell (nothing else is kept, or `ts` is so old
         that what stood then is collected). Raises `Unavailable`.
+        """
+        ...
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        """The unfinished job of that id, or the one that works on a table now. Raises `Unavailable`.
+
+        None without one. A job that has ended when this is asked is in the history by then.
         """
         ...
 

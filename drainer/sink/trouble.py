@@ -60,6 +60,11 @@ _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re
 _VALUE_FIRST: Final = frozenset({1062, 1292, 1366, 1411, 1526, 1586})
 _VALUES_ANYWHERE: Final = frozenset({1064, 1105, 1149, 1367, 1525, 1690, 3140, 3141, 3156, 4025, 4038})
 _MASK: Final = "'...'"
+_BROKEN_KEY: Final = {code: re.compile(r"^.* for key '(.*)'\s*$", re.DOTALL) for code in (1062, 1586)}
+_BROKEN_CHECK: Final = {
+    4025: re.compile(r"CONSTRAINT `((?:[^`]|``)*)` failed"),
+    3819: re.compile(r"Check constraint '(.*)' is violated", re.DOTALL),
+}
 
 
 def error_code(error: BaseException) -> int:
@@ -80,6 +85,22 @@ def trouble_of(error: BaseException) -> Trouble | None:
     if not code and isinstance(error, pymysql.err.InternalError):
         return Trouble.CONNECTION  # a packet that makes no sense: the client's own error
     return _BY_CODE.get(code)
+
+
+def broken_key(error: BaseException) -> str:
+    """The unique key that a row breaks, maybe with its table's name and a dot before; "" for other errors."""
+    return _named(error, _BROKEN_KEY)
+
+
+def broken_check(error: BaseException) -> str:
+    """The CHECK constraint that a row breaks; "" for other errors."""
+    return _named(error, _BROKEN_CHECK).replace("``", "`")
+
+
+def _named(error: BaseException, patterns: dict[int, re.Pattern[str]]) -> str:
+    pattern = patterns.get(error_code(error))
+    found = pattern.search(str(error.args[1])) if pattern is not None and len(error.args) > 1 else None
+    return found[1] if found is not None else ""
 
 
 def is_transient(error: BaseException) -> bool:

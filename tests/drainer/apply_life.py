@@ -19,6 +19,7 @@ from typing import Any
 from common import binlog
 from common.clock import Clock, SystemClock
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from common.upstream import SchemaHistory
 from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB, misplaced
 from deploy.playground.scenario import load
@@ -31,6 +32,7 @@ from drainer.ddl_aside import KeepDropped
 from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
+from drainer.early_drop import UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
 from drainer.rules import Rules
@@ -116,6 +118,7 @@ class Life:
         batch_rows: int = 1600,
         rules: Rules | None = None,
         clock: Clock | None = None,
+        history: SchemaHistory | None = None,
         **settings: Any,
     ) -> None:
         clock = clock or SystemClock()
@@ -142,6 +145,11 @@ class Life:
                 lambda frozen: DdlRunner(target, frozen, keep=keep),
                 DATA_DIR,
                 64 << 20,
+                UpstreamJobs(
+                    history, lambda: tracker.last_job_id, self.translator.replicated, self.translator.runs
+                )
+                if history
+                else None,
             ),
             control=self.control,
         )

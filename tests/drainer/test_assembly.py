@@ -14,7 +14,7 @@ import pytest
 from common import etcd
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption
-from common.upstream import SchemaAt, Upstream
+from common.upstream import SchemaAt, UnderWay, Upstream
 from drainer import assembly
 from drainer.assembly import AHEAD_PAUSE_S, AHEAD_WAIT_S
 from drainer.checkpoint import Checkpoint, CheckpointStore
@@ -90,6 +90,9 @@ class Moments:
 
     async def timestamp(self) -> int:
         return self.now.pop(0)
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        return None
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
         self.asked.append(ts)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import Unavailable
-from common.upstream import SchemaAt
+from common.upstream import SchemaAt, UnderWay
 from drainer import ddl_job
 from drainer.checkpoint import Checkpoint, CheckpointStore, Start
 from drainer.schema import SchemaTracker
@@ -43,6 +43,9 @@ class History:
         found = [job for job in self.contents if ddl_job.parse(job).id > after_id]
         for at in range(0, len(found), 7):
             yield found[at : at + 7]
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        return None
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
         return None

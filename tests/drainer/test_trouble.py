@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import Unavailable
 from drainer.sink.mysql import Away
-from drainer.sink.trouble import Trouble, is_transient, safe_text, trouble_of
+from drainer.sink.trouble import Trouble, broken_check, broken_key, is_transient, safe_text, trouble_of
 
 err = pymysql.err
 
@@ -70,3 +70,19 @@ def test_values_are_masked_and_names_are_not(code: int, text: str, shown: str) -
     assert "secret" not in found
     assert found == f"{code}: {shown}"
     assert safe_text(error, values=True) == f"{code}: {text}"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "key", "check"),
+    [
+        (1062, "Duplicate entry 'a'b' for key 'c' for key 'uk'", "uk", ""),
+        (1062, "Duplicate entry '1-\n2' for key 't.u k'", "t.u k", ""),
+        (4025, "CONSTRAINT `a``b` failed for `d`.`t`", "", "a`b"),
+        (3819, "Check constraint 't_chk_1' is violated.", "", "t_chk_1"),
+        (1452, "a foreign key constraint fails (`d`.`t`, CONSTRAINT `f` ...)", "", ""),
+        (1062, "something else", "", ""),
+    ],
+)
+def test_the_constraint_that_a_row_breaks(code: int, text: str, key: str, check: str) -> None:
+    error = err.IntegrityError(code, text)
+    assert (broken_key(error), broken_check(error)) == (key, check)

@@ -10,7 +10,7 @@ from common.errors import Conflict, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
 from common.foreign_document import UNREADABLE
-from common.upstream import SchemaAt
+from common.upstream import SchemaAt, UnderWay
 from common.upstream.standalone.layout import DDL, ddl_key
 
 PAGE_JOBS: Final = 256
@@ -54,6 +54,10 @@ class StandaloneHistory:
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
         """None: nothing but the history is kept."""
+        return None
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        """None: a job is written when it is done."""
         return None
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from common import log
 from common.errors import Corruption, Rejected, Unavailable
 from common.foreign_document import UNREADABLE
-from common.upstream import GarbageHold, SchemaAt, SchemaPage, TimestampOracle
+from common.upstream import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
 from common.upstream.tidb import meta_keys, stored_row
 from common.upstream.tidb.key_errors import Collected
 
@@ -37,6 +37,8 @@ LOOK_BACK: Final = 1000
 """A job's id is drawn some moments before the job can be seen: so many older ids may show up later."""
 _DONE: Final = frozenset({3, 4, 5, 6})
 """States of a job (rolled back, done, cancelled, synced) whose last step is made."""
+_ROLLS_BACK: Final = frozenset({2, 3, 5, 7})
+"""States of a job (rolling back, rolled back, cancelled, being cancelled) that leaves things as they were."""
 _NO_TABLE: Final = frozenset({1, 2, 26, 55, 63})
 """Types of jobs that work on a database."""
 
@@ -64,6 +66,7 @@ class _Running:
     schema_id: int
     table_id: int
     began_ts: int
+    rolls_back: bool
 
 
 class TidbHistory:
@@ -91,6 +94,17 @@ class TidbHistory:
         async with contextlib.aclosing(_ahead(now.scan(start, end, page=PAGE))) as pages:
             async for page in pages:
                 yield [value for _, value in page]
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        """The job and the definition are read at one timestamp of now."""
+        now = self._snapshot(await self._oracle.timestamp())
+        for data in await _running_jobs(now):
+            job = _read_running(data)
+            if (job.id == job_id or job.table_id == table_id > 0) and not job.rolls_back:
+                definition = await now.get(meta_keys.table_key(job.schema_id, job.table_id))
+                if definition is not None:
+                    return UnderWay(data, definition)
+        return None
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
         """The schema at `ts`. Its pages raise `Unavailable` if `ts` is collected while they are read."""
@@ -212,6 +226,10 @@ async def _version(then: Snapshot) -> int:
 
 
 async def _running(then: Snapshot) -> list[_Running]:
+    return [_read_running(job) for job in await _running_jobs(then)]
+
+
+async def _running_jobs(then: Snapshot) -> list[bytes]:
     """Jobs under way, from the table of them and from the lists that older clusters have."""
     found = []
     async for page in then.scan(*meta_keys.running_range()):
@@ -219,7 +237,7 @@ async def _running(then: Snapshot) -> list[_Running]:
     for span in meta_keys.JOB_LISTS:
         async for page in then.scan(*span):
             found += [value for _, value in page]
-    return [_read_running(job) for job in found if job]
+    return [job for job in found if job]
 
 
 def _read_running(data: bytes) -> _Running:
@@ -232,6 +250,7 @@ def _read_running(data: bytes) -> _Running:
             schema_id=int(job.get("schema_id") or 0),
             table_id=int(job.get("table_id") or 0),
             began_ts=int(job.get("real_start_ts") or 0),
+            rolls_back=int(job.get("state") or 0) in _ROLLS_BACK,
         )
     except UNREADABLE as error:
         raise Corruption(

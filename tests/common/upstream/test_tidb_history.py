@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import Corruption, Rejected, Unavailable
+from common.rowcodec.keys import record_key
 from common.upstream import SchemaAt
 from common.upstream.tidb import history as tidb_history
 from common.upstream.tidb import meta_keys
@@ -94,6 +95,50 @@ async def test_clusters_before_6_2_keep_running_jobs_in_lists() -> None:
             assert second is not None
             assert (first.version, first.unfinished) == (second.version, second.unfinished)
             assert await tables(first) == await tables(second)
+
+
+@pytest.mark.parametrize("tables", [True, False], ids=["in a table", "in lists"])
+async def test_a_job_under_way_comes_with_the_definition_in_its_middle(
+    tables: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each moment of a job that drops an index: the index as far as it is gone."""
+    memory = world(Kind(tables=tables))
+    history = memory.history()
+    job = next(job for job in jobs() if "drop index" in job["query"].lower() and job["state"] in (3, 6))
+    began, finished = job["real_start_ts"], job["binlog"]["FinishedTS"]
+    seen = 0
+    for part in range(13):
+        now = began + (finished - began) * part // 12
+
+        async def timestamp(now: int = now) -> int:
+            return now
+
+        monkeypatch.setattr(memory, "timestamp", timestamp)
+        by_table = await history.under_way(table_id=job["table_id"])
+        assert by_table == await history.under_way(job_id=job["id"])
+        if by_table is not None:
+            assert json.loads(by_table.job)["id"] == job["id"]
+            assert json.loads(by_table.definition)["id"] == job["table_id"]
+            seen += 1
+        assert await history.under_way(table_id=job["table_id"] + 100_000) is None
+    assert seen
+
+
+async def test_a_job_that_rolls_back_gives_nothing_up() -> None:
+    memory = world()
+    job = {"id": 99_999, "type": 8, "schema_id": 1, "table_id": 77, "state": 1}
+    for state, found in ((1, True), (2, False), (7, False), (4, True)):
+        key = record_key(meta_keys.JOB_TABLE, 99_999)
+        row = row_value({meta_keys.JOB_TABLE_META: json.dumps({**job, "state": state}).encode()}, 2)
+        memory.cluster.put(key, row, (1 << 61) + state)
+        memory.cluster.put(meta_keys.table_key(1, 77), b'{"id": 77}', 1 << 61)
+        memory.keys = sorted(memory.cluster.mvcc.rows)
+
+        async def timestamp(now: int = (1 << 61) + state) -> int:
+            return now
+
+        memory.timestamp = timestamp  # type: ignore[method-assign]
+        assert (await memory.history().under_way(table_id=77) is not None) is found
 
 
 async def test_a_moment_that_is_collected_is_not_told() -> None:
