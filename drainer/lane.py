@@ -31,10 +31,11 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from drainer import downstream_table, metrics
-from drainer.change import Change, Chunk, Position, TableTarget
+from drainer.change import Chunk, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
+from drainer.lane_work import Work
 from drainer.refusal import Ask, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
@@ -225,7 +226,7 @@ class Lane(threading.Thread):
 
     def _apply(self, batch: list[Chunk]) -> None:
         changes = [change for chunk in batch for change in chunk.changes]
-        work = _Work(batch, changes, self.replaying_up_to)
+        work = Work(batch, changes, self.replaying_up_to)
         backoff, lock_backoff = Backoff(0.05, 5.0), Backoff(0.005, 1.0)
         began_s = self._clock.monotonic_s()
         while True:
@@ -245,7 +246,7 @@ class Lane(threading.Thread):
             self._queued_bytes -= sum(chunk.size_bytes for chunk in batch)
         self._on_committed(self.number, batch[-1].sequence, len(changes))
 
-    def _attempt(self, work: _Work) -> Trouble | None:
+    def _attempt(self, work: Work) -> Trouble | None:
         """Apply the batch once; the trouble that was in the way, None if it is committed."""
         self._running = None
         try:
@@ -276,7 +277,7 @@ class Lane(threading.Thread):
                 self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
             return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
 
-    def _is_gone(self, work: _Work, error: BaseException) -> bool:
+    def _is_gone(self, work: Work, error: BaseException) -> bool:
         """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
         refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
         ask = self._settings.on_refused
@@ -287,7 +288,7 @@ class Lane(threading.Thread):
         self._wait(Trouble.INTERRUPTED, f"asking the upstream about {refusal.name} of {refusal.table.label}")
         return answer(ask(refusal), self._abandoned)
 
-    def _roll_back(self, work: _Work, trouble: Trouble | None) -> None:
+    def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
         if trouble is not None and trouble.keeps_connection and self._connection is not None:
             try:
@@ -309,7 +310,7 @@ class Lane(threading.Thread):
         metrics.LANE_RETRIES.labels(trouble.value).inc()
         return trouble
 
-    def _prepare(self, work: _Work) -> list[Statement]:
+    def _prepare(self, work: Work) -> list[Statement]:
         changes = work.changes
         if self._replaced:
             changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
@@ -319,7 +320,7 @@ class Lane(threading.Thread):
             raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
 
     def _transaction(
-        self, connection: pymysql.Connection[Any], work: _Work, prepared: list[Statement]
+        self, connection: pymysql.Connection[Any], work: Work, prepared: list[Statement]
     ) -> None:
         started_s = self._clock.monotonic_s()
         if self._settings.on_begin is not None:
@@ -350,7 +351,7 @@ class Lane(threading.Thread):
         mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
         return affected
 
-    def _report(self, work: _Work) -> None:
+    def _report(self, work: Work) -> None:
         """What the batch met that was not as it should be; only now that it is committed."""
         for table, rows in work.drift:
             self._drift.note_rows(table, rows, work.first_ts, work.position.commit_ts)
@@ -368,7 +369,7 @@ class Lane(threading.Thread):
         key = ", ".join(column.name for column in table.sql.key_columns)
         return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
 
-    def _drifted(self, work: _Work, statement: Statement, rows: int) -> DownstreamError:
+    def _drifted(self, work: Work, statement: Statement, rows: int) -> DownstreamError:
         self._disconnect()
         return DownstreamError(
             f"{work.range_text}: table {statement.table.label} is not as upstream's: {rows} rows that a "
@@ -376,7 +377,7 @@ class Lane(threading.Thread):
             hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
         )
 
-    def _refuse_size(self, connection: pymysql.Connection[Any], work: _Work, statement: Statement) -> None:
+    def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
         needed = len(statement.sql) + 1
         if mysql.packet_bytes_max(connection, "global") >= needed:
             raise _TooLarge
@@ -387,7 +388,7 @@ class Lane(threading.Thread):
             hint=f"SET GLOBAL max_allowed_packet = {-(-needed // (1 << 20)) << 20} there, and start again",
         )
 
-    def _shape_was_other(self, work: _Work, error: BaseException) -> bool:
+    def _shape_was_other(self, work: Work, error: BaseException) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
         target, connection = self._running, self._connection
         if target is None or connection is None or mysql.error_code(error) not in OTHER_SHAPE:
@@ -431,24 +432,3 @@ class Lane(threading.Thread):
                 connection.close()
             except (pymysql.err.MySQLError, OSError):
                 pass
-
-
-class _Work:
-    """A batch on its way: what it is made of, and what is known of its attempts."""
-
-    def __init__(self, batch: list[Chunk], changes: list[Change], replaying_up_to: int) -> None:
-        self.changes = changes
-        self.first_ts = batch[0].first_ts
-        self.position: Position = batch[-1].position
-        self.replaying = self.first_ts <= replaying_up_to or any(chunk.cut for chunk in batch)
-        self.prepared: list[Statement] | None = None
-        self.in_doubt = False  # an earlier attempt may have been committed
-        self.drift: list[tuple[str, int]] = []
-        self.asked: set[str] = set()  # constraints that it broke
-
-    @property
-    def range_text(self) -> str:
-        last_ts = self.position.commit_ts
-        if self.first_ts == last_ts:
-            return f"transaction with commit_ts {last_ts}"
-        return f"transactions with commit_ts {self.first_ts} to {last_ts}"
