@@ -1,7 +1,8 @@
 """Assembly: from the configuration to the rooms of a drainer, put together from the stored checkpoint on.
 
-Order   the checkpoint is taken over (older drainers are fenced off), then the schema at that position, then
-        the pipeline behind it; nothing is written downstream but the checkpoint's own tables
+Order   what is stored is looked at, the relay log opened and the schema read at that position; only then the
+        checkpoint is taken over (older drainers are fenced off), and the pipeline put together behind it;
+        nothing is written downstream but the checkpoint's own tables
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from common.errors import Conflict, Unavailable
 from common.registry import Registry
 from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
-from drainer import ddl_rules, metrics
+from drainer import ddl_rules, metrics, takeover
 from drainer.applier import Applier, ApplierSettings
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.collector import Collector
@@ -43,12 +44,12 @@ from drainer.relay_child import RelayChild
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
-from drainer.sink.mysql import Target, connect, is_transient, refuse
+from drainer.sink.mysql import Target, is_transient, refuse
 from drainer.sink.session_claim import RELEASE
 from drainer.spill import SpillDirectory
 from drainer.stored_look import Seen, look
-from drainer.takeover import AheadOfUpstream
-from drainer.tracked_schema import open_schema
+from drainer.takeover import AheadOfUpstream, Beginner
+from drainer.tracked_schema import TrackedSchema, open_schema
 from drainer.translator import Translator
 
 logger = log.get(__name__)
@@ -88,37 +89,70 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
     return Target(host, port, user, password, tls=tls)
 
 
+Prepare = Callable[[CheckpointStore, Start, bool], Awaitable[None]]
+"""(store, what a start would find now, whether a DDL waits): before anything is written."""
+
+
+async def _nothing(_store: CheckpointStore, _looked: Start, _waits: bool) -> None:
+    pass
+
+
 async def open_checkpoint(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, target: Target, *, again: bool = False
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    target: Target,
+    *,
+    again: bool = False,
+    prepare: Prepare = _nothing,
 ) -> tuple[CheckpointStore, Start]:
-    """Fence off older drainers and find out where to go on. `again`: a checkpoint must be there."""
+    """Find out where to go on, `prepare` for it, and only then fence off older drainers: nobody is fenced off
+    by a process that could not go on. `again`: a checkpoint must be there."""
     adopt_cluster(settings.data_dir, upstream.cluster_id)
-    is_given = settings.initial_commit_ts != -1
     living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
-    store = CheckpointStore(
-        target,
-        upstream.cluster_id,
-        schema=settings.checkpoint_schema,
-        table=settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE,
-        row_target=row_target_of(settings, target),
-        owner=settings.name,
-    )
-    lanes = 1 if settings.dispatches_whole else settings.worker_count
-    if again and (await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)).is_empty:
-        raise Conflict(
-            f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this drainer"
-            " began: it was emptied, or went back to before the first start",
-            hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
+    store = _store_of(settings, upstream.cluster_id, target)
+    drawn: list[int] = []  # a timestamp that no start has had
+
+    async def beginner() -> Beginner:
+        now_ts = drawn.pop() if drawn else await upstream.oracle.timestamp()
+        is_given = settings.initial_commit_ts != -1
+        return Beginner(
+            upstream.cluster_id,
+            1 if settings.dispatches_whole else settings.worker_count,
+            settings.initial_commit_ts if is_given else now_ts,
+            now_ts,
+            is_given,
+            settings.name,
+            living,
         )
 
+    async def see() -> tuple[Start, bool]:
+        found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+        if again and found.is_empty:
+            raise Conflict(
+                f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this"
+                " drainer began: it was emptied, or went back to before the first start",
+                hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
+            )
+        one = await beginner()
+        looked = takeover.take_over(found.found, one)
+        drawn.append(one.now_ts)
+        return looked, found.waits
+
     async def begin() -> Start:
-        now_ts = await upstream.oracle.timestamp()
-        initial_ts = settings.initial_commit_ts if is_given else now_ts
+        one = await beginner()
         return await patiently(
-            lambda: store.start(lanes, initial_ts, now_ts, initial_is_given=is_given, living=living),
+            lambda: store.start(
+                one.lane_count,
+                one.initial_ts,
+                one.now_ts,
+                initial_is_given=one.initial_is_given,
+                living=living,
+            ),
             store.close,
         )
 
+    await prepare(store, *await not_ahead(see))
     start = await not_ahead(begin)
     logger.info(
         "checkpoint",
@@ -129,6 +163,17 @@ async def open_checkpoint(
         lanes=len(start.positions),
     )
     return store, start
+
+
+def _store_of(settings: DrainerConfig, cluster_id: int, target: Target) -> CheckpointStore:
+    return CheckpointStore(
+        target,
+        cluster_id,
+        schema=settings.checkpoint_schema,
+        table=settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE,
+        row_target=row_target_of(settings, target),
+        owner=settings.name,
+    )
 
 
 def seen(settings: DrainerConfig, cluster_id: int) -> Seen:
@@ -207,8 +252,10 @@ async def open_relay(
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
-    connection = await asyncio.to_thread(connect, target_of(settings))
-    await asyncio.to_thread(connection.close)
+    try:
+        await asyncio.to_thread(seen, settings, upstream.cluster_id)
+    except MySQLError as error:
+        raise refuse(error, "looking at the checkpoint") from None
     await upstream.oracle.timestamp()
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 
@@ -250,6 +297,42 @@ def applier_settings(
     )
 
 
+class _Ready:
+    """What a start needs besides the checkpoint, got before anybody is fenced off for it: the relay log, and
+    the schema at where it will begin."""
+
+    def __init__(
+        self, settings: DrainerConfig, upstream: Upstream, child: RelayChild | None, clock: SystemClock
+    ) -> None:
+        self._settings = settings
+        self._upstream = upstream
+        self._child = child
+        self._clock = clock
+        self._schema: tuple[tuple[object, ...], TrackedSchema] | None = None
+        self.relay: RelayLog | None = None
+
+    async def prepare(self, store: CheckpointStore, looked: Start, waits: bool) -> None:
+        self.relay = await open_relay(self._settings, self._upstream.cluster_id, self._child, self._clock)
+        await self.schema_at(store, looked, waits)
+
+    async def schema_at(self, store: CheckpointStore, start: Start, waits: bool) -> TrackedSchema:
+        """`waits`: the stream begins at the checkpoint then, else behind the lanes. Read anew only where a
+        drainer has gone on since it was prepared."""
+        place = (start.checkpoint, start.positions, start.foreign, waits)
+        if self._schema is None or self._schema[0] != place:
+            load = functools.partial(patiently, lambda: store.load_schema(start), store.close)
+            schema = await open_schema(
+                store,
+                start,
+                start.floor_ts if waits else min(position.complete_ts for position in start.positions),
+                self._upstream.history,
+                load,
+                at_a_moment=self._settings.load_schema_snapshot,
+            )
+            self._schema = place, schema
+        return self._schema[1]
+
+
 async def build(
     settings: DrainerConfig,
     upstream: Upstream,
@@ -268,20 +351,16 @@ async def build(
     child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
-    store, start = await open_checkpoint(settings, upstream, nodes, target, again=again)
+    ready = _Ready(settings, upstream, child, clock)
+    store, start = await open_checkpoint(
+        settings, upstream, nodes, target, again=again, prepare=ready.prepare
+    )
     waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
-    schema = await open_schema(
-        store,
-        start,
-        start.floor_ts if waiting.entries else min(place.complete_ts for place in start.positions),
-        upstream.history,
-        functools.partial(patiently, lambda: store.load_schema(start), store.close),
-        at_a_moment=settings.load_schema_snapshot,
-    )
+    schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)
-    relay = await open_relay(settings, upstream.cluster_id, child, clock)
+    relay = ready.relay
     runner_for = _runners(settings, store, target, translator)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(

@@ -295,7 +295,7 @@ class CheckpointStore:
     def load_schema(self, start: Start) -> StoredSchema | None:
         """The schema snapshot that belongs to the start; None if there is none that can be used."""
         connection = self._connected()
-        found = self._snapshot.load(connection, start.floor_ts)
+        found = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
         connection.rollback()
         return found
 

@@ -97,7 +97,7 @@ class SchemaStore:
     def load(self, connection: pymysql.Connection[Any], floor_ts: int) -> StoredSchema | None:
         """The snapshot for rows behind `floor_ts`, None if there is none or it does not fit."""
         self._objects = None
-        stored = mysql.rows(
+        (stored,) = mysql.rows_if_there(
             connection,
             b"SELECT object, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
         )

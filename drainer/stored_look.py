@@ -22,10 +22,11 @@ from drainer.takeover import Found, State
 @dataclass(frozen=True, slots=True)
 class Seen:
     """`sessions`: connection ids that a drainer holds downstream; a dead one's stay until the server gives
-    them up."""
+    them up. `waits`: a refused DDL does."""
 
     found: Found
-    sessions: tuple[int, ...]
+    sessions: tuple[int, ...] = ()
+    waits: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -46,12 +47,13 @@ def look(
     try:
         mine = b" WHERE cluster_id=%d" % cluster_id
         name = mysql.qualified(schema, "lanes")
-        states, lanes = mysql.rows_if_there(
+        states, lanes, waiting = mysql.rows_if_there(
             connection,
             b"SELECT epoch, owner, checkpoint, intent FROM "
             + mysql.qualified(schema, "drainer_state")
             + mine,
             b"SELECT lane, applied_ts, applied_rows FROM " + name + mine + b" ORDER BY lane",
+            b"SELECT job_id FROM " + mysql.qualified(schema, "quarantine") + mine + b" LIMIT 1",
         )
         row, others = _row(target if row_target is None else row_target, schema, table, cluster_id)
         rooms = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
@@ -68,7 +70,8 @@ def look(
             Checkpoint.from_json(checkpoint) if checkpoint else None,
             Intent.from_json(intent) if intent else None,
         )
-    return Seen(Found(row, state, positions, others, row_target is not None), tuple(sessions))
+    found = Found(row, state, positions, others, row_target is not None)
+    return Seen(found, tuple(sessions), bool(waiting))
 
 
 def _row(
