@@ -31,6 +31,7 @@ from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.garbage_hold import CheckpointHold
 from drainer.operating import Operating
 from drainer.pipeline import Pipeline
+from drainer.reaching import reach
 from drainer.rules import read_rules
 from drainer.server import notify_service
 from drainer.standby import TOLD_TO_LEAVE, lease_s
@@ -69,9 +70,6 @@ class Process:
         server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
         ends.push_async_callback(server.stop, 1.0)
         upstream = await self._reach_upstream()
-        if upstream is None:
-            process.stop()
-            return
         ends.push_async_callback(upstream.close)
         nodes = await self._starting.wait_for(lambda: etcd.connect(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
@@ -124,24 +122,16 @@ class Process:
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
 
-    async def _reach_upstream(self) -> Upstream | None:
-        """None: it is gone, and the downstream was brought to a consistent state from the relay log."""
+    async def _reach_upstream(self) -> Upstream:
         settings = self._settings
 
-        async def reach() -> Upstream:
+        async def connect() -> Upstream:
             kind = choice.check_kind(settings.upstream)
             return await choice.connect(kind, settings.pd_urls, tls=settings.tls)
 
-        if settings.relay_log_dir and not settings.archives:
-            try:
-                return await reach()
-            except Unavailable as error:
-                logger.warning("upstream is not there, looking into the relay log", reason=str(error))
-                summary = await relay_assembly.recover(settings)
-                if not summary.nothing:
-                    print(summary, flush=True)
-                    return None
-        return await self._starting.wait_for(reach)
+        recovers = settings.relay_log_dir and not settings.archives and not settings.standby
+        recover = functools.partial(relay_assembly.recover, settings) if recovers else None
+        return await reach(connect, recover, self._starting)
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._pipeline)).notify()

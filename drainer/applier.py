@@ -43,6 +43,8 @@ logger = log.get(__name__)
 
 # How often tables that were dropped upstream, and are kept for a while, are looked through.
 PURGE_S: Final = 60.0
+HOLD_S: Final = 5.0
+"""So often a drainer looks whether the downstream is where it was, and by that shows that it lives."""
 # By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
 _EVENT_METRICS: Final = tuple(
     metrics.EVENTS.labels({INSERT: "Insert", UPDATE: "Update", DELETE: "Delete"}[kind]) for kind in range(3)
@@ -244,11 +246,14 @@ class Applier:
 
     async def keep_checkpoint(self) -> None:
         """Store the checkpoint whenever it has moved, at most once an interval; purge what it has passed."""
-        purged_s = self._clock.monotonic_s()
+        purged_s = held_s = self._clock.monotonic_s()
         while True:
             await asyncio.sleep(self._settings.checkpoint_interval_s)
             await self.save_checkpoint()
             now_s = self._clock.monotonic_s()
+            if now_s - held_s >= HOLD_S:
+                held_s = now_s
+                await self._keeper.call(self._keeper.store.hold)
             if now_s - purged_s >= PURGE_S:
                 purged_s = now_s
                 await self._keeper.call(self._ddl_runner.purge, self._keeper.stored_ts)

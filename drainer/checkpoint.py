@@ -31,7 +31,7 @@ import pymysql
 
 from common import log
 from common.errors import BinlogError
-from drainer import takeover
+from drainer import checkpoint_tables, takeover
 from drainer.change import Position
 from drainer.checkpoint_row import Checkpoint, Intent
 from drainer.committed import Committed
@@ -51,16 +51,6 @@ DEFAULT_SCHEMA: Final = "tidb_binlog"
 DEFAULT_TABLE: Final = "checkpoint"
 SIDE_LANES: Final = 1 << 16
 """Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
-_CREATE_STATE: Final = (
-    b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT NOT NULL,"
-    b" lane_count INT NOT NULL, owner VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, checkpoint MEDIUMTEXT,"
-    b" intent MEDIUMTEXT CHARACTER SET utf8mb4) ENGINE=InnoDB"
-)
-_CREATE_LANES: Final = (
-    b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED NOT NULL, lane INT NOT NULL,"
-    b" epoch BIGINT NOT NULL, applied_ts BIGINT NOT NULL, applied_rows BIGINT NOT NULL,"
-    b" PRIMARY KEY (cluster_id, lane)) ENGINE=InnoDB"
-)
 
 
 class CheckpointStore:
@@ -141,6 +131,15 @@ class CheckpointStore:
         self.close()
         self._connected()
 
+    def hold(self) -> None:
+        """The same on the session that is there, which shows others that this drainer lives."""
+        connection = self._connected()
+        try:
+            self._guard.check(connection)
+        except BaseException:
+            self.close()
+            raise
+
     # -- start -----------------------------------------------------------------------------------
 
     def start(
@@ -165,6 +164,7 @@ class CheckpointStore:
         connection = self._connected()
         try:
             self._row.ensure(self._for_row(connection))
+            checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
             self._end_predecessor(connection, beginner)
             state = self._lock_state(connection)
             found = self._find(connection, state, takeover.next_epoch(state, beginner))
@@ -208,10 +208,7 @@ class CheckpointStore:
         except pymysql.err.MySQLError as error:
             if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
                 raise
-            mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
-            mysql.run(connection, _CREATE_LANES % self._lanes)
-            mysql.run(connection, self._snapshot.create_statement)
-            mysql.run(connection, _CREATE_STATE % self._state)  # the last one: where it is, all are
+            checkpoint_tables.create(connection, self._schema, self._snapshot.create_statement)
             mysql.run(connection, statement)
         ((epoch, owner, checkpoint, intent),) = mysql.rows(
             connection,

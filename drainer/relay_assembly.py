@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 
 from common import log
 from common.clock import SystemClock
 from drainer import ddl_rules
 from drainer.applier import Applier
-from drainer.assembly import applier_settings, patiently, row_target_of, target_of
+from drainer.assembly import applier_settings, patiently, row_target_of, seen, target_of
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
@@ -28,6 +29,7 @@ from drainer.relay_recovery import RelayRecovery, Summary, known_cluster, stored
 from drainer.relay_source import RelaySource
 from drainer.rules import read_rules
 from drainer.sink.mysql import Target
+from drainer.sink.session_claim import DDL, RELEASE
 
 logger = log.get(__name__)
 
@@ -64,6 +66,7 @@ async def recover(settings: DrainerConfig) -> Summary:
             lambda store, start, source: _applier(settings, target, store, start, source, ends),
             SystemClock(),
             1 if settings.dispatches_whole else settings.worker_count,
+            lambda cluster_id: seen(settings, cluster_id),
         ).run()
     logger.info(str(summary))
     return summary
@@ -88,8 +91,9 @@ def _applier(
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
 
-    def runner_of(schema: TrackedSchema) -> DdlRunner:
-        return DdlRunner(target, schema, rules.router.route, keep=keep)
+    def runner_of(schema: TrackedSchema, room: str = DDL) -> DdlRunner:
+        guard = functools.partial(store.guard_ddl, room=room)
+        return DdlRunner(target, schema, rules.router.route, guard, keep)
 
     return Applier(
         start,
@@ -103,7 +107,7 @@ def _applier(
             take_over(store, foreign=start.foreign),
             Policy(ddl_rules.parse(settings.ddl_rules)),
             source.schema,
-            runner_of,
+            lambda frozen: runner_of(frozen, RELEASE),
             settings.data_dir,
             settings.quarantine_bytes,
         ),

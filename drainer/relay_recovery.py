@@ -2,19 +2,21 @@
 
 In     the stored checkpoint, the relay log
 Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
-Order  what is stored is looked at; every record is checked; the checkpoint is taken over (older drainers are
-       fenced off); the records behind it go through an applier like any stream
+Order  every record is checked; what is stored is looked at, twice with a pause: nothing may move, and no
+       drainer may hold a session there; only then the checkpoint is taken over, and the records behind it go
+       through an applier like any stream
 Holds  rows that our lanes had applied are left out by the lanes' positions; behind another drainer's
        checkpoint statements are used that may be repeated. Nothing is written downstream before all of the
        relay log is known to be whole
-Never  calls a downstream consistent when rows behind the end of the relay log went there
+Never  calls a downstream consistent when rows behind the end of the relay log went there; pushes a drainer
+       aside that works: without the upstream nobody else can tell that it does
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,23 +25,35 @@ import pymysql
 
 from common import log, tso
 from common.clock import Clock
-from common.errors import ConfigError, Conflict
-from drainer.applier import Applier
+from common.errors import ConfigError, Conflict, Unavailable
+from drainer.applier import HOLD_S, Applier
 from drainer.binlog_directory import BinlogDirectory
+from drainer.change import COMPLETE, Position
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
-from drainer.checkpoint_row import Checkpoint
+from drainer.checkpoint_row import Checkpoint, Intent
 from drainer.relay_source import RelaySource
 from drainer.relay_tables import RelayTables
 from drainer.sink import mysql
+from drainer.stored_look import Seen
+from drainer.takeover import Found, is_foreign
 
 logger = log.get(__name__)
 
 STOP_DEADLINE_S: Final = 600.0
 
 
+QUIET_S: Final = 3 * HOLD_S
+"""A drainer that lives shows a session downstream within this time."""
+
+
+class AtWork(Unavailable):
+    """Somebody works on the checkpoint downstream: there is nothing to recover, or not yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a recovery did. `nothing`: why there was nothing to do, "" if there was."""
+    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`: nobody can
+    tell whether the downstream is consistent."""
 
     nothing: str = ""
     from_ts: int = 0
@@ -48,6 +62,7 @@ class Summary:
     rows: int = 0
     ddls: int = 0
     seconds: float = 0.0
+    is_unknown: bool = False
 
     def __str__(self) -> str:
         if self.nothing:
@@ -107,7 +122,10 @@ ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
 
 
 class RelayRecovery:
-    """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source."""
+    """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source.
+
+    `look` sees what is stored of a cluster without writing, and who works on it; blocks.
+    """
 
     def __init__(
         self,
@@ -118,7 +136,12 @@ class RelayRecovery:
         applier_of: ApplierOf,
         clock: Clock,
         lane_count: int,
+        look: Callable[[int], Seen],
+        *,
+        quiet_s: float = QUIET_S,
     ) -> None:
+        self._look = look
+        self._quiet_s = quiet_s
         self._path = path
         self._tables = RelayTables(target)
         self._stored = stored
@@ -129,9 +152,9 @@ class RelayRecovery:
 
     async def run(self) -> Summary:
         """Raises `Corruption` for a damaged relay log, `Conflict` if it ends before what the downstream has,
-        and what an applier raises. Done again, it goes on where it stopped."""
+        `AtWork` while a drainer lives, and what an applier raises. Done again, it goes on where it was."""
         if self._stored is None:
-            return Summary("no checkpoint is stored downstream")
+            return Summary("no checkpoint is stored downstream", is_unknown=True)
         started_s = self._clock.monotonic_s()
         directory = await asyncio.to_thread(BinlogDirectory, self._path, self._clock)
         try:
@@ -147,21 +170,15 @@ class RelayRecovery:
 
     async def _recover(self, stored: Stored, source: RelaySource, started_s: float) -> Summary:
         from_ts = stored.checkpoint.commit_ts
+        await self._check_alone(stored.cluster_id, source)
         store = self._store_of(stored.cluster_id)
         to_ts = max(source.last_ts, from_ts)
         # The time is what takeovers compare with; without the upstream it is only known roughly.
         now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
         start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
         start = replace(start, safe_until=min(start.safe_until, to_ts))
-        reached_ts = max(position.commit_ts for position in start.positions)
-        if reached_ts > to_ts:
-            await asyncio.to_thread(store.close)
-            raise Conflict(
-                f"rows of commit_ts {reached_ts} are downstream, but the relay log in {self._path} ends at "
-                f"{source.last_ts}: it was off, or another one was in use",
-                hint="point log-dir to the relay log of the last run, or bring the upstream back",
-            )
-        source.begin_behind(start.floor_ts)
+        to_ts = end_of(start.positions, start.intent, to_ts) or to_ts
+        source.take(start.floor_ts, to_ts)
         records = source.records
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
         applier = self._applier_of(store, start, source)
@@ -180,6 +197,14 @@ class RelayRecovery:
             ddls=source.ddls,
             seconds=self._clock.monotonic_s() - started_s,
         )
+
+    async def _check_alone(self, cluster_id: int, source: RelaySource) -> None:
+        """Nothing is written yet, and nobody is fenced off."""
+        first = await asyncio.to_thread(self._look, cluster_id)
+        check_alone(first, first)
+        check_reach(first.found, source.last_ts, self._path)
+        await asyncio.sleep(self._quiet_s)
+        check_alone(first, await asyncio.to_thread(self._look, cluster_id))
 
     async def _apply(self, applier: Applier, source: RelaySource) -> None:
         tasks: list[asyncio.Task[Any]] = [
@@ -201,6 +226,47 @@ class RelayRecovery:
                 "the relay log was not applied to its end",
                 hint="start again: it goes on where the lanes stopped",
             )
+
+
+def check_alone(first: Seen, second: Seen) -> None:
+    """Raises `AtWork` if anybody holds a session of a drainer, or moved something between two looks."""
+    sessions = sorted({*first.sessions, *second.sessions})
+    if sessions:
+        raise AtWork(
+            "a drainer is connected to the downstream and may be at work (connection ids "
+            f"{', '.join(map(str, sessions))})",
+            hint="stop it; if its host is gone, KILL these connections downstream",
+        )
+    if first.found != second.found:
+        raise AtWork("somebody moves the checkpoint downstream", hint="stop the other drainer")
+
+
+def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -> int:
+    """Up to where a relay log with records up to `last_ts` brings lanes at these positions; 0: it cannot.
+
+    Lanes are moved together, at drained points, to where the stream is: above the last record, if nothing was
+    written lately. Then all of them stand there, and nothing behind it is downstream.
+    """
+    reached_ts = max((position.commit_ts for position in positions), default=0)
+    if reached_ts <= last_ts:
+        return last_ts
+    together = len(set(positions)) == 1 and positions[0].rows == COMPLETE
+    unknown_ddl = intent is not None and intent.commit_ts > last_ts
+    return reached_ts if together and not unknown_ddl else 0
+
+
+def check_reach(found: Found, last_ts: int, path: str) -> None:
+    """Raises `Conflict` when rows went downstream that the relay log does not have."""
+    state, row = found.state, found.row
+    floor_ts = max(row.commit_ts if row else 0, last_ts)
+    if is_foreign(found) or end_of(found.lanes, state.intent if state else None, floor_ts):
+        return
+    reached_ts = max(position.commit_ts for position in found.lanes)
+    raise Conflict(
+        f"rows of commit_ts {reached_ts} are downstream, but the relay log in {path} ends at "
+        f"{last_ts}: it was off, or another one was in use",
+        hint="point log-dir to the relay log of the last run, or bring the upstream back",
+    )
 
 
 def _nothing_to_do(checkpoint: Checkpoint, source: RelaySource) -> str:

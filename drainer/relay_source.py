@@ -87,7 +87,7 @@ class RelaySource:
         self._readers: dict[int, ObinlogReader] = {}
         self._zones: dict[str, ToUtc] = {}
         self._ready: deque[Item] = deque()
-        self._behind_ts = 0
+        self._behind_ts = self._to_ts = 0
         self.schema = RelaySchema()
         self.own = True
         """No record is of a Go drainer, which says less."""
@@ -121,9 +121,11 @@ class RelaySource:
                 f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
             ) from None
 
-    def begin_behind(self, commit_ts: int) -> None:
-        """Leave out what lies at or below it."""
-        self._behind_ts = commit_ts
+    def take(self, behind_ts: int, to_ts: int) -> None:
+        """Leave out what lies at or below `behind_ts`. The stream goes on to `to_ts`, with or without a
+        record there."""
+        self._behind_ts = behind_ts
+        self._to_ts = to_ts
 
     @property
     def records(self) -> int:
@@ -138,6 +140,7 @@ class RelaySource:
         while True:
             batch = await asyncio.to_thread(self._batch, items)
             if batch is None:
+                yield MergedBatch([], max(self._to_ts, self.last_ts))
                 return
             yield batch
 

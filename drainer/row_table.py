@@ -16,6 +16,7 @@ import pymysql
 from common import log
 from common.errors import Conflict
 from drainer.checkpoint_row import Checkpoint
+from drainer.checkpoint_tables import check_engines
 from drainer.sink import mysql
 
 logger = log.get(__name__)
@@ -26,13 +27,14 @@ class RowTable:
 
     def __init__(self, schema: str, table: str, cluster_id: int) -> None:
         self._schema = schema
+        self._table = table
         self._name = mysql.qualified(schema, table)
         self._cluster_id = cluster_id
         # What may be there: after a COMMIT without an answer the text before it, or the one in it.
         self._ours: list[str] = []
 
     def ensure(self, connection: pymysql.Connection[Any]) -> None:
-        """Make the table if there is none; that ends the transaction."""
+        """Make the table if there is none; that ends the transaction. `DownstreamError` if it has none."""
         try:
             mysql.rows(connection, b"SELECT clusterID FROM %s LIMIT 0" % self._name)
         except pymysql.err.MySQLError as error:
@@ -41,6 +43,7 @@ class RowTable:
             mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
             columns = b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT) ENGINE=InnoDB"
             mysql.run(connection, b"CREATE TABLE IF NOT EXISTS " + self._name + columns)
+        check_engines(connection, self._schema, (self._table,))
 
     def load(self, connection: pymysql.Connection[Any]) -> tuple[Checkpoint | None, tuple[int, ...]]:
         """The row, and the ids of other clusters that have one. Raises `Corruption`."""

@@ -37,6 +37,7 @@ from drainer.relay_source import RelaySchema, RelaySource
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker
 from drainer.sink import mysql
+from drainer.stored_look import look
 from drainer.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer import recorded
@@ -136,6 +137,8 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
         applier_of,
         SystemClock(),
         lanes,
+        lambda cluster_id: look(target, SCHEMA, cluster_id),
+        quiet_s=0.0,
     )
 
 

@@ -1,4 +1,4 @@
-"""The upstream is gone: a starting drainer brings the downstream to where its relay log ends, exit code 0."""
+"""The upstream is gone: a starting drainer brings the downstream to its relay log's end, and waits on."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ async def until_applied(drainer: Node, commit_ts: int) -> None:
         await asyncio.sleep(0.02)
 
 
+async def until_told(drainer: Node, text: str) -> None:
+    """It says so, in the log and to whoever asks whether it is ready, and goes on waiting."""
+    async with asyncio.timeout(60):
+        while text not in drainer.process.tail(5):
+            assert drainer.process.is_running
+            await asyncio.sleep(0.1)
+
+
 def size_of(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
@@ -89,9 +97,10 @@ async def test_recovery_from_the_relay_log_alone() -> None:
         await cluster.close()
         etcd.kill()
         mariadb.signal(signal.SIGCONT)
+        config = cluster.directory / "drainer.toml"
+        config.write_text('start-wait = "1s"\n' + config.read_text())
         drainer.process.start()
-        assert await asyncio.to_thread(drainer.process.wait, 60) == 0
-        assert f"the downstream is consistent as of commit_ts {last_ts}" in drainer.process.tail(3)
+        await until_told(drainer, f"the downstream is consistent as of commit_ts {last_ts}")
         connection = cluster.mariadb.open()
         with connection.cursor() as cursor:
             cursor.execute("SELECT COUNT(*), COUNT(DISTINCT a) FROM shop.notes")
@@ -101,7 +110,10 @@ async def test_recovery_from_the_relay_log_alone() -> None:
         connection.close()
         assert f'"commitTS":{last_ts}' in text
         assert '"consistent":true' in text
+        drainer.process.kill()
         drainer.process.start()  # again: there is nothing to do but to wait for the upstream
-        async with asyncio.timeout(30):
-            while "the start waits: " not in drainer.process.tail(3):
-                await asyncio.sleep(0.1)
+        await until_told(drainer, f"nothing to do: the downstream is consistent as of commit_ts {last_ts}")
+        etcd.start()  # it is back after all
+        await cluster.until_ready(drainer)
+        await until_applied(drainer, last_ts)
+        assert drainer.process.is_running

@@ -169,6 +169,26 @@ async def test_one_takes_over_from_the_other(scene: Scene) -> None:
     await after_an_operators_pause(scene)
 
 
+@pytest.mark.parametrize("standby", [False, True])
+async def test_who_cannot_reach_etcd_pushes_nobody_aside(scene: Scene, standby: bool) -> None:
+    """It has a relay log, and the downstream is in its reach."""
+    config = scene.directory / "drainer.toml"
+    relay = f'\n[syncer.relay]\nlog-dir = "{scene.directory / "relay"}"\n'
+    config.write_text('start-wait = "0s"\n' + config.read_text() + relay)
+    endpoint, scene.endpoint = scene.endpoint, f"http://127.0.0.1:{scene.free_port()}"
+    cut_off = scene.start(
+        "cut off", "drainer", f"--config={config}", "--node-id=pair", *(["-standby"] if standby else [])
+    )
+    scene.endpoint = endpoint
+    if standby:
+        assert await asyncio.to_thread(cut_off.wait, DEADLINE_S) == 3
+    else:
+        await scene.until_ready("cut off", 503, "a drainer is connected to the downstream")
+    await scene.until_rows(scene.written + 50)
+    assert scene.processes["first"].poll() is None
+    assert (await scene.ask("first", "/readyz"))[0] == 200
+
+
 async def check_standby(scene: Scene) -> None:
     code, text = await scene.ask("second", "/status")
     document = json.loads(text)
