@@ -44,6 +44,11 @@ class ManualClock:
         self.now_s += seconds
 
 
+def boot_s() -> float:
+    """Seconds since this host was started, those in which it slept among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def use_utc() -> None:
     """Times of this process are UTC from here on; libraries that show times in the local zone follow."""
     os.environ["TZ"] = "UTC"

@@ -50,11 +50,19 @@ def is_gone(identity: ProcessIdentity) -> bool:
     return _started(identity.pid) != identity.started
 
 
-def _space() -> str:
+def boot() -> str:
+    """Names the time since this host was started; "" where that cannot be told."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _space() -> str:
+    try:
+        found = boot()
+        return f"{found}:{os.readlink('/proc/self/ns/pid')}" if found else ""
     except OSError:
         return ""
 

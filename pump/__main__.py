@@ -18,8 +18,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import config, daemon, etcd, health, listener, log, metrics_push, node, version
-from common.clock import Clock, SystemClock
+from common import config, daemon, etcd, health, listener, log, metrics_push, node, process_identity, version
+from common.clock import Clock, SystemClock, boot_s
 from common.door import Routes
 from common.listener import Listener
 from common.port import split_address
@@ -27,6 +27,7 @@ from common.registry import Registry
 from common.starting import Starting
 from common.upstream import Upstream, choice
 from pump import fake_binlog, not_serving
+from pump.age_clock import AgeClock
 from pump.closing import Closing
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.data_dir import DataDir
@@ -229,6 +230,8 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, ro
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
     watch = Watch(storage, resolver, rooms.clock)
+    data_dir = opened.data_dir
+    assert data_dir is not None
     retention = Retention(
         storage,
         rooms.upstream.oracle,
@@ -236,6 +239,9 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, ro
         rooms.disk_guard.free_bytes,
         settings.retention_policy,
         rooms.clock,
+        ages=AgeClock(data_dir.age_anchor, process_identity.boot()),
+        keep_anchor=data_dir.keep_age_anchor,
+        boot_s=boot_s,
     )
     opened.lookers += [
         process.task("resolver", resolver.run()),

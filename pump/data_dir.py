@@ -6,6 +6,8 @@
     .node     node id, text
     .cluster  cluster id, decimal text; a directory without it (a Go pump's) is adopted
     .purged   largest timestamp that may have been purged; the index has it too, but may be rebuilt
+    .age      what retention believed the upstream's time to be, and when (`age_clock`); without it the wall
+              clock is asked
     .rebuild  there if a running pump found the index damaged: the next start sets it aside
     value/    the value log     kv/  the index
 
@@ -103,6 +105,15 @@ class DataDir:
     def keep_purged_ts(self, ts: int) -> None:
         """Durable when this returns. Raises `OSError`."""
         self._write(".purged", str(ts))
+
+    @property
+    def age_anchor(self) -> str:
+        """As it was kept; "" if it never was. Raises `ConfigError`."""
+        return self._read(".age")
+
+    def keep_age_anchor(self, text: str) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        self._write(".age", text)
 
     def ask_for_rebuild(self) -> None:
         """Let the next start build the index anew. Raises `OSError`."""

@@ -24,10 +24,12 @@ from typing import Any, Final
 from common import log
 from common.clock import Clock
 from common.errors import BinlogError, Corruption, Unavailable
+from common.quantities import span
 from common.registry import Registry
 from common.tso import physical_ms
 from common.upstream import TimestampOracle
 from pump import metrics, retention
+from pump.age_clock import AgeClock
 from pump.retention import (
     Alarms,
     DrainerSeen,
@@ -89,7 +91,11 @@ class Retention:
         clock: Clock,
         *,
         pace: Pace | None = None,
+        ages: AgeClock | None = None,
+        keep_anchor: Callable[[str], None] = lambda _: None,
+        boot_s: Callable[[], float] | None = None,
     ) -> None:
+        """`boot_s`: seconds since the host was started; `keep_anchor` makes an anchor of `ages` durable."""
         self._storage = storage
         self._oracle = oracle
         self._registry = registry
@@ -97,6 +103,9 @@ class Retention:
         self._policy = policy
         self._clock = clock
         self._pace = pace or Pace()
+        self._ages = ages or AgeClock()
+        self._keep_anchor = keep_anchor
+        self._boot_s = boot_s or clock.monotonic_s
         self._alarms: Alarms[tuple[str, bool]] = Alarms()
         self._trouble_alarms: Alarms[str] = Alarms()
         self._walks: dict[int, _Walk] = {}
@@ -173,6 +182,7 @@ class Retention:
                 f"timestamp oracle does not answer, nothing is purged: {error}"
             )
             return None
+        now_ts = await self._believed(now_ts)
         storage = self._storage
         settled = storage.settled_place
         files = await storage.in_thread(storage.value_log.closed_files)
@@ -186,6 +196,20 @@ class Retention:
             gc_ts=storage.gc_ts,
             drainers=await self._drainers(),
         )
+
+    async def _believed(self, now_ts: int) -> int:
+        """What ages are reckoned from."""
+        aged = self._ages.look(now_ts, self._boot_s(), self._clock.wall_s())
+        if aged.anchor:
+            await self._storage.in_thread(self._keep_anchor, aged.anchor)
+        if aged.ahead_s > 0:
+            self._trouble["clock"] = Unavailable(
+                f"the upstream's clock is {span(aged.ahead_s)} ahead of the time that has passed here: ages "
+                "are reckoned without that",
+                hint="`binlogctl doctor` compares all clocks; if upstream's is right, stop this pump and "
+                "remove .age in its data directory",
+            )
+        return aged.ts
 
     async def _drainers(self) -> list[DrainerSeen] | None:
         try:

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
+from common.etcd import clock
 from common.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
@@ -190,6 +191,7 @@ class EtcdClient:
 
     def __init__(self, endpoints: Sequence[str], tls: TlsConfig | None, timeout_s: float) -> None:
         self._credentials = tls and Reread(tls, tls.channel_credentials, use="etcd", every_s=1.0)
+        self._tls = tls
         credentials = self._credentials.current() if self._credentials else None
         self._endpoints = [_Endpoint(address, credentials) for address in endpoints]
         self._retired: list[_Endpoint] = []
@@ -257,6 +259,11 @@ class EtcdClient:
             with contextlib.suppress(Unavailable):
                 return await self._call(call)
         return await self._call(call)
+
+    async def clocks(self, timeout_s: float) -> list[float | None]:
+        """What time it is at each endpoint, seconds since 1970; None for one that does not say."""
+        asked = (clock.ask(endpoint.address, self._tls, timeout_s) for endpoint in self._endpoints)
+        return await asyncio.gather(*asked)
 
     async def get(self, key: bytes) -> KeyValue | None:
         request = messages.RangeRequest(key=key)

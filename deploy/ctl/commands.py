@@ -133,6 +133,11 @@ only.""",
 TIME is a timestamp of the upstream (18 digits), now, a span back (-2h, -1h30m), seconds since
 1970 (@1556443799), RFC 3339 (2019-04-28T09:29:59Z) or 'YYYY-MM-DD HH:MM:SS', which is in
 -time-zone or else in the zone of this host.""",
+    "advance": """\
+For a standalone cluster that was off for long and whose etcd tells no time, or a wrong one: its
+nodes then go on from where its clock stood, and say so. TIME as `binlogctl position` takes it.
+There is no way back: every later timestamp is larger, so -yes is needed, and one beyond this
+host's clock is refused.""",
     "doctor": """\
 Asks PD, TiKV, every pump and drainer, TiDB servers, the hosts' clocks, and with -drainer-config
 the downstream and its checkpoint. Each finding says what was seen, why it matters and the command
@@ -254,6 +259,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         arguments=_TIME,
         flags=("time-zone",),
         outputs=READABLE,
+    ),
+    Command(
+        "advance",
+        "set the clock of a standalone cluster forward",
+        "advance:run",
+        arguments=_TIME,
+        flags=("time-zone", "yes", *CONNECTION),
     ),
     Command(
         "doctor",

@@ -18,7 +18,8 @@ from common.errors import Unavailable
 from common.node import NodeStatus
 from common.registry import DRAINERS as DRAINER_KIND
 from common.registry import ClusterView, NodeEntry, Registry
-from common.tso import TS_MAX
+from common.tso import TS_MAX, physical_s
+from pump.age_clock import AgeClock
 from pump.delivery import Delivery
 from pump.history import History, PositionPurged
 from pump.log_file import OsLogDirectory
@@ -508,6 +509,7 @@ async def test_a_go_pump_s_files_go_too_with_prewrites_whose_rollback_it_did_not
         await put_pair(storage, newest + HOUR, newest + HOUR + 1)
         await wait_watermark(storage, newest + HOUR + 1)
         world.oracle.now_ts = newest + HOUR + 2
+        world.clock.now_s = physical_s(world.oracle.now_ts)
         assert len(files_of(directory)) == 2
         retention = world.retention(storage, Policy(1800.0))
         await retention.work()
@@ -520,6 +522,44 @@ async def test_a_go_pump_s_files_go_too_with_prewrites_whose_rollback_it_did_not
         assert [one.commit_ts for one in await pull(storage, storage.gc_ts, from_disk=True)] == [
             newest + HOUR + 1
         ]
+
+
+async def test_an_upstream_clock_that_jumps_ahead_makes_nothing_old_and_forgets_no_drainer(
+    tmp_path: Path, world: World
+) -> None:
+    """Nor after a restart of the pump; real time does."""
+    kept: list[str] = [""]
+    up_s = 0.0
+
+    def retention(storage: Storage) -> Retention:
+        ages = AgeClock(kept[-1], "boot 1")
+        return world.retention(storage, ages=ages, keep_anchor=kept.append, boot_s=lambda: up_s)
+
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        await fill(storage, range(1, 60))
+        world.oracle.now_ts = 60 * MINUTE
+        first = retention(storage)
+        await first.work()
+        assert (first.purged_files, first.facts()["held_up_by"]) == (0, [])
+        paused = {"alive": False, "state": node.PAUSED, "update_ts": 59 * MINUTE}
+        world.drainers.seen("stopped a minute ago", 20 * MINUTE, **paused)
+        world.oracle.now_ts += 8 * 24 * HOUR
+        for one in (first, retention(storage)):
+            up_s += 60
+            await one.work()
+            assert one.purged_files == 0
+            assert "ahead of the time that has passed here" in one.facts()["held_up_by"][0]
+            assert one.facts()["drainers"][0]["live"]
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        again = retention(storage)
+        up_s += 600
+        await again.work()
+        assert storage.gc_ts <= 20 * MINUTE
+        assert again.facts()["drainers"][0]["live"]
+        up_s += 3600
+        await again.work()
+        assert storage.gc_ts > 20 * MINUTE, "two hours have passed"
+        assert len(kept) == 2, "one anchor a boot"
 
 
 async def test_a_page_that_a_purge_overtakes_is_refused_and_never_has_a_gap(
@@ -585,7 +625,10 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
         await fill(storage, range(1, 60))
         world.oracle.now_ts = 60 * MINUTE
         policy = Policy(3600.0, 0, 1000)
-        retention = world.retention(storage, policy, pace=Pace(30.0, 600.0, 0.001, 10.0))
+        pace = Pace(30.0, 600.0, 0.001, 10.0)
+        retention = world.retention(
+            storage, policy, pace=pace, boot_s=lambda: physical_s(world.oracle.now_ts)
+        )
         running = asyncio.create_task(retention.run())
 
         async def until(reached: Callable[[], bool]) -> None:

@@ -3,7 +3,8 @@
 Everything that waits when a reservation begins gets its timestamps from that reservation, and nothing is
 kept for later: a timestamp left over from a window would be smaller than one that another process drew in
 between, and watermarks rest on "drawn later is larger". The window's end is stored by compare-and-set
-before anything is handed out, so a restart, a second process or a clock set back never repeats one.
+before anything is handed out, so a restart, a second process or a clock set back never repeats one. A clock
+that is ahead is not followed: see `time_bound`.
 
 A request may bring a write that belongs to its timestamp (a transaction's first entry, or its end): it goes
 into the same etcd transaction, so both exist or neither, at the price of no further round trip.
@@ -19,16 +20,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import tso
+from common import log, tso
 from common.clock import Clock
 from common.errors import BinlogError, Rejected, Unavailable
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
 from common.etcd.client import OpResult
 from common.upstream.standalone.layout import PIN, TSO, decode_number
+from common.upstream.standalone.time_bound import TimeBound
 
 # etcd takes 128 operations in a transaction; one is the clock's own, a conditional write counts twice.
 WRITES_MAX: Final = 60
+
+_CLOCKS_S: Final = 1.0  # within which etcd's hosts tell their time
+_TELL_S: Final = 1.0  # of a host's time that is not followed
+
+_logger = log.get("oracle")
 
 Writes = Callable[[int], Sequence[Any]]
 
@@ -59,6 +66,9 @@ class StandaloneOracle:
         self._last_ts = 0
         self._revision = 0
         self._closed = False
+        self._bound = TimeBound()
+        self._told_ahead = False
+        self._asking: asyncio.Task[None] | None = None
 
     async def timestamp(self) -> int:
         """A timestamp; the pinned one while pinned. Raises `Unavailable`."""
@@ -84,15 +94,34 @@ class StandaloneOracle:
             if result.succeeded:
                 return
 
+    async def advance(self, ts: int) -> int:
+        """Let the clock stand at `ts` if it is not above it, as an operator says; where it stands now.
+
+        For what no process may do by itself: see `time_bound`. There is no way back.
+        """
+        assert 0 < ts <= tso.TS_MAX
+        while True:
+            found = await self._client.get(TSO)
+            last = decode_number(TSO, found.value) if found else 0
+            if last >= ts:
+                return last
+            result = await self._client.txn(
+                [etcd.mod_is(TSO, found.mod_revision if found else 0)], [etcd.put(TSO, b"%d" % ts)]
+            )
+            if result.succeeded:
+                return ts
+
     async def unpin(self) -> None:
         """Let the clock run again. Fine when it does."""
         await self._client.txn([], [etcd.delete(PIN)])
 
     async def close(self) -> None:
         self._closed = True
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.wait({self._worker})
+        running = {task for task in (self._worker, self._asking) if task is not None}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
         self._fail(list(self._waiting), Unavailable("the timestamp oracle is closed"))
         self._waiting.clear()
 
@@ -140,10 +169,11 @@ class StandaloneOracle:
     async def _serve(self, group: list[_Request]) -> None:
         """One reservation for everyone who waits when it begins; lost races begin it again."""
         while True:
+            await self._ask_etcds_clock()
             self._take(group)
             if not group:
                 return
-            first = max(self._last_ts + 1, tso.from_wall_s(self._clock.wall_s()))
+            first = max(self._last_ts + 1, tso.from_wall_s(self._physical_s()))
             last = first + len(group) - 1
             if last > tso.TS_MAX:
                 raise Rejected("timestamps are used up", hint="the clock or the tso key in etcd is wrong")
@@ -160,6 +190,7 @@ class StandaloneOracle:
             )
             if result.succeeded:
                 self._last_ts, self._revision = last, result.revision
+                self._bound.stored(last, self._clock.monotonic_s())
                 answers = result.results[1:]
                 for offset, (request, count) in enumerate(zip(group, counts, strict=True)):
                     own, answers = answers[:count], answers[count:]
@@ -170,10 +201,45 @@ class StandaloneOracle:
             # An absent clock (a new or wiped etcd) starts over from the wall clock, never below our last.
             self._revision = found[0].mod_revision if found else 0
             stored = decode_number(TSO, found[0].value) if found else 0
+            self._bound.stored(stored, self._clock.monotonic_s())
             self._last_ts = max(stored, self._last_ts)
             if pinned:
                 self._answer_pinned(group, decode_number(PIN, pinned[0].value), result.revision)
                 return
+
+    async def _ask_etcds_clock(self) -> None:
+        """Before the first reservation; later it goes on beside them."""
+        if not self._bound.should_ask(self._clock.wall_s(), self._clock.monotonic_s()):
+            return
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask(), name="oracle.clocks")
+        if not self._bound.has_asked:
+            await asyncio.wait({self._asking})
+
+    async def _ask(self) -> None:
+        began_s = self._clock.monotonic_s()
+        try:
+            self._bound.told(await self._client.clocks(_CLOCKS_S), began_s)
+        finally:
+            self._asking = None
+
+    def _physical_s(self) -> float:
+        """The time that may be stored now; says it where that is not this host's."""
+        wall_s = self._clock.wall_s()
+        found_s = self._bound.physical_s(wall_s, self._clock.monotonic_s())
+        ahead_s = wall_s - found_s
+        if ahead_s < _TELL_S:
+            self._told_ahead = False
+        elif not self._told_ahead:
+            self._told_ahead = True
+            other = "the clock stored in etcd" if self._bound.etcd_is_silent else "etcd's clock"
+            _logger.warning(
+                f"this host's clock is ahead of {other}: timestamps do not follow it",
+                ahead_s=round(ahead_s, 3),
+                hint="correct this host's clock or etcd's; if this one is right and the cluster was off for "
+                "long: `binlogctl advance now`",
+            )
+        return found_s
 
     @staticmethod
     def _answer_pinned(group: list[_Request], ts: int, revision: int) -> None:

@@ -239,3 +239,61 @@ async def test_a_given_cluster_id_is_taken(etcd_clean: str) -> None:
     upstream = await StandaloneUpstream.connect(etcd_clean, cluster_id=7_012_345_678_901_234_567)
     assert upstream.cluster_id == 7_012_345_678_901_234_567
     await upstream.close()
+
+
+# -- clocks that are wrong -----------------------------------------------------------------------------------
+
+
+class Ahead(ManualClock):
+    """A host whose clock is a week ahead of etcd's."""
+
+    def __init__(self, ahead_s: float = 8 * 86_400.0) -> None:
+        super().__init__(SystemClock().wall_s() + ahead_s)
+
+
+async def test_a_clock_that_is_ahead_is_not_followed_and_gets_timestamps(
+    upstream: StandaloneUpstream, etcd: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = await upstream.oracle.timestamp()
+    for _ in range(3):
+        other = await StandaloneUpstream.connect(etcd, clock=Ahead())
+        drawn = [await other.oracle.timestamp() for _ in range(3)]
+        await other.close()
+        assert before < drawn[0] < drawn[1] < drawn[2]
+        assert abs(tso.age_s(drawn[2], SystemClock().wall_s())) < 10
+        before = drawn[2]
+    assert "timestamps do not follow it" in caplog.text
+    assert await upstream.oracle.timestamp() > before
+
+
+async def test_the_first_of_a_cluster_is_not_followed_either(etcd_clean: str) -> None:
+    founder = await StandaloneUpstream.connect(etcd_clean, clock=Ahead())
+    assert abs(tso.age_s(await founder.oracle.timestamp(), SystemClock().wall_s())) < 10
+    await founder.close()
+
+
+async def test_a_clock_that_was_stored_long_ago_is_moved_to_now(
+    upstream: StandaloneUpstream, etcd: str
+) -> None:
+    await upstream._client.put(layout.TSO, b"%d" % tso.from_wall_s(SystemClock().wall_s() - 9 * 86_400))
+    other = await StandaloneUpstream.connect(etcd)
+    assert abs(tso.age_s(await other.oracle.timestamp(), SystemClock().wall_s())) < 5
+    await other.close()
+
+
+async def test_what_no_clock_vouches_for_an_operator_may_say(
+    upstream: StandaloneUpstream, etcd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(_client: EtcdClient, _timeout_s: float) -> list[float | None]:
+        return [None]
+
+    monkeypatch.setattr(EtcdClient, "clocks", silent)
+    old = tso.from_wall_s(SystemClock().wall_s() - 9 * 86_400)
+    await upstream._client.put(layout.TSO, b"%d" % old)
+    other = await StandaloneUpstream.connect(etcd)
+    assert 0 < await other.oracle.timestamp() - old < tso.compose(60_000)
+    now = tso.from_wall_s(SystemClock().wall_s())
+    assert await other.oracle.advance(now) == now
+    assert await other.oracle.advance(old) == now, "there is no way back"
+    assert 0 < await upstream.oracle.timestamp() - now < tso.compose(60_000)
+    await other.close()

@@ -119,3 +119,22 @@ async def test_savepoint_now_asks_the_upstream(ctl: Ctl, etcd_clean: str, tmp_pa
     after = await upstream.oracle.timestamp()
     await upstream.close()
     assert before < json.loads(done.out)["commitTS"] < after
+
+
+async def test_advance_sets_the_clock_of_a_cluster_forward(ctl: Ctl, etcd_clean: str) -> None:
+    from common.upstream.standalone import StandaloneUpstream, layout
+
+    where = ("-pd-urls", etcd_clean)
+    assert (await ctl("advance", "now", "-yes", *where)).code == 4, "no cluster is founded by it"
+    upstream = await StandaloneUpstream.connect(etcd_clean)
+    await upstream._client.put(layout.TSO, b"%d" % tso.compose(MS))
+    asked = await ctl("advance", "now", *where)
+    assert (asked.code, "say it again with -yes" in asked.err) == (4, True)
+    ahead = await ctl("advance", "2099-01-01", "-yes", *where)
+    assert (ahead.code, "is still to come" in ahead.err) == (4, True)
+    done = await ctl("advance", "2019-04-28T09:30:59Z", "-yes", *where)
+    assert (done.code, "2019-04-28T09:30:59.000Z" in done.out) == (0, True)
+    back = await ctl("advance", "2019-04-28T09:29:00Z", "-yes", *where)
+    assert (back.code, "2019-04-28T09:30:59.000Z" in back.out) == (0, True), "never back"
+    assert await upstream.oracle.timestamp() > tso.compose(MS + 60_000)
+    await upstream.close()
