@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +21,11 @@ def pytest_configure() -> None:
     # A process that runs a part of the tests is told the width of a terminal that it does not have.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
+    # What a shell starts with `&`, nohup or a CI ignores these, and so would every process that a test starts
+    # and then interrupts. One with a handler of ours gives its children the default.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
 
 

@@ -19,6 +19,7 @@ from common.upstream.tidb import TidbUpstream
 from drainer.takeover import Start
 from drainer.tracked_schema import read_whole
 from tests.benchmarks.history_server import read_pages
+from tests.benchmarks.measure import peak_rss_mib
 
 OURS: Final = "ours"
 PLAIN: Final = "plain"
@@ -36,7 +37,7 @@ async def ours(address: str) -> None:
     upstream = await TidbUpstream.connect(address)
     tracker = await read_whole(upstream.history, START, 1 << 62)
     cpu_s, took_s = _cpu_s() - cpu_s, time.monotonic() - began_s
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak_mib = peak_rss_mib("self")
     await upstream.close()
     tables = len(tracker.names())
     print(json.dumps({"event": "end", "cpu_s": cpu_s, "took_s": took_s, "peak": peak_mib, "tables": tables}))

@@ -22,7 +22,10 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_mib(pid: int | str) -> float:
-    """Most memory the process ever had resident, MiB."""
+    """Most memory the process ever had resident, MiB.
+
+    What `getrusage` tells of a child includes what its parent had before the child became another program.
+    """
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

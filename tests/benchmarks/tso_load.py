@@ -23,7 +23,7 @@ from common.errors import BinlogError
 from common.upstream.tidb.oracle import PdOracle
 from common.upstream.tidb.pd import PdClient
 from common.wire import pdpb_pb2
-from tests.benchmarks.measure import percentile
+from tests.benchmarks.measure import peak_rss_mib, percentile
 
 ORACLE: Final = "oracle"
 BARE: Final = "bare"
@@ -52,7 +52,7 @@ class Draws:
             cpu_us=cpu_s / len(seen) * 1e6,
             p50_ms=percentile(seen, 0.5) * 1000,
             p99_ms=percentile(seen, 0.99) * 1000,
-            peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            peak_rss_mib=peak_rss_mib("self"),
         )
 
 
