@@ -156,8 +156,6 @@ class Applier:
         self._settings = replace(self._settings, lane=lane, checkpoint_interval_s=checkpoint_interval_s)
         self._lanes.change_settings(lane)
 
-    # -- what others may ask ---------------------------------------------------------------------
-
     @property
     def doing(self) -> str:
         return self._barrier.doing or self._doing
@@ -180,17 +178,15 @@ class Applier:
     @property
     def start_ts(self) -> int:
         """From where to pull: everything at or below it is applied."""
-        return self._lanes.resolved_ts
+        return self.resolved_ts
 
     def drift(self) -> dict[str, int]:
         """Rows that were not downstream as they should have been, by table."""
-        drift = self._settings.lane.drift
-        return drift.rows() if drift else {}
+        return drift.rows() if (drift := self._settings.lane.drift) else {}
 
     def foreign_texts(self) -> dict[str, dict[str, int]]:
         """Values that a column's character set downstream does not have, by table and column."""
-        drift = self._settings.lane.drift
-        return drift.texts() if drift else {}
+        return drift.texts() if (drift := self._settings.lane.drift) else {}
 
     def lane_states(self) -> list[dict[str, Any]]:
         return self._lanes.states()
@@ -211,8 +207,6 @@ class Applier:
             self._failure.set_exception(error)
         self._changed.set()
 
-    # -- tasks of the daemon ---------------------------------------------------------------------
-
     async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
         """Apply until stopped. Raises what made it impossible to go on."""
         self._lanes.start()
@@ -231,8 +225,7 @@ class Applier:
             self._finished.set()
 
     async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
-        if not self._taking.is_stopping():
-            self._doing = "waiting for binlogs"
+        self._doing = self._doing if self._taking.is_stopping() else "waiting for binlogs"
         return await self._taking.take(batches)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -288,17 +281,25 @@ class Applier:
         await self.desk.close()
         if drained and not self._cut_short:
             await self._keeper.settle(self._lanes.resolved_ts)
-        await self._keeper.close(self._ddl_runner.close, self._tables.close, self._waiting_tables.close)
-        await self._hands.close()
+        await self._close()
         if not drained and self._failure.done():
             await self._failure
         return drained and not self._cut_short
+
+    async def finish_waiting(self) -> list[dict[str, Any]]:
+        """Behind the end of `run`, do what waited and is decided; what still waits, as the desk shows it."""
+        await self._drained()
+        await self.desk.finish(self._last_ts)
+        return self.desk.documents()
 
     async def abandon(self) -> None:
         """End, and store nothing. What calls into this one has ended."""
         self.desk.stop()
         await self._lanes.end(drained=False)
         await self.desk.close()
+        await self._close()
+
+    async def _close(self) -> None:
         await self._keeper.close(self._ddl_runner.close, self._tables.close, self._waiting_tables.close)
         await self._hands.close()
 

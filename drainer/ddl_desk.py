@@ -269,6 +269,15 @@ class DdlDesk:
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
 
+    async def finish(self, at_ts: int) -> None:
+        """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what has nothing left.
+        What stays in `documents` waits for a decision."""
+        async with self._releasing:
+            for queue in tuple(self._quarantine.queues):
+                await self._step(queue)
+                if self._quarantine.may_close(queue, at_ts):
+                    await self._close(queue, at_ts)
+
     async def _close(self, queue: Queue, at_ts: int) -> None:
         jobs = list(queue.entries)
         self._quarantine.close(queue)

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from common import log
 from common.clock import Clock
@@ -36,6 +36,7 @@ from drainer.takeover import place
 from drainer.txn import Ddl, TableVersion, Transaction
 
 logger = log.get(__name__)
+_BY_RULE: Final = {SKIP_BY_RULE: SKIP, REWRITE_BY_RULE: REWRITE}
 T = TypeVar("T")
 
 
@@ -90,6 +91,7 @@ class Release:
         self._lanes: ReleaseLanes | None = None
         self._reached: Position | None = None
         self._committed = Committed()
+        self._tried: set[tuple[int, str, str]] = set()  # rulings on DDL that were refused
         self.stopping = False
         self.doing = ""
 
@@ -223,6 +225,8 @@ class Release:
         ddl = kept.ddl
         entry = queue.entries.get(ddl.job_id)
         if entry is not None and entry.decision is None:
+            entry = await self._decide_by_rule(entry, ddl)
+        if entry is not None and entry.decision is None:
             if self._quarantine.behind(queue, ddl):
                 await self._stop_at(queue, kept, entry)
             if not await self._found_downstream(entry, kept):
@@ -241,6 +245,27 @@ class Release:
             await self._finish(queue, ddl, decision, f"skipped: {ruling.reason}")
             return True
         return await self._run(queue, kept, decision, ruling.text or None)
+
+    async def _decide_by_rule(self, entry: Entry, ddl: Ddl) -> Entry:
+        """A rule that skips or rewrites it, each once: it may have been written since the DDL was refused."""
+        ruling = self._policy().rule(ddl)
+        tried = (ddl.job_id, ruling.action, ruling.text)
+        if not ruling.rule or ruling.action not in _BY_RULE or tried in self._tried:
+            return entry
+        self._tried.add(tried)
+        decision = Decision(_BY_RULE[ruling.action], ruling.text, next(self._rooms.numbers))
+        stored = entry.decided(decision)
+        decided = Decided(
+            decision.number, ddl.job_id, self.now_ms(), f"rule {ruling.rule}", decision.action, decision.text
+        )
+
+        def work(connection: Any) -> None:
+            self._rooms.table.put_decision(connection, stored)
+            self._rooms.table.decided(connection, decided)
+
+        await self._store(work)
+        logger.info("DDL that waited is decided by a rule", job_id=ddl.job_id, rule=ruling.reason)
+        return self._quarantine.decide(ddl.job_id, decision)
 
     def _ruling(self, ddl: Ddl, decision: Decision | None) -> Ruling:
         if decision is None:

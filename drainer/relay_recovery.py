@@ -138,10 +138,10 @@ class RelayRecovery:
         lane_count: int,
         look: Callable[[int], Seen],
         *,
-        quiet_s: float = QUIET_S,
+        quiet_s: float | None = None,
     ) -> None:
         self._look = look
-        self._quiet_s = quiet_s
+        self._quiet_s = QUIET_S if quiet_s is None else quiet_s
         self._path = path
         self._tables = RelayTables(target)
         self._stored = stored
@@ -182,12 +182,18 @@ class RelayRecovery:
         records = source.records
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
         applier = self._applier_of(store, start, source)
-        await self._apply(applier, source)
-        if applier.stored_ts < to_ts:
+        waiting = await self._apply(applier, source)
+        if waiting:
             raise Conflict(
                 f"the relay log was read to its end, but the downstream is consistent up to "
-                f"{applier.stored_ts} only: a DDL waits for a decision",
-                hint="decide on it with an entry in [[syncer.ddl-rule]], and start again",
+                f"{applier.stored_ts} only: " + "; ".join(map(_waits, waiting)),
+                hint="skip or rewrite it with an entry in [[syncer.ddl-rule]], or carry it out downstream by"
+                " hand, and start again",
+            )
+        if applier.stored_ts < to_ts:
+            raise Conflict(
+                f"the relay log was read to its end, but the checkpoint is at {applier.stored_ts} only",
+                hint="start again: it goes on where the lanes stopped",
             )
         return Summary(
             from_ts=from_ts,
@@ -206,12 +212,16 @@ class RelayRecovery:
         await asyncio.sleep(self._quiet_s)
         check_alone(first, await asyncio.to_thread(self._look, cluster_id))
 
-    async def _apply(self, applier: Applier, source: RelaySource) -> None:
-        tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(applier.run(source.batches())),
-            asyncio.create_task(applier.watch()),
-            asyncio.create_task(applier.keep_checkpoint()),
-        ]
+    async def _apply(self, applier: Applier, source: RelaySource) -> list[dict[str, Any]]:
+        """What still waits for a decision behind the end."""
+        waiting: list[dict[str, Any]] = []
+
+        async def through() -> None:
+            await applier.run(source.batches())
+            waiting[:] = await applier.finish_waiting()
+
+        works = [through(), applier.watch(), applier.keep_checkpoint(), applier.desk.run()]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -226,6 +236,13 @@ class RelayRecovery:
                 "the relay log was not applied to its end",
                 hint="start again: it goes on where the lanes stopped",
             )
+        return waiting
+
+
+def _waits(document: dict[str, Any]) -> str:
+    """One DDL that waits, in words."""
+    where = f"DDL job {document['job_id']} at commit_ts {document['commit_ts']}"
+    return f"{where} waits ({document['reason']}): {document['query']}"
 
 
 def check_alone(first: Seen, second: Seen) -> None:

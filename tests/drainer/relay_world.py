@@ -13,7 +13,7 @@ import gzip
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from common.clock import SystemClock
@@ -30,6 +30,7 @@ from drainer.ddl_aside import KeepDropped
 from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
+from drainer.ddl_rules import Rule
 from drainer.lane import LaneSettings
 from drainer.relay import RelayLog
 from drainer.relay_recovery import RelayRecovery, Summary, stored_checkpoint
@@ -103,12 +104,17 @@ def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool 
 
 
 def desk_plan(
-    store: CheckpointStore, start: Start, target: mysql.Target, schema: RelaySchema, directory: Path
+    store: CheckpointStore,
+    start: Start,
+    target: mysql.Target,
+    schema: RelaySchema,
+    directory: Path,
+    rules: Sequence[Rule] = (),
 ) -> DeskPlan:
-    """A desk without rules."""
+    """A desk, without rules but for those given."""
     return DeskPlan(
         take_over(store, foreign=start.foreign),
-        Policy(),
+        Policy(rules),
         schema,
         lambda frozen: DdlRunner(target, frozen),
         str(directory),
@@ -116,7 +122,7 @@ def desk_plan(
     )
 
 
-def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
+def recovery(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
     def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
         return Applier(
             start,
@@ -126,7 +132,7 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
             DdlRunner(target, source.schema, keep=KeepDropped(SCHEMA, CLUSTER_ID, 86400.0)),
             ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
             SystemClock(),
-            desk_plan(store, start, target, source.schema, path.parent),
+            desk_plan(store, start, target, source.schema, path.parent, rules),
         )
 
     return RelayRecovery(
@@ -142,9 +148,9 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2) -> RelayRecovery:
     )
 
 
-async def recover(target: mysql.Target, path: Path, lanes: int = 2) -> Summary:
+async def recover(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
     async with asyncio.timeout(120):
-        return await recovery(target, path, lanes).run()
+        return await recovery(target, path, lanes, rules).run()
 
 
 def report(server: MariaDbServer, scenario: str) -> Report:

@@ -253,6 +253,39 @@ async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, acti
         await s.desk.decide(200, SKIP_IT, "", "")  # the old life is fenced off
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_rule_that_was_written_since_decides(stage: MakeStage, again: bool) -> None:
+    """At a reload, or at the next start."""
+    s = stage()
+    query = "ALTER TABLE t FROBNICATE b"
+    await s.refuse(ddl(200, query))
+    rules = [{"action": "rewrite", "sql": "FROBNICATE", "text": "CREATE TABLE {db}.other (a INT)"}]
+    if again:
+        s.desk.stop()
+        await s.task
+        s = stage(rules=rules)
+        assert (await s.desk.judge(ddl(200, query), 1)).action == KEPT
+    else:
+        s.desk.set_rules(ddl_rules.parse(rules))
+    s.desk.divert(row(210, T))
+    await s.until(lambda: s.values("t") == [210])
+    await s.finish(220)
+    assert ("other",) in s.sql("SHOW TABLES FROM d")
+    (decided,) = await s.desk.decisions()
+    assert (decided.action, decided.asked_from) == (REWRITE, "rule 1")
+
+
+async def test_a_rule_whose_text_is_refused_is_tried_once(stage: MakeStage) -> None:
+    s = stage()
+    await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
+    s.desk.set_rules(ddl_rules.parse([{"action": "rewrite", "sql": "FROBNICATE", "text": "NO STATEMENT"}]))
+    for _ in range(3):
+        await s.desk.finish(210)
+    (decided,) = await s.desk.decisions()
+    assert decided.outcome.startswith("refused")
+    assert s.desk.waits
+
+
 async def test_rows_that_are_refused_halt_only_their_queue(stage: MakeStage) -> None:
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))

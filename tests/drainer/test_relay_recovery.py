@@ -15,14 +15,17 @@ from common.clock import SystemClock
 from common.errors import ConfigError, Conflict, Corruption, DirectoryLocked
 from common.rowcodec.encoder import RowEncoder
 from deploy.playground.mariadb import MariaDbServer
+from drainer import ddl_rules, relay_assembly, relay_recovery
 from drainer.applier import Applier, ApplierSettings
 from drainer.binlog_directory import BinlogDirectory
-from drainer.checkpoint import CheckpointStore
+from drainer.change import Position
+from drainer.checkpoint import Checkpoint, CheckpointStore, Intent
+from drainer.config import DrainerConfig
 from drainer.ddl_apply import DdlRunner
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
 from drainer.relay import RelayLog
-from drainer.relay_recovery import Summary, known_cluster, stored_checkpoint
+from drainer.relay_recovery import AtWork, Summary, known_cluster, stored_checkpoint
 from drainer.relay_source import RelaySchema
 from drainer.sink import mysql
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
@@ -307,3 +310,162 @@ def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
         (path,) = (recorded.ROOT / scenario / "relay").iterdir()
         assert document
         assert gzip.decompress(path.read_bytes())[:4] == bytes.fromhex("04051b1c")
+
+
+# -- a DDL that waits -------------------------------------------------------------------------------------
+
+
+def stream_with_a_refused_ddl() -> list[Item]:
+    """Rows of two tables; from the middle on one of them waits for a statement that nobody can run."""
+    encoder = RowEncoder(KEYLESS)
+    other = TableVersion(KEYLESS, "once", "o", 1)
+    stream: list[Item] = keyless_stream(5, 3)
+    create = "CREATE TABLE o (a BIGINT, b VARCHAR(9))"
+    stream.insert(2, Ddl(12, 3, 3, "once", create, (("once", "o"),), 3))
+    refused = Ddl(110, 7, 5, "once", "ALTER TABLE t FROBNICATE b", (("once", "t"),), 4)
+    stream.append(refused)
+    for number in range(10):
+        rows = [encoder.insert((1000 + number, "x"), 1)]
+        events = tuple(
+            TableEvents(table, [INSERT], rows, at) for at, table in enumerate((KEYLESS_TABLE, other))
+        )
+        stream.append(Transaction(0, 120 + number, events, 40))
+    return stream
+
+
+def counts(target: mysql.Target) -> tuple[int, int]:
+    """Of the table that waits, and of the other one."""
+    connection = mysql.connect(target)
+    ((waiting,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.t")
+    ((other,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.o")
+    connection.close()
+    return int(waiting), int(other)
+
+
+def waiting_jobs(target: mysql.Target) -> list[int]:
+    connection = mysql.connect(target)
+    found = mysql.rows(connection, b"SELECT job_id FROM tidb_binlog.quarantine")
+    connection.close()
+    return [int(job) for (job,) in found]
+
+
+RULES: dict[str, dict[str, str]] = {
+    "skip": {"action": "skip", "sql": "FROBNICATE"},
+    "rewrite": {
+        "action": "rewrite",
+        "sql": "FROBNICATE",
+        "text": "ALTER TABLE {db}.{table} ADD COLUMN c INT",
+    },
+}
+
+
+@pytest.mark.parametrize("killed_at", [9, 13, 18])
+@pytest.mark.parametrize("rule", RULES)
+async def test_a_rule_decides_what_waited_when_the_upstream_was_lost(
+    target: mysql.Target, tmp_path: Path, killed_at: int, rule: str
+) -> None:
+    stream = stream_with_a_refused_ddl()
+    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
+    behind = killed_at - 9
+    with pytest.raises(
+        Conflict, match=r"DDL job 7 at commit_ts 110 waits .*: ALTER TABLE t FROBNICATE b"
+    ) as raised:
+        await world.recover(target, tmp_path / "relay")
+    assert "ddl-rule" in raised.value.hint
+    assert counts(target) == (15, behind), "other tables are there; what waits does, in order"
+    assert not world.is_consistent(target)
+    assert waiting_jobs(target) == [7]
+    summary = await world.recover(target, tmp_path / "relay", rules=ddl_rules.parse([RULES[rule]]))
+    assert summary.to_ts == stream[killed_at - 1].commit_ts
+    assert counts(target) == (15 + behind, behind)
+    assert world.is_consistent(target)
+    assert waiting_jobs(target) == []
+    assert (await world.recover(target, tmp_path / "relay")).nothing
+
+
+async def test_what_was_decided_before_the_upstream_was_lost_is_done(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    stream = stream_with_a_refused_ddl()
+    await first_life(target, tmp_path / "relay", stream, killed_at=18)
+    connection = mysql.connect(target)
+    mysql.run(connection, b"UPDATE tidb_binlog.quarantine SET decision='skip', decision_number=1")
+    connection.commit()
+    connection.close()
+    await world.recover(target, tmp_path / "relay")
+    assert counts(target) == (24, 9)
+    assert world.is_consistent(target)
+
+
+@pytest.mark.parametrize("moved", ["resize", "together"])
+async def test_lanes_that_were_put_above_the_last_record_are_no_foreign_rows(
+    target: mysql.Target, tmp_path: Path, moved: str
+) -> None:
+    """Another number of lanes, or a pause: at a watermark, while the checkpoint is held back below."""
+    stream = keyless_stream(20, 3)
+    await first_life(target, tmp_path / "relay", stream, killed_at=len(stream) - 1)
+    store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    store.start(2, 1, 500)
+    if moved == "resize":
+        store.resize(3, Position(300))
+    else:
+        store.together(lambda connection: None, lanes_at=300)
+    store.close()
+    summary = await world.recover(target, tmp_path / "relay")
+    assert summary.to_ts == 300
+    assert world.is_consistent(target)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert stored.checkpoint.commit_ts == 300
+
+
+async def test_nobody_is_pushed_aside_who_is_connected(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(10, 3)
+    await first_life(target, tmp_path / "relay", stream, killed_at=5)
+    living = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    living.start(2, 1, 500)
+    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(living._connected())}"):
+        await world.recover(target, tmp_path / "relay")
+    living.hold()  # it goes on
+    living.close()
+    await world.recover(target, tmp_path / "relay")
+
+
+async def test_a_ddl_of_a_recovery_is_fenced(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen between the stored intent and the statement, while another drainer takes over."""
+    world.put_go_checkpoint(target, 1)
+    stream = [
+        *keyless_stream(3, 1),
+        Ddl(110, 7, 5, "once", "ALTER TABLE t ADD COLUMN c INT", (("once", "t"),), 4),
+    ]
+    await world.our_relay(stream, tmp_path / "relay")
+    others: list[CheckpointStore] = []
+    begin_ddl = CheckpointStore.begin_ddl
+
+    def then_another_drainer(store: CheckpointStore, intent: Intent, *checkpoint: Checkpoint) -> None:
+        begin_ddl(store, intent, *checkpoint)
+        if intent.commit_ts == 110:
+            others.append(CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA))
+            others[0].start(2, 1, 1 << 62)
+
+    monkeypatch.setattr(CheckpointStore, "begin_ddl", then_another_drainer)
+    monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
+    settings = DrainerConfig(
+        node_id="r",
+        data_dir=str(tmp_path / "data"),
+        relay_log_dir=str(tmp_path / "relay"),
+        to_socket=target.socket,
+        to_host=target.host,
+        to_port=target.port,
+        to_user=target.user,
+        to_password=target.password,
+    )
+    with pytest.raises(Conflict, match="another drainer took over"):
+        await relay_assembly.recover(settings)
+    connection = mysql.connect(target)
+    columns = mysql.rows(connection, b"SHOW COLUMNS FROM once.t")
+    connection.close()
+    others[0].close()
+    assert [name for name, *_ in columns] == ["a", "b"]
