@@ -270,7 +270,7 @@ class DdlDesk:
                     await self._close(queue, at_ts)
 
     async def finish(self, at_ts: int) -> None:
-        """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what has nothing left.
+        """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what is at its end.
         What stays in `documents` waits for a decision."""
         async with self._releasing:
             for queue in tuple(self._quarantine.queues):
