@@ -286,6 +286,7 @@ def applier_settings(
             log_values=settings.log_values,
             sync_mode=sync_mode,
             drift=Drift(clock),
+            rows_may_wait=not settings.strict and settings.quarantine_bytes > 0,
         ),
         sync_mode=sync_mode,
         checkpoint_interval_s=settings.checkpoint_interval_s,

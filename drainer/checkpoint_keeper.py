@@ -58,6 +58,8 @@ class CheckpointKeeper:
         self._safe_until = start.safe_until
         self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
+        self.schema_ts = 0
+        """Where `schema_version` is of: the last DDL that the stream brought, 0 for none so far."""
         self.stored_ts = min(position.complete_ts for position in start.positions)
         # Up to here rows may be downstream already: of our lanes, or of another program.
         self._highest_ts = max(start.safe_until, *(position.commit_ts for position in start.positions))

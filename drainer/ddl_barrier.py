@@ -77,6 +77,7 @@ class DdlBarrier:
         else:
             logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
+        keeper.schema_ts = ddl.commit_ts
         self._keep_schema(ddl.commit_ts)
         if not ran:
             return

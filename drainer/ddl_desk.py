@@ -111,9 +111,9 @@ class DdlDesk:
         self._schema = schema
         self._policy = policy
         self.numbers = itertools.count(waiting.last_number + 1)
-        self._rooms = rooms(self._freed, self.numbers)
-        self._keeper = self._rooms.keeper
-        self._release = Release(self._quarantine, self._rooms, lambda: self._policy)
+        self.rooms = rooms(self._freed, self.numbers)
+        self._keeper = self.rooms.keeper
+        self._release = Release(self._quarantine, self.rooms, lambda: self._policy)
         self._releasing = asyncio.Lock()
         self._busy: Queue | None = None
         self._caught_up: set[int] = set()  # release met the end of what was kept, not long ago
@@ -214,7 +214,7 @@ class DdlDesk:
                 f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
                 hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
             )
-        entry = entry_of(ddl, schema_version, reason, before, self._rooms.clock)
+        entry = entry_of(ddl, schema_version, reason, before, self.rooms.clock)
         await self._keeper.call(
             functools.partial(
                 self._keeper.store.together,

@@ -31,7 +31,9 @@ def check(queue: Queue, entry: Entry, *, busy: bool, action: str, text: str) -> 
         raise Rejected(f"DDL job {job_id} is over, its tables catch up", hint="nothing is to be decided")
     if entry.done and action != RETRY:
         raise Rejected(
-            f"DDL job {job_id} is over, rows behind it were refused",
+            f"{job_id} are rows that were refused"
+            if entry.is_rows
+            else f"DDL job {job_id} is over, rows behind it were refused",
             hint=f"correct the downstream, then `binlogctl ddl retry {job_id}`",
         )
 

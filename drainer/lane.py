@@ -31,12 +31,13 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from drainer import downstream_table, metrics
+from drainer.causality import Spread
 from drainer.change import Chunk, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
 from drainer.lane_work import Work
-from drainer.refusal import Ask, answer, refusal_of
+from drainer.refusal import Ask, RowsRefused, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
 from drainer.sink.trouble import Trouble, trouble_of
@@ -60,7 +61,8 @@ class LaneSettings:
 
     `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
     connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
-    `on_refused` is asked, once a constraint, before rows that break it are refused for good.
+    `on_refused` is asked, once a constraint, before rows that break it are refused for good; with
+    `rows_may_wait` that is `RowsRefused`.
     """
 
     batch_rows: int = 1600
@@ -72,6 +74,7 @@ class LaneSettings:
     sync_mode: int = FULL
     drift: Drift | None = None
     on_refused: Ask | None = None
+    rows_may_wait: bool = False
 
 
 @dataclass(slots=True)
@@ -272,7 +275,9 @@ class Lane(threading.Thread):
             self._roll_back(work, trouble)
             if trouble is None:
                 doing = f"applying rows of {work.range_text} to {self._table_text()}"
-                raise mysql.refuse(error, doing, values=self._settings.log_values) from None
+                raise self._refused(
+                    work, mysql.refuse(error, doing, values=self._settings.log_values)
+                ) from None
             if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
                 self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
             return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
@@ -281,12 +286,20 @@ class Lane(threading.Thread):
         """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
         refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
         ask = self._settings.on_refused
+        work.refusal = refusal
         if refusal is None or ask is None or refusal.name in work.asked:
             return False
         work.asked.add(refusal.name)
         self._roll_back(work, Trouble.LOCK)
         self._wait(Trouble.INTERRUPTED, f"asking the upstream about {refusal.name} of {refusal.table.label}")
         return answer(ask(refusal), self._abandoned)
+
+    def _refused(self, work: Work, error: BinlogError) -> BinlogError:
+        """The table can wait where all of its rows come through this lane; else all do."""
+        refusal, may_wait = work.refusal, self._settings.rows_may_wait
+        if refusal is None or not may_wait or refusal.table.spread is not Spread.BY_TABLE:
+            return error
+        return RowsRefused(error.message, hint=error.hint, lane=self.number, refusal=refusal)
 
     def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""

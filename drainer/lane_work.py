@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drainer.change import Change, Chunk, Position
+from drainer.refusal import Refusal
 from drainer.statement import Statement
 
 
@@ -18,6 +19,7 @@ class Work:
         self.in_doubt = False  # an earlier attempt may have been committed
         self.drift: list[tuple[str, int]] = []
         self.asked: set[str] = set()  # constraints that it broke
+        self.refusal: Refusal | None = None  # what it breaks, and nobody takes away
 
     @property
     def range_text(self) -> str:

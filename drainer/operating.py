@@ -51,12 +51,13 @@ _logger = log.get("operating")
 
 
 class Interrupted:
-    """`/status` while the downstream's present contents are looked up: the Go drainer's keys, and why."""
+    """`/status` while all is built anew from what is downstream: the Go drainer's keys, and why."""
 
     stored_ts = 0
 
-    def __init__(self, node_id: str, state: NodeState, went_back: list[dict[str, Any]]) -> None:
+    def __init__(self, node_id: str, state: NodeState, reason: str, went_back: list[dict[str, Any]]) -> None:
         self._node_id = node_id
+        self._reason = reason
         self._state = state
         self._went_back = went_back
 
@@ -68,7 +69,7 @@ class Interrupted:
             "TsMap": "",
             "NodeID": self._node_id,
             "State": self._state.state,
-            "Doing": self._went_back[-1]["why"],
+            "Doing": self._reason,
             "WaitsFor": "",
             "WentBack": self._went_back,
         }
@@ -148,7 +149,7 @@ class Operating:
         self._follow_rules(translator)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
-        if self._desk is None and not self.went_back:
+        if self._desk is None and self._status is None:  # the first one
             ddl_routes.add_routes(self._routes, self._desk_now)
         self._desk = applier.desk
 
@@ -214,17 +215,16 @@ class Operating:
         assert self._status is not None
         return self._status.view()
 
-    def interrupt(self, reason: str) -> None:
-        """Nothing is applied until `show` is called again: the downstream went back in time."""
-        self.went_back = [
-            *self.went_back[1 - WENT_BACK_SHOWN :],
-            {"time": self._clock.wall_s(), "why": reason},
-        ]
+    def interrupt(self, reason: str, *, went_back: bool) -> None:
+        """Nothing is applied until `show` is called again; `went_back`: because the downstream did."""
+        if went_back:
+            noted = {"time": self._clock.wall_s(), "why": reason}
+            self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
         self._running, self._interrupted, self._desk = False, reason, None
         if self._looking is not None:
             self._looking.cancel()
         if self._shown is not None:
-            self._shown.source = Interrupted(self._settings.name, self.state, self.went_back)
+            self._shown.source = Interrupted(self._settings.name, self.state, reason, self.went_back)
 
     def unready(self) -> str:
         """Why this process does not replicate; "" if it does."""

@@ -5,7 +5,8 @@ Owns    what one build of them leaves to be undone
 Holds   where any room finds that the downstream does not have what it had confirmed (`committed.WentBack`),
         all of them end without storing anything; then everything is built anew from what is stored there now,
         and pulled again from there. Not before this process is sure that the node id is still its own: a
-        standby may have gone on from there
+        standby may have gone on from there. Where rows of a table are refused for good, the same is done once
+        it is stored that the table waits
 Stops   `drain` applies what was begun and stores the checkpoint
 """
 
@@ -25,6 +26,8 @@ from drainer.archive_applier import ArchiveApplier
 from drainer.collector import Collector
 from drainer.committed import WentBack
 from drainer.operating import Operating
+from drainer.refusal import RowsRefused
+from drainer.rows_aside import set_aside
 
 logger = log.get(__name__)
 
@@ -107,22 +110,30 @@ class Pipeline:
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except WentBack as error:
+        except (WentBack, RowsRefused) as error:
             if self._process.stopping:
                 raise
             if not self._begins_again:
                 self._begins_again = True
                 self._process.task("begin again", self._begin_again(error))
 
-    async def _begin_again(self, error: WentBack) -> None:
-        metrics.WENT_BACK.inc()
-        logger.error("the downstream went back in time: all stops, and goes on from what it has", error=error)
-        self._operating.interrupt(error.message)
+    async def _begin_again(self, error: WentBack | RowsRefused) -> None:
+        if isinstance(error, WentBack):
+            metrics.WENT_BACK.inc()
+            logger.error(
+                "the downstream went back in time: all stops, and goes on from what it has", error=error
+            )
+        else:
+            logger.failure("rows were refused: their table waits, and all others go on", error)
+        self._operating.interrupt(error.message, went_back=isinstance(error, WentBack))
         applier, self._applier = self._applier, None
         assert isinstance(applier, Applier)
         for task in self._running:
             task.cancel()
         await asyncio.wait(self._running)
+        if isinstance(error, RowsRefused):
+            with contextlib.suppress(RowsRefused):  # the downstream is away by now: it is met once more
+                await set_aside(applier.desk.rooms, error)
         await applier.abandon()
         await self._ends.aclose()
         while True:
@@ -130,8 +141,8 @@ class Pipeline:
             try:
                 await self._open(again=True)
                 break
-            except WentBack as error:
-                logger.error("the downstream went back in time once more", error=error)
+            except WentBack as once_more:
+                logger.error("the downstream went back in time once more", error=once_more)
                 await self._ends.aclose()
                 await asyncio.sleep(PAUSE_S)
         self._begins_again = False

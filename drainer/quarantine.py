@@ -18,11 +18,13 @@ rows of a waiting table from before it waited, because all lanes were drained an
 began to. Membership is stored and not derived again: rules, filters and texts may have changed in between.
 
 A DDL that touches a waiting table joins its queue and takes its other tables in (`since` its commit_ts); one
-that touches two queues makes them one. When a queue has nothing left and everything up to `now_ts` has gone
-through drained lanes, all lanes are put at `now_ts` in the transaction that deletes its entries: from there
-on its tables are like all others. That needs `now_ts` to have reached the highest lane position found at the
-start, or rows of the tables between the two would be skipped by lanes that never had them; and the queue's
-own position, or rows that release had applied before the start would be applied again.
+that touches two queues makes them one. Rows that the downstream refuses begin a queue too: their table waits
+from where its lane stands, which all of it goes through, and a new start finds the entry. When a queue has
+nothing left and everything up to `now_ts` has gone through drained lanes, all lanes are put at `now_ts` in
+the transaction that deletes its entries: from there on its tables are like all others. That needs `now_ts` to
+have reached the highest lane position found at the start, or rows of the tables between the two would be
+skipped by lanes that never had them; and the queue's own position, or rows that release had applied before
+the start would be applied again.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ REWRITE: Final = "rewrite"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
 
 _READ_OTHERS: Final = frozenset({3, 21})  # CREATE TABLE ... LIKE, CREATE VIEW
+
+ROWS: Final = 10**12
+"""From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
+is a DDL job's. Upstreams number jobs and tables together, and never come so far."""
 
 Name: TypeAlias = tuple[str, str]
 """(schema, table) in lower case; ("db", "") is every table of the database."""
@@ -86,9 +92,14 @@ class Entry:
     intent: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
+    def is_rows(self) -> bool:
+        """No DDL: rows up to `commit_ts`, and what comes behind them."""
+        return self.job_id >= ROWS
+
+    @property
     def done(self) -> bool:
         """Its own DDL is over; what is left are rows behind it."""
-        return self.position.complete_ts >= self.commit_ts
+        return self.is_rows or self.position.complete_ts >= self.commit_ts
 
     def decided(self, decision: Decision) -> Entry:
         return replace(self, decision=decision)
@@ -368,6 +379,8 @@ class Quarantine:
         """Whether its tables could be like all others again, if only nothing of it were left."""
         entries = queue.entries.values()
         reached_ts = max(self._highest_ts, *(entry.position.commit_ts for entry in entries))
+        if rows_ts := [entry.commit_ts for entry in entries if entry.is_rows]:
+            reached_ts = max(reached_ts, *rows_ts)  # they are kept by then, and were tried once more
         return not queue.open_ts and all(entry.done for entry in entries) and now_ts >= reached_ts
 
     def may_close(self, queue: Queue, now_ts: int) -> bool:

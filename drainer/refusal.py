@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Final
 
+from common.errors import DownstreamError
 from drainer.change import TableTarget
 from drainer.sink.trouble import broken_check, broken_key
 
@@ -27,6 +28,15 @@ class Refusal:
     is_check: bool
     first_ts: int
     last_ts: int
+
+
+class RowsRefused(DownstreamError):
+    """Rows of a table are refused for good. `lane`: nothing of the table is applied from its position on."""
+
+    def __init__(self, message: str, *, hint: str, lane: int, refusal: Refusal) -> None:
+        super().__init__(message, hint=hint)
+        self.lane = lane
+        self.refusal = refusal
 
 
 Ask = Callable[[Refusal], "Future[bool]"]

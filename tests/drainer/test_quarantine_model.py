@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from common.clock import SystemClock
 from common.table_info import TableInfo
 from drainer.change import COMPLETE, Position
 from drainer.quarantine import (
+    ROWS,
     SKIP,
     Decision,
     Entry,
@@ -28,12 +30,16 @@ from drainer.quarantine import (
     Queue,
     name_of,
 )
+from drainer.refusal import Refusal, RowsRefused
+from drainer.rows_aside import rows_entry
+from drainer.table_target import target_of
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 
 TABLES = {
     name: TableVersion(TableInfo(number, name, ()), "d", name, 1) for number, name in enumerate("tuv", 1)
 }
 LANES = 2
+TARGETS = {name: target_of(version, LANES) for name, version in TABLES.items()}
 
 
 def row(commit_ts: int, *names: str) -> Transaction:
@@ -75,6 +81,8 @@ class World:
 
     stream: tuple[Item, ...]
     kills: int
+    refusable: frozenset[str] = frozenset()
+    """Tables whose rows may be refused, once."""
     contents: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict.fromkeys(TABLES, ()))
     lanes: tuple[int, ...] = (0,) * LANES
     checkpoint: tuple[int, int] = (0, 0)
@@ -88,6 +96,7 @@ class World:
     started: tuple[int, ...] = (0,) * LANES
     schema_version: int = 0
     ran: int = 0  # the DDL of the barrier that has run and is not recorded
+    schema_ts: int = 0
 
     def key(self) -> Any:
         queues = tuple(
@@ -104,7 +113,7 @@ class World:
         )
         contents = tuple(sorted(self.contents.items()))
         return (contents, self.lanes, self.checkpoint, self.intent, entries, queues, self.place, self.queued,
-                self.started, self.kills, self.ran)  # fmt: skip
+                self.refusable, self.started, self.kills, self.ran, self.schema_ts)  # fmt: skip
 
     def copy(self) -> World:
         other = replace(self, contents=dict(self.contents), entries=dict(self.entries), kept=dict(self.kept))
@@ -119,9 +128,10 @@ class World:
 
     # -- the process --------------------------------------------------------------------------------
 
-    def restart(self) -> None:
+    def restart(self, kills: int = 1) -> None:
         """A kill and a start: everything that is not durable is gone."""
-        self.kills -= 1
+        self.kills -= kills
+        self.schema_ts = 0
         self.lanes = tuple(max(lane, self.checkpoint[0]) for lane in self.lanes)
         self.quarantine = Quarantine(self.entries.values(), max(self.lanes))
         self.kept = {queue.number: () for queue in self.quarantine.queues}
@@ -179,7 +189,7 @@ class World:
             if meeting.changed is not None:
                 self.stored(meeting.changed, lanes_at=item.commit_ts)
             self.kept[meeting.queue.number] += (item,)
-        self.schema_version = item.schema_version
+        self.schema_version, self.schema_ts = item.schema_version, item.commit_ts
         self.place += 1
         yield self
 
@@ -200,7 +210,7 @@ class World:
                     other.kept[queue.number] = (item,)
                     other.stored(entry, lanes_at=item.commit_ts)
                     other.intent = 0
-                    other.schema_version = item.schema_version
+                    other.schema_version, other.schema_ts = item.schema_version, item.commit_ts
                     other.place += 1
                     yield other
             if item.commit_ts not in self.contents[names[0]]:  # had_run otherwise
@@ -210,7 +220,7 @@ class World:
         else:
             self.intent = self.ran = 0
             self.stored_lanes(item.commit_ts)
-            self.schema_version = item.schema_version
+            self.schema_version, self.schema_ts = item.schema_version, item.commit_ts
             self.place += 1
             self.save(item.commit_ts)
             yield self
@@ -243,6 +253,7 @@ class World:
                 other.lanes = tuple(commit_ts if n == lane else ts for n, ts in enumerate(other.lanes))
                 other.queued = tuple(q[1:] if n == lane else q for n, q in enumerate(other.queued))
                 yield other
+                yield from self.rows_refused(lane)
         if self.drained and not self.ran and self.now_ts > self.checkpoint[0]:
             other = self.copy()
             other.save(other.now_ts)
@@ -269,6 +280,21 @@ class World:
         if self.kills:
             other = self.copy()
             other.restart()
+            yield other
+
+    def rows_refused(self, lane: int) -> Iterator[World]:
+        """The next batch of a lane is refused for one of its tables: all is given up but for the entry."""
+        last_ts, _ = self.queued[lane][-1]
+        for name in {name for _, names in self.queued[lane] for name in names if name in self.refusable}:
+            other = self.copy()
+            version = TABLES[name]
+            refusal = Refusal(TARGETS[name], "k", False, self.queued[lane][0][0], last_ts)
+            refused = RowsRefused("refused", hint="", lane=lane, refusal=refusal)
+            last_ddl = Floor(other.schema_ts, other.schema_version)
+            entry = rows_entry(refused, version.id, Position(other.lanes[lane]), last_ddl, SystemClock())
+            other.refusable = other.refusable - {name}
+            other.stored(entry)
+            other.restart(kills=0)
             yield other
 
     def release(self, number: int) -> Iterator[World]:
@@ -359,9 +385,9 @@ class World:
         return self.quarantine.is_empty and self.place == len(self.stream) and self.drained
 
 
-def explore(stream: tuple[Item, ...], kills: int) -> tuple[int, int]:
+def explore(stream: tuple[Item, ...], kills: int, refusable: frozenset[str] = frozenset()) -> tuple[int, int]:
     """Walk all states; how many there are, and how many of them are ends."""
-    first = World(stream, kills)
+    first = World(stream, kills, refusable)
     seen = {first.key()}
     open_worlds = [first]
     ends = 0
@@ -369,7 +395,7 @@ def explore(stream: tuple[Item, ...], kills: int) -> tuple[int, int]:
         world = open_worlds.pop()
         found = False
         for following in world.following():
-            found = found or following.kills == world.kills
+            found = found or (following.kills, following.refusable) == (world.kills, world.refusable)
             key = following.key()
             if key not in seen:
                 seen.add(key)
@@ -432,6 +458,25 @@ def test_the_same_for_any_stream(seed: int) -> None:
     assert ends
 
 
+ROW_STREAMS: dict[str, tuple[Item, ...]] = {
+    "rows alone": (row(1, "t", "u"), row(2, "v"), row(3, "t", "u"), row(4, "t", "v"), row(5, "u")),
+    "a DDL of the table behind them": (row(1, "t"), row(2, "u", "t"), ddl(3, "t"), row(4, "t", "v")),
+    "a DDL of the table before them": (row(1, "t"), ddl(2, "t"), row(3, "t", "u"), row(4, "v"), row(5, "t")),
+    "another table waits for a DDL": (
+        row(1, "t"), bad(2, "u"), ddl(3, "u"), row(4, "u", "t"), row(5, "t"), ddl(6, "t", "u"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROW_STREAMS)
+def test_rows_that_are_refused_hold_up_their_table_alone(name: str) -> None:
+    """At any place of a lane's queue, with all above it in the lanes already."""
+    found, ends = explore(ROW_STREAMS[name], kills=1, refusable=frozenset("t"))
+    without, _ = explore(ROW_STREAMS[name], kills=1)
+    assert ends
+    assert found > without
+
+
 def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     policy = Ddl(5, 5, 200, "", "CREATE SOMETHING", (), 5)
     entry = Entry(5, 5, Floor(4, 1), {}, Position(4), "", "refused")
@@ -482,3 +527,17 @@ def test_position_of_a_large_transaction_in_the_middle() -> None:
     assert rest.tables == ()
     assert [(events.rows, events.first_ordinal) for events in part.tables] == [([b"2", b"3"], 2), ([b"4"], 4)]
     assert quarantine.divert(Transaction(3, 4, (many,), 4))[1] == []
+
+
+def test_refused_rows_are_kept_and_tried_once_more_before_their_table_goes_on() -> None:
+    """Or the lane would meet them again, and all would begin anew."""
+    quarantine = Quarantine([Entry(ROWS + 1, 9, Floor(4, 1), {("d", "t"): 5}, Position(4), "", "")], 4)
+    (queue,) = quarantine.queues
+    queue.exhausted = True
+    assert not quarantine.may_close(queue, 8)
+    _, ((same, _),) = quarantine.divert(row(9, "t"))
+    assert same is queue
+    assert not quarantine.may_close(queue, 9)
+    quarantine.advance(queue, Position(9))
+    queue.exhausted = True
+    assert quarantine.may_close(queue, 9)
