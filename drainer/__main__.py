@@ -81,7 +81,7 @@ class Process:
             self._clock,
             lease_s=lease_s(settings.heartbeat_interval_s),
         )
-        known = (await nodes.view()).drainers.get(settings.name)
+        known = (await self._starting.wait_for(nodes.view)).drainers.get(settings.name)
         self._stored_ts = known.status.max_commit_ts if known else 0
         await self._operating.take_name(
             nodes, self._heartbeat, functools.partial(sink.rehearse, settings, upstream)

@@ -62,9 +62,10 @@ async def build(
     stored = await asyncio.to_thread(savepoint.load)
     archive = await _opened(settings, upstream.cluster_id, stored, clock)
     ends.push_async_callback(asyncio.to_thread, archive.let_go)
-    start = await not_ahead(functools.partial(_start, settings, upstream, archive, stored))
+    wait_for = operating.wait_for
+    start = await not_ahead(lambda: wait_for(functools.partial(_start, settings, upstream, archive, stored)))
     logger.info("archive", cluster_id=upstream.cluster_id, commit_ts=start.commit_ts, last_ts=archive.last_ts)
-    tracker = await _schema(settings, upstream, start)
+    tracker = await wait_for(functools.partial(_schema, settings, upstream, start))
     translator = Translator(tracker, rules)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = ArchiveApplier(

@@ -21,6 +21,7 @@ from common.backoff import Backoff
 from common.clock import SystemClock
 from common.errors import Conflict, Unavailable
 from common.registry import Registry
+from common.starting import WaitFor, at_once
 from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
 from drainer import ddl_rules, metrics, takeover
@@ -105,16 +106,18 @@ async def open_checkpoint(
     *,
     again: bool = False,
     prepare: Prepare = _nothing,
+    wait_for: WaitFor = at_once,
 ) -> tuple[CheckpointStore, Start]:
     """Find out where to go on, `prepare` for it, and only then fence off older drainers: nobody is fenced off
-    by a process that could not go on. `again`: a checkpoint must be there."""
+    by a process that could not go on. `again`: a checkpoint must be there. `wait_for`: the upstream, where it
+    is away."""
     adopt_cluster(settings.data_dir, upstream.cluster_id)
-    living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
+    living = [name for name, entry in (await wait_for(nodes.view)).drainers.items() if entry.alive]
     store = _store_of(settings, upstream.cluster_id, target)
     drawn: list[int] = []  # a timestamp that no start has had
 
     async def beginner() -> Beginner:
-        now_ts = drawn.pop() if drawn else await upstream.oracle.timestamp()
+        now_ts = drawn.pop() if drawn else await wait_for(upstream.oracle.timestamp)
         is_given = settings.initial_commit_ts != -1
         return Beginner(
             upstream.cluster_id,
@@ -303,9 +306,15 @@ class _Ready:
     the schema at where it will begin."""
 
     def __init__(
-        self, settings: DrainerConfig, upstream: Upstream, child: RelayChild | None, clock: SystemClock
+        self,
+        settings: DrainerConfig,
+        upstream: Upstream,
+        child: RelayChild | None,
+        clock: SystemClock,
+        wait_for: WaitFor,
     ) -> None:
         self._settings = settings
+        self._wait_for = wait_for
         self._upstream = upstream
         self._child = child
         self._clock = clock
@@ -322,13 +331,17 @@ class _Ready:
         place = (start.checkpoint, start.positions, start.foreign, waits)
         if self._schema is None or self._schema[0] != place:
             load = functools.partial(patiently, lambda: store.load_schema(start), store.close)
-            schema = await open_schema(
-                store,
-                start,
-                start.floor_ts if waits else min(position.complete_ts for position in start.positions),
-                self._upstream.history,
-                load,
-                at_a_moment=self._settings.load_schema_snapshot,
+            behind_ts = start.floor_ts if waits else min(place.complete_ts for place in start.positions)
+            schema = await self._wait_for(
+                functools.partial(
+                    open_schema,
+                    store,
+                    start,
+                    behind_ts,
+                    self._upstream.history,
+                    load,
+                    at_a_moment=self._settings.load_schema_snapshot,
+                )
             )
             self._schema = place, schema
         return self._schema[1]
@@ -352,9 +365,15 @@ async def build(
     child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
-    ready = _Ready(settings, upstream, child, clock)
+    ready = _Ready(settings, upstream, child, clock, operating.wait_for)
     store, start = await open_checkpoint(
-        settings, upstream, nodes, target, again=again, prepare=ready.prepare
+        settings,
+        upstream,
+        nodes,
+        target,
+        again=again,
+        prepare=ready.prepare,
+        wait_for=operating.wait_for,
     )
     waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)

@@ -18,7 +18,7 @@ from common.door import Routes
 from common.errors import Unavailable
 from common.heartbeat import Heartbeat
 from common.registry import Registry
-from common.starting import Starting
+from common.starting import Starting, WaitFor
 from common.tls import TlsConfig
 from drainer import ddl_routes, ddl_rules, progress_line
 from drainer.applier import Applier
@@ -108,11 +108,17 @@ class Operating:
         self.reload = Reload(settings, read)
         add_own(self.reload, self.control)
         health.add_health(routes, self.unready)
+        starting.add_status(routes)
         # Wrong rules are told before anything is touched.
         read_rules(settings)
         ddl_rules.parse(settings.ddl_rules)
         for remark in settings.remarks():
             _logger.warning(remark)
+
+    @property
+    def wait_for(self) -> WaitFor:
+        """For whatever a start asks of others."""
+        return self._starting.wait_for
 
     async def take_name(
         self, nodes: Registry, heartbeat: Heartbeat, rehearse: Callable[[], Awaitable[None]]
@@ -122,7 +128,7 @@ class Operating:
         `rehearse` does without writing what a takeover will have to do.
         """
         if not self._settings.standby:
-            await heartbeat.register(node.ONLINE)
+            await self._starting.wait_for(lambda: heartbeat.register(node.ONLINE))
             return
         name = self._settings.name
         self._standby = standby = Standby(nodes, name, self._clock, rehearse)
@@ -221,6 +227,7 @@ class Operating:
             noted = {"time": self._clock.wall_s(), "why": reason}
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
         self._running, self._interrupted, self._desk = False, reason, None
+        self._starting.begin_again()
         if self._looking is not None:
             self._looking.cancel()
         if self._shown is not None:

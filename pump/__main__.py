@@ -99,6 +99,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
     routes = Routes()
     health.add_health(routes, lambda: unready(opened, starting))
+    starting.add_status(routes)
     opened.listener = await listener.listen(
         settings, not_serving.services(starting), routes, preliminary=True
     )

@@ -95,7 +95,8 @@ class Routes:
 
     def add(self, method: str, pattern: str, handler: Handler, *, guarded: bool = False) -> None:
         """`method` `*` stands for any. The handler gets path parts and query parameters, decoded. `guarded`
-        asks the guard first: for what changes the node or shows rows."""
+        asks the guard first: for what changes the node or shows rows. A later route takes the place of an
+        earlier one for the same."""
 
         async def answer(_request: Request, params: dict[str, str]) -> Response:
             return await handler(params)
@@ -111,7 +112,8 @@ class Routes:
         expression = "".join(
             f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
         )
-        self._routes.append((method.upper(), re.compile(expression), handler, guarded))
+        found = method.upper(), re.compile(expression), handler, guarded
+        self._routes = [route for route in self._routes if route[:2] != found[:2]] + [found]
 
     async def answer(self, request: Request, guard: Guard) -> Response:
         """Find and run the handler; never raises."""
