@@ -26,7 +26,7 @@ from common.port import split_address
 from common.registry import Registry
 from common.starting import Starting
 from common.upstream import Upstream, choice
-from pump import fake_binlog, not_serving
+from pump import fake_binlog, identity, not_serving
 from pump.age_clock import AgeClock
 from pump.closing import Closing
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
@@ -94,9 +94,13 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     starting = Starting(settings.start_wait_s, clock, process.status)
     listener.check_free(settings)  # before anything is touched: this is the commonest mistake
     opened.data_dir = data_dir = DataDir(settings.data_dir)
-    node_id, ignored = data_dir.node_id(settings.node_id, settings.default_node_id)
-    if ignored:
-        logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
+    has_log = data_dir.has_log
+    if settings.node_id or data_dir.has_node_id:
+        node_id, ignored = data_dir.node_id(settings.node_id, "")
+        if ignored:
+            logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
+    else:
+        node_id = ""
     routes = Routes()
     health.add_health(routes, lambda: unready(opened, starting))
     starting.add_status(routes)
@@ -110,6 +114,13 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     opened.registry = registry = await starting.wait_for(lambda: etcd.connect(settings.endpoints, tls=tls))
     time = UpstreamTime(upstream.oracle, clock)
     await starting.wait_for(time.draw)
+    address = advertised(settings, opened.listener)
+    if not node_id:
+        pumps = (await starting.wait_for(registry.view)).pumps
+        default_id = settings.default_node_id
+        if place := identity.place_of(pumps, address, default_id, has_log=has_log):
+            logger.warning("taking the place of the pump that is registered at this address", node_id=place)
+        node_id, _ = data_dir.node_id("", place or default_id)
     opened.storage = storage = await open_storage(settings, data_dir, clock, time.limit_ts)
     idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
     pullers = Pullers(storage, idle, upstream.cluster_id, clock, time)
@@ -122,7 +133,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     )
     await opened.listener.offer(server.services())
     background = start_rooms(settings, process, opened, rooms)
-    await enter(settings, process, opened, rooms, starting, node_id)
+    await enter(settings, process, opened, rooms, starting, node_id, address)
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     assert opened.presence is not None
     add_routes(settings, process, rooms, opened.presence, routes, background)
@@ -138,6 +149,12 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         cluster_id=upstream.cluster_id,
         watermark=storage.watermark,
     )
+
+
+def advertised(settings: PumpConfig, listener: Listener) -> str:
+    """The address in the registry."""
+    host, port = split_address("advertise-addr", settings.advertised)
+    return f"{host}:{port or listener.port}"
 
 
 async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int) -> Storage:
@@ -182,19 +199,20 @@ async def enter(
     rooms: Rooms,
     starting: Starting,
     node_id: str,
+    address: str,
 ) -> None:
     """From rooms that run to a pump that everybody knows and that accepts prewrites."""
-    assert opened.listener is not None
-    advertised_host, advertised_port = split_address("advertise-addr", settings.advertised)
+    assert opened.data_dir is not None
     opened.presence = presence = Presence(
         rooms.registry,
         rooms.upstream.oracle,
         node_id,
-        f"{advertised_host}:{advertised_port or opened.listener.port}",
+        address,
         watermark=lambda: rooms.storage.watermark,
         heartbeat_s=settings.heartbeat_interval_s,
         clock=rooms.clock,
         tls=settings.tls,
+        confirmation=opened.data_dir,
     )
     await starting.wait_for(presence.register)
     opened.beating = process.task("heartbeat", presence.run())

@@ -8,6 +8,7 @@
     .purged   largest timestamp that may have been purged; the index has it too, but may be rebuilt
     .age      what retention believed the upstream's time to be, and when (`age_clock`); without it the wall
               clock is asked
+    .unknown  there from before the first entry in the registry until every living drainer knows this pump
     .rebuild  there if a running pump found the index damaged: the next start sets it aside
     value/    the value log     kv/  the index
 
@@ -78,6 +79,31 @@ class DataDir:
             raise ConfigError(f"node id {chosen!r} is empty or contains a slash", hint="set node-id")
         self._write(".node", chosen)
         return chosen, False
+
+    @property
+    def has_node_id(self) -> bool:
+        return bool(self._read(".node"))
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a pump has stored something here."""
+        try:
+            return any(file.stat().st_size for file in os.scandir(self.value_path))
+        except FileNotFoundError:
+            return False
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there may be a living drainer that does not know this pump."""
+        return bool(self._read(".unknown"))
+
+    def keep_unknown(self, unknown: bool) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        if unknown:
+            self._write(".unknown", "not all drainers have confirmed this pump")
+        elif self.is_unknown:
+            os.unlink(os.path.join(self.path, ".unknown"))
+            sync_directory(self.path)
 
     def adopt_cluster(self, cluster_id: int) -> None:
         """Remember the cluster; `ForeignDirectory` if the directory belongs to another one."""

@@ -1,7 +1,9 @@
 """Presence: this pump's state, its registry entry, and its way in and out.
 
 Drives  `common.heartbeat`, `notify`, the lifecycle table of `common.node`
-Order   in: the entry says online, every living drainer is told, then prewrites are accepted.
+Order   in: a new pump's entry says paused, every living drainer is told, and only when all have confirmed it
+        says online and prewrites are accepted. That some may not know it is written down before the entry is:
+        whatever happens meanwhile (a reply that is lost, a crash), the next attempt tells them all again.
         out: prewrites are refused first, the entry follows, then whatever has to be waited for
 Never   lets two processes with one node id run: the lease refuses the second. Never says offline of a pump
         whose data somebody may still want: an interrupted start or close leaves it paused
@@ -10,6 +12,7 @@ Never   lets two processes with one node id run: the lease refuses the second. N
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from common import log, node, tso
 from common.clock import Clock
@@ -22,6 +25,15 @@ from common.upstream import TimestampOracle
 from pump.notify import Notices
 
 _logger = log.get("presence")
+
+
+class Confirmation(Protocol):
+    """What the data directory remembers of the drainers' confirmation."""
+
+    @property
+    def is_unknown(self) -> bool: ...
+
+    def keep_unknown(self, unknown: bool) -> None: ...
 
 
 class Presence:
@@ -38,7 +50,9 @@ class Presence:
         heartbeat_s: float,
         clock: Clock,
         tls: TlsConfig | None,
+        confirmation: Confirmation,
     ) -> None:
+        self._confirmation = confirmation
         self._registry = registry
         self._oracle = oracle
         self.node_id = node_id
@@ -63,8 +77,11 @@ class Presence:
         """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
         now_ts = await self._oracle.timestamp()
         self._registered_ts, self._registered_s = now_ts, self._clock.monotonic_s()
-        earlier = await self._heartbeat.register(node.ONLINE)
-        if earlier is not None and earlier.state != node.OFFLINE:
+        found = (await self._registry.view()).pumps.get(self.node_id)
+        if found is None or found.status.state == node.OFFLINE:
+            self._confirmation.keep_unknown(True)
+        await self._heartbeat.register(node.PAUSED if self._confirmation.is_unknown else node.ONLINE)
+        if not self._confirmation.is_unknown:
             self._resting = node.PAUSED
         self._registered = True
 
@@ -76,8 +93,11 @@ class Presence:
         logged. A new one waits for each that lives, and says so. Raises `DrainerNotNotified`.
         """
         notices = Notices(self._registry, self._oracle, self._tls, waits)
-        if self._resting == node.OFFLINE:
+        if self._confirmation.is_unknown:
             await notices.until_confirmed()
+            self._confirmation.keep_unknown(False)
+            self._resting = node.PAUSED
+            await self._said(self._heartbeat.change_state(node.ONLINE))
         else:
             await notices.remind()
         self.state = node.ONLINE

@@ -11,16 +11,21 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aetcd import rpc as messages
 
 from common import binlog, etcd, node, rpc, tso
+from common.clock import SystemClock
 from common.errors import BinlogError, Unavailable
 from common.etcd_server import EtcdServer
 from common.node import NodeStatus
 from common.registry import DRAINERS, PUMPS, NodeEntry, alive_key
+from common.starting import Starting
 from common.upstream.standalone import StandaloneUpstream
+from pump.data_dir import DataDir
+from pump.presence import Presence
 from tests.pump.process import PumpClient, PumpProcess, Start
 
 pytestmark = pytest.mark.integration
@@ -290,7 +295,7 @@ async def test_a_start_that_is_broken_off_leaves_the_place_as_it_was(
     await nodes.drainer("silent")
     process.start()
     await page_says(process, "/readyz", "silent (")
-    assert (await nodes.pump()).state == node.ONLINE
+    assert (await nodes.pump()).state == node.PAUSED, "not online before those that live know it"
     assert await asyncio.to_thread(process.stop) == 0
     assert (await nodes.pump()).state == node.OFFLINE, "it was never there"
     # It waits as long as the drainer lives, and not a moment longer.
@@ -308,6 +313,108 @@ async def test_a_start_that_is_broken_off_leaves_the_place_as_it_was(
             await asyncio.sleep(0.02)
     assert await asyncio.to_thread(process.stop) == 0
     assert (await nodes.pump()).state == node.PAUSED
+
+
+async def test_a_new_pump_that_was_killed_before_all_knew_it_tells_them_all_again(
+    pump: Start, upstream: StandaloneUpstream, nodes: Nodes
+) -> None:
+    process = pump()
+    await nodes.drainer("silent")
+    for _ in range(2):
+        process.start()
+        await page_says(process, "/readyz", "silent (")
+        assert (await nodes.pump()).state == node.PAUSED
+        process.kill()
+    process.start()
+    await page_says(process, "/readyz", "silent (")
+    client = PumpClient(process.address, upstream.cluster_id)
+    with pytest.raises(rpc.RpcStatus, match="no online: offline"):
+        await client.write(binlog.prewrite(10, b"k", b"v"))
+    await nodes.write(DRAINERS, NodeStatus("silent", "127.0.0.1:1", node.OFFLINE))
+    await process.until_up()
+    assert (await nodes.pump()).state == node.ONLINE
+    await client.close()
+    await nodes.write(DRAINERS, NodeStatus("silent", "127.0.0.1:1", node.ONLINE))
+    process.kill()
+    await process.start_and_wait()  # known by now
+    assert process.stop() == 0
+
+
+class Replies:
+    """A registry whose first answers to writes are lost, though the writes are done."""
+
+    def __init__(self, registry: etcd.EtcdRegistry, lost: int) -> None:
+        self._registry, self._lost = registry, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    async def put(self, kind: str, status: NodeStatus, expected: int | None) -> int:
+        revision = await self._registry.put(kind, status, expected)
+        if self._lost:
+            self._lost -= 1
+            raise Unavailable("etcd does not answer")
+        return revision
+
+
+async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_for_that(
+    upstream: StandaloneUpstream, nodes: Nodes, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+    data_dir = DataDir(str(tmp_path))
+    presence = Presence(
+        Replies(nodes.registry, 2),  # type: ignore[arg-type]
+        upstream.oracle,
+        "p1",
+        "127.0.0.1:9",
+        watermark=lambda: 0,
+        heartbeat_s=60.0,
+        clock=SystemClock(),
+        tls=None,
+        confirmation=data_dir,
+    )
+    async with drainer_at(0, calls) as port:
+        await nodes.drainer("d1", f"127.0.0.1:{port}")
+        starting = Starting(60.0, SystemClock(), lambda _: None)
+        await starting.wait_for(presence.register)
+        assert (await nodes.pump()).state == node.PAUSED
+        assert (presence.state, data_dir.is_unknown) == (node.OFFLINE, True)
+        await presence.enter(lambda _: None)
+    assert calls == ["notify"]
+    assert (presence.state, data_dir.is_unknown) == (node.ONLINE, False)
+    assert (await nodes.pump()).state == node.ONLINE
+    await presence.leave(for_good=False)
+    data_dir.close()
+
+
+# -- a directory without a name --------------------------------------------------------------------
+
+
+async def test_a_go_pump_s_directory_without_its_id_takes_the_place_at_this_address(
+    pump: Start, upstream: StandaloneUpstream, nodes: Nodes
+) -> None:
+    process = pump()
+    await process.start_and_wait()
+    client = PumpClient(process.address, upstream.cluster_id)
+    start_ts = await upstream.transactions.begin(ttl_s=60)
+    await client.write(binlog.prewrite(start_ts, b"k", b"v"))
+    await client.close()
+    assert process.stop() == 0
+    address = process.address
+    (process.directory / ".node").unlink()  # as a Go pump leaves it
+    process.arguments = [flag for flag in process.arguments if "node-id" not in flag]
+    await nodes.write(PUMPS, NodeStatus("go", address, node.PAUSED, 5, 5))
+    process.start()
+    assert await asyncio.to_thread(process.wait) == 1
+    text = process.log.read_text()
+    assert f"pump go and p1 is registered at {address}" in text
+    assert "--node-id=go" in text
+    await nodes.write(PUMPS, NodeStatus("go", address, node.OFFLINE, 5, 5))
+    await process.start_and_wait()
+    assert (await nodes.pump()).state == node.ONLINE
+    assert sorted((await nodes.registry.view()).pumps) == ["go", "p1"]
+    assert "taking the place of the pump that is registered at this address" in process.log.read_text()
+    assert process.stop() == 0
 
 
 async def test_a_go_pump_that_lives_keeps_its_name_and_a_dead_one_does_not(
