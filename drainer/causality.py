@@ -36,6 +36,7 @@ from common.table_info import (
     TIME,
     TIME_TYPES,
     WHOLE_COLUMN,
+    YEAR,
     Column,
     Index,
     TableInfo,
@@ -82,6 +83,7 @@ def equality_upstream(column: Column, length: int = WHOLE_COLUMN) -> Equality:
     if length != WHOLE_COLUMN or column.type.tp in (FLOAT, DOUBLE) or column.type.array:
         return Equality.LOOSE
     if column.type.tp in STRING_TYPES and not column.type.is_binary_string:
+        # Coarser than 0900_bin is, which costs nothing: its keys seldom differ in blanks at their end only.
         return Equality.PADDED if column.type.collate.endswith("_bin") else Equality.LOOSE
     return Equality.EXACT
 
@@ -93,17 +95,28 @@ def equality_downstream(column: Column, theirs: DownstreamColumn, length: int | 
     if not _holds_all(column, theirs):
         return Equality.LOOSE
     if theirs.type in _TEXTS:
-        if theirs.collation == "binary" or theirs.collation.endswith("_nopad_bin"):
-            return Equality.EXACT
-        return Equality.PADDED if theirs.collation.endswith("_bin") else Equality.LOOSE
+        if theirs.collation != "binary" and not theirs.collation.endswith("_bin"):
+            return Equality.LOOSE
+        return Equality.PADDED if _drops_blanks(theirs) else Equality.EXACT
     return Equality.EXACT
+
+
+def _pads(collation: str) -> bool:
+    """Whether blanks at the end of a text do not count: so it is in all collations but newer ones."""
+    return not (collation == "binary" or "_nopad_" in collation or "_0900_" in collation)
+
+
+def _drops_blanks(theirs: DownstreamColumn) -> bool:
+    """Texts that differ in blanks at their end are one key. CHAR has none there, whatever its collation."""
+    return theirs.type in _TEXTS and (theirs.type == "char" or _pads(theirs.collation))
 
 
 def _holds_all(column: Column, theirs: DownstreamColumn) -> bool:
     """Two different values of the upstream column are two different values in the downstream one."""
     kind = column.type
     if kind.tp in INTEGER_TYPES:
-        return theirs.type in _INTEGERS or theirs.type == "year" or (theirs.type == "decimal")
+        # To a YEAR, 70 and 1970 are one year.
+        return theirs.type in (*_INTEGERS, "decimal") or (kind.tp == YEAR and theirs.type == "year")
     if kind.is_binary_string:
         return theirs.type in _BYTES or (theirs.type == "binary" and kind.tp == STRING)
     if kind.tp in STRING_TYPES:
@@ -132,10 +145,19 @@ def _collation(name: str) -> str:
     return re.sub(r"^utf8(mb3|mb4)?_", "utf8_", name)
 
 
+def _keeps_blanks(column: Column) -> bool:
+    """A text with a blank at its end is another key upstream than the one without."""
+    kind = column.type
+    is_text = kind.tp in STRING_TYPES and not kind.is_binary_string
+    return is_text and kind.tp != STRING and not _pads(kind.collate)
+
+
 def may_merge(column: Column, length: int, theirs: DownstreamColumn, part: KeyPart) -> bool:
     """Whether two keys of the upstream may be one key downstream."""
     here = equality_downstream(column, theirs, part.length)
     there = equality_upstream(column, length)
+    if _keeps_blanks(column) and _drops_blanks(theirs):
+        return True
     if here <= there and here is not Equality.LOOSE:
         return False
     if here is not Equality.LOOSE or there is not Equality.LOOSE:

@@ -329,8 +329,8 @@ class Lane(threading.Thread):
             changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
         try:
             return list(statements(fold(changes), self._bytes_max, replaying=work.replaying))
-        except Corruption as error:
-            raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
+        except (Corruption, DownstreamError) as error:
+            raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
 
     def _transaction(
         self, connection: pymysql.Connection[Any], work: Work, prepared: list[Statement]

@@ -66,6 +66,8 @@ def _plan(
 ) -> SqlPlan:
     if downstream is None:
         return compile_sql(version.info, written=Written(how.left_out, how.unwritten), kind=kind)
+    key = compile_sql(version.info, written=Written(how.left_out)).key_columns
+    identifying = {column.id for column in key}
     charsets = {}
     there = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
@@ -77,7 +79,8 @@ def _plan(
         if theirs is not None:
             there[column.id] = replace(theirs, charset="") if is_tidb else theirs
             if Charset.is_narrow(there[column.id].charset):
-                charsets[column.id] = Charset(theirs.charset, theirs.length)
+                in_key = f"{downstream.label}.{theirs.name}" if column.id in identifying else ""
+                charsets[column.id] = Charset(theirs.charset, theirs.length, in_key)
     written = Written(
         how.left_out,
         how.unwritten,

@@ -3,7 +3,8 @@
 TiDB keeps any text in a latin1 column; MariaDB and MySQL refuse what latin1 cannot show. Such a value is
 stored as its UTF-8 bytes where every byte is legal and they fit (latin1): nothing is lost, two texts stay two
 texts, also in a key, and `CONVERT(CAST(c AS BINARY) USING utf8mb4)` shows it. Elsewhere each character that
-does not exist becomes a question mark. Both are limits of the downstream: the caller reports them.
+does not exist becomes a question mark. Both are limits of the downstream: the caller reports them. A key
+never gets a question mark for want of length: two keys would be one row.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from common.errors import DownstreamError
 from drainer.sql_literal.literals import binary_literal, quote_bytes, text_literal
 
 _HEX_MAX: Final = 256
@@ -23,10 +25,14 @@ _BMP_MAX: Final = "\uffff"
 
 @dataclass(frozen=True, slots=True)
 class Charset:
-    """Character set of a downstream column; `length` is its limit in characters, 0: none."""
+    """Character set of a downstream column; `length` is its limit in characters, 0: none.
+
+    `key`: what the column is called, if it is one of those that identify a row.
+    """
 
     name: str
     length: int = 0
+    key: str = ""
 
     @staticmethod
     def is_narrow(name: str) -> bool:
@@ -55,7 +61,7 @@ class Charset:
         return text is None or self.has(text)
 
     def literal(self, raw: bytes) -> bytes:
-        """What to store, and what to look for."""
+        """What to store, and what to look for. Raises `DownstreamError` for a key that does not fit."""
         if raw.isascii():
             return text_literal(raw)
         text = _text(raw)
@@ -63,6 +69,12 @@ class Charset:
             return text_literal(raw)
         if self.keeps_bytes and (text is None or not self.length or len(raw) <= self.length):
             return self._bytes(raw)
+        if self.key and self.keeps_bytes:
+            raise DownstreamError(
+                f"a key in {self.key} does not fit: column of {self.length} {self.name} characters, text of "
+                f"{len(raw)} bytes that {self.name} has not",
+                hint="make the column longer downstream, four times as long as upstream, or utf8mb4",
+            )
         return binary_literal(raw) if text is None else text_literal(self._with_marks(text).encode())
 
     def predicate(self, name: bytes, raw: bytes) -> bytes:

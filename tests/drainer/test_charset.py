@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder
+from drainer.column_match import DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
 from drainer.sql_literal import Charset, Written, compile_sql
-from tests.common.rowcodec.tables import key, kind, table
+from drainer.table_target import target_of
+from drainer.txn import TableVersion
+from tests.common.rowcodec.tables import index, key, kind, table
 
 
 @pytest.mark.parametrize(
@@ -64,3 +68,29 @@ def test_wide_character_sets_are_not_narrow() -> None:
         "latin1",
         "utf8",
     ]
+
+
+def test_a_key_that_does_not_fit_is_no_question_mark() -> None:
+    """Two keys would be one row: the downstream's column has to be made longer."""
+    column = Charset("latin1", 8, "d.t.k")
+    assert column.literal("日本".encode()) == b"_latin1 x'e697a5e69cac'"
+    with pytest.raises(
+        DownstreamError, match=r"a key in d\.t\.k does not fit: .* 8 latin1 .* 9 bytes"
+    ) as raised:
+        column.literal("日本語".encode())
+    assert "longer downstream" in raised.value.hint
+    assert "日" not in str(raised.value)
+
+
+def test_only_what_identifies_a_row_must_fit() -> None:
+    latin1 = {"charset": "latin1", "collation": "latin1_bin"}
+    text = kind("varchar", charset="latin1", flen=8, not_null=True)
+    info = table(("k", text), ("v", text), handle="rowid", indexes=(index(1, ("k", 0), primary=True),))
+    columns = [DownstreamColumn(name, "varchar", 8, **latin1) for name in ("k", "v")]
+    there = DownstreamTable("d", "t", tuple(columns), (UniqueKey("PRIMARY", (KeyPart("k"),)),))
+    sql = target_of(TableVersion(info, "d", "t", 1), 4, there).sql
+    encoder = RowEncoder(info)
+    assert sql.insert_literals(encoder.insert(("k", "日本語"), rowid=1)) == b"('k','???')"
+    for make in (sql.insert_literals, sql.key_literal_of_insert):
+        with pytest.raises(DownstreamError, match=r"d\.t\.k"):
+            make(encoder.insert(("日本語", "v"), rowid=1))
