@@ -186,9 +186,10 @@ def _writes(
     images = _images(table, changes)
     lax: list[bytes] = []
     if table.sql.has_enum:
-        lax = [image for image in images if ENUM_ZERO in image]
+        lax = [image for image, change in zip(images, changes, strict=True) if _is_lax(table, image, change)]
         if lax:
-            images = [image for image in images if ENUM_ZERO not in image]
+            apart = set(lax)
+            images = [image for image in images if image not in apart]
     foreign = _foreign_text(table, changes) if table.sql.has_narrow_text else ()
     for some, is_lax in ((images, False), (lax, True)):
         for start, end in _cut(some, bytes_max - len(head) - len(tail)):
@@ -199,10 +200,19 @@ def _writes(
             foreign = ()
 
 
+def _is_lax(table: TableTarget, image: bytes, change: Change) -> bool:
+    """Whether no strict session takes the image. A text may look like what says so."""
+    return ENUM_ZERO in image and table.sql.has_enum_zero(_image_name(change), change[3])
+
+
+def _image_name(change: Change) -> str:
+    return "new" if change[4] else "insert"
+
+
 def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
     found: Counter[str] = Counter()
     for change in changes:
-        found.update(table.sql.foreign_text("new" if change[4] else "insert", change[3]))
+        found.update(table.sql.foreign_text(_image_name(change), change[3]))
     return tuple(found.items())
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from drainer.sql_literal.charset import Charset
 
 NULL: Final = b"NULL"
-ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: the applier looks for this token
+ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: what has this token is looked at
 _HEX_MAX: Final = 256
 
 

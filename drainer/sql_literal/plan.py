@@ -94,7 +94,8 @@ class SqlPlan:
         )
         self._alternatives = written.alternatives
         self.key_index: Index | None = self._keys.row.index if self._keys.row else None
-        self.has_enum: bool = any(column.type.tp == ENUM for column in self.stored_columns)
+        self._enums = tuple(place for place in self._stored if self.columns[place].type.tp == ENUM)
+        self.has_enum: bool = bool(self._enums)
         self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
         self.has_narrow_text: bool = bool(self._narrow)
         self.has_opaque_unique_key: bool = self._keys.opaque
@@ -294,6 +295,11 @@ class SqlPlan:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
         values = self._image(image)(row)
         return b" AND ".join(_equals(self._sql[place], values[place]) for place in self._compared)
+
+    def has_enum_zero(self, image: Image | str, row: bytes) -> bool:
+        """Whether an ENUM holds no element, which strict mode refuses."""
+        values = self._image(image)(row)
+        return any(values[place] == 0 for place in self._enums)
 
     def foreign_text(self, image: Image | str, row: bytes) -> list[str]:
         """Columns whose character set downstream does not have the text of this image."""

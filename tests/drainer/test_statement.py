@@ -118,6 +118,20 @@ def test_only_the_row_that_needs_it_goes_out_without_strict_mode() -> None:
     assert b"(2,0/*enum*/)" in lax.sql
 
 
+def test_a_text_that_looks_like_an_enum_without_element_stays_strict() -> None:
+    """In the lax session what does not fit would be clipped."""
+    info = table(("id", key("int")), ("e", kind("enum", elems=("x", "y"))), ("s", kind("varchar", flen=20)))
+    target = seen(info)
+    encoder = RowEncoder(info)
+    rows = [(1, "x", "0/*enum*/"), (2, 0, "text"), (3, 0, "0/*enum*/")]
+    changes = [(target, PUT_INSERT, b"%d" % row[0], encoder.insert(row), 0) for row in rows]
+    strict, lax = made(*changes)
+    assert (strict.lax, lax.lax) == (False, True)
+    assert strict.sql.endswith(b" VALUES (1,'x','0/*enum*/')")
+    assert lax.sql.endswith(b" VALUES (2,0/*enum*/,'text'),(3,0/*enum*/,'0/*enum*/')")
+
+
+
 def test_rows_of_targets_with_other_columns_go_out_apart() -> None:
     wide, narrow = seen(KEYED), seen(KEYED, ID, sync_mode=PARTIAL)
     first, second = made(put(wide, 1, 5), put(narrow, 2, 5))
