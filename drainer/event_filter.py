@@ -121,6 +121,10 @@ class EventFilter:
     def is_empty(self) -> bool:
         return not self._bound
 
+    def touches(self, schema: str, table: str) -> bool:
+        """Whether rows or statements of a table may be left out."""
+        return any(bound.source.matches(schema, table) for bound in self._bound)
+
     def ignored_rows(self, schema: str, table: str) -> frozenset[int]:
         """Row kinds (INSERT, UPDATE, DELETE) of a table that are left out."""
         found = [bound for bound in self._bound if bound.source.matches(schema, table)]

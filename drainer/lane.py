@@ -328,7 +328,7 @@ class Lane(threading.Thread):
         if self._replaced:
             changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
         try:
-            return list(statements(fold(changes), self._bytes_max, replaying=work.replaying))
+            return list(statements(fold(changes), self._bytes_max, replaying=work.replaying, cut=work.cut))
         except (Corruption, DownstreamError) as error:
             raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
 

@@ -14,7 +14,8 @@ class Work:
         self.changes = changes
         self.first_ts = batch[0].first_ts
         self.position: Position = batch[-1].position
-        self.replaying = self.first_ts <= replaying_up_to or any(chunk.cut for chunk in batch)
+        self.replaying = self.first_ts <= replaying_up_to
+        self.cut = any(chunk.cut for chunk in batch)
         self.prepared: list[Statement] | None = None
         self.in_doubt = False  # an earlier attempt may have been committed
         self.drift: list[tuple[str, int]] = []

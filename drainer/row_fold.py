@@ -24,6 +24,11 @@ end of a consistent prefix no two live rows share a unique value, so the writes 
 values were swapped inside the batch. Where something downstream would go with the row (columns of its own,
 triggers), a row whose unique values are the same before and after stays and is overwritten.
 
+A part of a transaction alone may end where two rows hold one value: the one that took it later keeps it, the
+other gives it up in a further part, or its removal is there. So writes are in the order of the last changes,
+each REPLACE removing who is in its way, and behind the rows that stay. A row stays only if each of
+its changes leaves its values: if another had removed it, the first one here would be where it gives one up.
+
 An image that a later one replaces is never rendered, so nobody looks at all of it. That loses nothing: what
 the downstream holds does not depend on it, and the bytes are those that were written, since the pump
 compares the checksum of every record that it reads.
@@ -41,7 +46,8 @@ from drainer.change import APPEND, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, Ch
 class TableFold:
     """Net effect on one table. `first` and `last` keep those changes of each key.
 
-    `reborn` are keys that went and came back. `mixed`: the changes have several targets.
+    `reborn` are keys that went and came back, `passed` changes before the last one, of a gentle table.
+    `mixed`: the changes have several targets.
     """
 
     table: TableTarget
@@ -50,13 +56,17 @@ class TableFold:
     reborn: set[bytes] = field(default_factory=set)
     ordered: list[Change] = field(default_factory=list)  # tables without key
     mixed: bool = False
+    passed: dict[bytes, list[Change]] = field(default_factory=dict)
 
     def is_born(self, key: bytes) -> bool:
         """The row was not there before the batch."""
         return self.first[key][1] <= PUT_MOVED
 
-    def removals(self, *, replaying: bool) -> list[Change]:
-        """Changes whose key is to be deleted first. `replaying`: rows may be there although born here."""
+    def removals(self, *, replaying: bool, cut: bool = False) -> list[Change]:
+        """Changes whose key is to be deleted first. `replaying`: rows may be there although born here.
+
+        `cut`: these are not all changes of a transaction.
+        """
         first, form = self.first, self.table.form
         if form is Form.REPLACE:
             return [
@@ -67,10 +77,11 @@ class TableFold:
         return [
             change
             for key, change in self.last.items()
-            if (replaying or first[key][1] > PUT_MOVED) and not self._stays(key, change, replaying=replaying)
+            if (replaying or first[key][1] > PUT_MOVED)
+            and not self._stays(key, change, replaying=replaying, cut=cut)
         ]
 
-    def writes(self, *, replaying: bool) -> tuple[list[Change], list[Change]]:
+    def writes(self, *, replaying: bool, cut: bool = False) -> tuple[list[Change], list[Change]]:
         """Changes whose image is to be written: where no row of the key is then, and where one may be."""
         puts = [(key, change) for key, change in self.last.items() if change[1] < REMOVE]
         if self.table.form is not Form.REWRITE:
@@ -80,17 +91,21 @@ class TableFold:
         absent: list[Change] = []
         present: list[Change] = []
         for key, change in puts:
-            stays = not self.is_born(key) and self._stays(key, change, replaying=False)
+            stays = not self.is_born(key) and self._stays(key, change, replaying=False, cut=cut)
             (present if stays else absent).append(change)
         return absent, present
 
-    def _stays(self, key: bytes, change: Change, *, replaying: bool) -> bool:
+    def _stays(self, key: bytes, change: Change, *, replaying: bool, cut: bool) -> bool:
         """Whether a row that is there is overwritten in place."""
         if change[1] >= REMOVE or key in self.reborn:
             return False
         if self.table.form is not Form.REWRITE:
             return True
-        return self.table.gentle and not replaying and _same_unique_values(self.first[key], change)
+        if not self.table.gentle or replaying:
+            return False
+        if not cut:
+            return _same_unique_values(self.first[key], change)
+        return all(_same_unique_values(one, one) for one in (*self.passed.get(key, ()), change))
 
 
 def _same_unique_values(first: Change, last: Change) -> bool:
@@ -118,8 +133,12 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
         last = net.last
         if key not in last:
             net.first[key] = change
-        elif op <= PUT_MOVED:
-            net.reborn.add(key)
+        else:
+            if op <= PUT_MOVED:
+                net.reborn.add(key)
+            if net.table.gentle:
+                net.passed.setdefault(key, []).append(last[key])
+            del last[key]  # in the order of the last changes
         last[key] = change
     return tables
 

@@ -37,6 +37,18 @@ class Rules:
     channel_id: int | None = None
     own_schemas: frozenset[str] = frozenset()
 
+    @property
+    def keep_all_as_is(self) -> bool:
+        """No table is written in another way than upstream has it."""
+        filters = self.events.is_empty and not self.passed_over
+        return filters and self.router.is_empty and self.columns.is_empty
+
+    def withholds(self, schema: str, table: str, *, routed: bool) -> bool:
+        """Whether changes of a table, or of one that shares its target, may be left out."""
+        if self.passed_over or (routed and not self.events.is_empty):
+            return True
+        return self.events.touches(schema, table)
+
     def allows(self, schema: str, table: str = "") -> bool:
         """Whether the names of a table (or, with "", of a database) replicate."""
         return schema.lower() not in self.own_schemas and self.names.allows(schema, table)

@@ -63,37 +63,46 @@ class Statement:
         return max(least - affected, affected - most, 0)
 
 
-def statements(folds: Iterable[TableFold], bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
-    """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode)."""
+def statements(
+    folds: Iterable[TableFold], bytes_max: int, *, replaying: bool, cut: bool = False
+) -> Iterator[Statement]:
+    """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode).
+
+    `cut`: the batch has a part of a transaction only. What the rows were is known, but a row of another part
+    may hold a unique value until its turn comes.
+    """
     for net in folds:
-        yield from removals(net, bytes_max, replaying=replaying)
-        yield from writes(net, bytes_max, replaying=replaying)
+        yield from removals(net, bytes_max, replaying=replaying, cut=cut)
+        yield from writes(net, bytes_max, replaying=replaying, cut=cut)
 
 
-def removals(net: TableFold, bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
+def removals(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
     """What has to go before anything is written."""
     if net.table.keyed:
-        for table, changes in _by_target(net, net.removals(replaying=replaying)):
-            yield from _deletes(table, changes, bytes_max, replaying)
+        repeats = replaying or net.table.version.partial
+        for table, changes in _by_target(net, net.removals(replaying=repeats, cut=cut)):
+            yield from _deletes(table, changes, bytes_max, counts=not (repeats or cut))
 
 
-def writes(net: TableFold, bytes_max: int, *, replaying: bool) -> Iterator[Statement]:
+def writes(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
     """All the rest; tables without key have nothing else."""
     if not net.table.keyed:
         yield from _keyless(net.ordered, bytes_max)
         return
-    absent, present = net.writes(replaying=replaying)
-    for table, changes in _by_target(net, absent):
-        head = _head(table, b"REPLACE INTO " if replaying else b"INSERT INTO ")
-        surplus = None if replaying else 0
-        yield from _writes(table, head, changes, b"", bytes_max, surplus)
+    repeats = replaying or net.table.version.partial
+    absent, present = net.writes(replaying=repeats, cut=cut)
     for table, changes in _by_target(net, present):
-        surplus = None if replaying else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
+        surplus = None if repeats or cut else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
         if table.form is Form.REPLACE:
             yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
         else:
             head = _head(table, b"INSERT INTO ")
             yield from _writes(table, head, changes, _on_duplicate(table), bytes_max, surplus)
+    for table, changes in _by_target(net, absent):
+        head = _head(table, b"REPLACE INTO " if repeats or cut else b"INSERT INTO ")
+        # The row of the key is gone: what else a REPLACE counts are rows that held a value of another key.
+        surplus = None if replaying or cut else 0
+        yield from _writes(table, head, changes, b"", bytes_max, surplus)
 
 
 def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTarget, list[Change]]]:
@@ -139,7 +148,7 @@ def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
 
 
 def _deletes(
-    table: TableTarget, removals: list[Change], bytes_max: int, replaying: bool
+    table: TableTarget, removals: list[Change], bytes_max: int, *, counts: bool
 ) -> Iterator[Statement]:
     keys = table.sql.key_list
     head = b"DELETE FROM " + table.name + b" WHERE "
@@ -147,7 +156,7 @@ def _deletes(
     literals = _key_literals(table, removals)
     for start, end in _cut(literals, room, keys.joint_bytes, keys.rows_max or ROWS_MAX):
         sql = head + keys.condition(literals[start:end])
-        yield Statement(table, sql, None if replaying else (end - start, end - start))
+        yield Statement(table, sql, (end - start, end - start) if counts else None)
 
 
 def _head(table: TableTarget, verb: bytes) -> bytes:

@@ -91,7 +91,7 @@ class Translator:
     def placed(self, table: TableVersion) -> TableVersion:
         """The table as it is written downstream: with its target and without the columns left out."""
         rules = self.rules
-        if rules.router.is_empty and rules.columns.is_empty:
+        if rules.keep_all_as_is:
             return table
         known = self._placed.get(table)
         if known is None:
@@ -99,8 +99,11 @@ class Translator:
             left_out = rules.columns.left_out(table.schema, table.name, table.info)
             same_name = target == (table.schema, table.name)
             known = table
-            if left_out or not same_name:
-                known = replace(table, target=None if same_name else target, left_out=left_out)
+            partial = rules.withholds(table.schema, table.name, routed=not same_name)
+            if left_out or partial or not same_name:
+                known = replace(
+                    table, target=None if same_name else target, left_out=left_out, partial=partial
+                )
             if len(self._placed) >= _PLACED_MAX:
                 self._placed.clear()
             self._placed[table] = known

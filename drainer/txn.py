@@ -22,7 +22,8 @@ class TableVersion:
 
     Identity matters: the same object is handed out until a DDL changes the table, so compiled plans may be
     cached on it. `target` is the name downstream where it is another one; `left_out` are the ids of columns
-    that are not written.
+    that are not written. `partial`: changes of it are withheld, so that rows may be downstream which upstream
+    has no more.
     """
 
     info: TableInfo
@@ -31,6 +32,7 @@ class TableVersion:
     version: int  # schema version of the DDL that made it
     target: tuple[str, str] | None = None
     left_out: frozenset[int] = frozenset()
+    partial: bool = False
 
     @property
     def id(self) -> int:

@@ -131,7 +131,6 @@ def test_a_text_that_looks_like_an_enum_without_element_stays_strict() -> None:
     assert lax.sql.endswith(b" VALUES (2,0/*enum*/,'text'),(3,0/*enum*/,'0/*enum*/')")
 
 
-
 def test_rows_of_targets_with_other_columns_go_out_apart() -> None:
     wide, narrow = seen(KEYED), seen(KEYED, ID, sync_mode=PARTIAL)
     first, second = made(put(wide, 1, 5), put(narrow, 2, 5))
