@@ -321,7 +321,7 @@ def test_a_cut_transaction_keeps_what_only_the_downstream_has(
     connection: pymysql.Connection[Any], shape: Shape
 ) -> None:
     """Its parts go out one after the other; small transactions share a batch with its beginning."""
-    world = World(connection, shape, random.Random(f"cut {shape.name}"), cut_rows=2)
+    world = World(connection, shape, random.Random(f"cut {shape.name} 0"), cut_rows=2)
     cut = 0
     for _ in range(BATCHES):
         chunks = world.batch()
