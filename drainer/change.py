@@ -45,6 +45,7 @@ class TableTarget:
 
     `fold_id`: tables with the same one are one table downstream. `gentle`: a form of REWRITE that leaves
     rows in place whose unique values did not change, because something downstream would go with the row.
+    `repeats`: an engine without transactions may keep a part of a batch, which then comes again.
     `fillers`: columns that only the downstream has, and what a born row gets there.
     """
 
@@ -58,6 +59,7 @@ class TableTarget:
     keyed: bool = True
     gentle: bool = False
     fillers: tuple[tuple[str, bytes], ...] = ()
+    repeats: bool = False
 
     @property
     def label(self) -> str:

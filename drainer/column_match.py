@@ -107,6 +107,7 @@ class DownstreamTable:
     may_have_triggers: bool = False
     referenced: bool = False
     engine: str = "InnoDB"
+    transactional: bool = True
     dialect: Dialect = Dialect.MARIADB
 
     @property

@@ -48,6 +48,7 @@ _REFERENCES: Final = (
     " WHERE UNIQUE_CONSTRAINT_SCHEMA=%s AND REFERENCED_TABLE_NAME=%s LIMIT 1"
 )
 _REFERENCES_MARIADB: Final = "SELECT 1 FROM information_schema.INNODB_SYS_FOREIGN WHERE REF_NAME=%s LIMIT 1"
+_NO_TRANSACTIONS: Final = "SELECT 1 FROM information_schema.ENGINES WHERE ENGINE=%s AND TRANSACTIONS='NO'"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")  # other names are encoded in that list
 _NOT_ALLOWED: Final = 1227
 _NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
@@ -84,6 +85,7 @@ def read(connection: pymysql.Connection[Any], schema: str, name: str) -> Downstr
             may_have_triggers=_may_have_triggers(cursor, place),
             referenced=_is_referenced(cursor, place, dialect),
             engine=found[2],
+            transactional=_is_transactional(cursor, found[2]),
             dialect=dialect,
         )
     connection.rollback()
@@ -125,6 +127,13 @@ def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
         collation=str(collation or "").lower(),
         checks_json=str(name).lower() in checked,
     )
+
+
+def _is_transactional(cursor: Any, engine: str) -> bool:
+    """Whether its rows can be rolled back; views have no engine."""
+    if engine.lower() in ("", "innodb"):
+        return True
+    return not _rows(cursor, _NO_TRANSACTIONS, (engine,))
 
 
 def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:

@@ -72,8 +72,9 @@ def statements(
     may hold a unique value until its turn comes.
     """
     for net in folds:
-        yield from removals(net, bytes_max, replaying=replaying, cut=cut)
-        yield from writes(net, bytes_max, replaying=replaying, cut=cut)
+        again = replaying or net.table.repeats
+        yield from removals(net, bytes_max, replaying=again, cut=cut)
+        yield from writes(net, bytes_max, replaying=again, cut=cut)
 
 
 def removals(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:

@@ -13,12 +13,15 @@ from typing import Any
 
 import pymysql
 
+from common import log
 from common.errors import DownstreamError
 from drainer import downstream_table
 from drainer.change import TableTarget
 from drainer.sink import mysql
-from drainer.table_target import target_of
+from drainer.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
+
+logger = log.get(__name__)
 
 
 class TableReader:
@@ -27,13 +30,26 @@ class TableReader:
     def __init__(self, target: mysql.Target, *, sync_mode: int) -> None:
         self._target = target
         self._sync_mode = sync_mode
+        self._told: set[str] = set()
         self._connection: pymysql.Connection[Any] | None = None
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
-        return [
-            target_of(version, lanes, self._read(version), sync_mode=self._sync_mode) for version in versions
-        ]
+        return [self._target_of(version, lanes) for version in versions]
+
+    def _target_of(self, version: TableVersion, lanes: int) -> TableTarget:
+        found = self._read(version)
+        target = target_of(version, lanes, found, sync_mode=self._sync_mode)
+        if target.repeats and target.label not in self._told:
+            self._told.add(target.label)
+            logger.warning(
+                "a table downstream has no transactions: after a crash others see parts of batches until they"
+                " have come again",
+                table=target.label,
+                engine=found.engine if found else "",
+                hint=f"ALTER TABLE {target.label} ENGINE=InnoDB",
+            )
+        return target
 
     def targets_of_the_past(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """As `targets`, for rows that all lanes may have applied: a table that does not fit is no error."""
@@ -41,6 +57,8 @@ class TableReader:
         for version in versions:
             try:
                 found += self.targets([version], lanes)
+            except NotTransactional:
+                raise
             except DownstreamError:
                 found.append(target_of(version, lanes))
         return found

@@ -13,6 +13,10 @@ from drainer.sql_literal import Charset, SqlPlan, Written, compile_sql
 from drainer.txn import TableVersion
 
 
+class NotTransactional(DownstreamError):
+    """Rows of the table could not be applied exactly once."""
+
+
 def target_of(
     version: TableVersion,
     lanes: int,
@@ -37,6 +41,14 @@ def target_of(
         form = Form.REPLACE if how.replaceable else Form.UPSERT
         if facts.others or not facts.unique:
             form = Form.REWRITE
+    repeats = downstream is not None and not downstream.transactional
+    if repeats and form is Form.KEYLESS:
+        assert downstream is not None
+        raise NotTransactional(
+            f"table {downstream.label} has no key, and is of {downstream.engine}, which has no transactions:"
+            " a crash would leave rows twice",
+            hint=f"ALTER TABLE `{downstream.schema}`.`{downstream.name}` ENGINE=InnoDB, or give it a key",
+        )
     fold_id = fold_id_of(info.id, version.target)
     schema, name = (downstream.schema, downstream.name) if downstream else version.downstream
     return TableTarget(
@@ -50,6 +62,7 @@ def target_of(
         keyed=form is not Form.KEYLESS,
         gentle=form is Form.REWRITE and facts.unique and not how.replaceable and _keys_are_known(downstream),
         fillers=how.fillers,
+        repeats=repeats,
     )
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from common.errors import BinlogError, Conflict, Corruption, Unavailable
+from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from deploy.playground.mariadb import MariaDbServer
 from drainer.change import Position
 from drainer.checkpoint import SIDE_LANES, Checkpoint, CheckpointStore, Intent
+from drainer.quarantine_table import QuarantineTable
 from drainer.sink import mysql
 from tests.drainer.apply_life import clean
 from tests.drainer.test_checkpoint import GO_ROWS
@@ -334,6 +335,36 @@ class TestElsewhere:
         blocker.close()
         store.close()
 
+    def test_the_rows_server_goes_back_in_time_alone(self, target: mysql.Target, rows: mysql.Target) -> None:
+        """Nothing depends on it: an older row of ours is written over, another program's is not."""
+        store = opened(target, row_target=rows)
+        store.start(2, 100, NOW)
+        store.save(at(store, 200))
+        older = json.dumps(row(rows))
+        store.save(at(store, 250))
+        write_row(rows, older)
+        store.save(at(store, 300))
+        assert row(rows)["commitTS"] == 300
+        write_row(rows, '{"commitTS":250}')
+        with pytest.raises(Conflict, match="another program"):
+            store.save(at(store, 350))
+        store.close()
+
+    def test_a_row_ahead_of_a_downstream_that_went_back_is_not_believed(
+        self, target: mysql.Target, rows: mysql.Target
+    ) -> None:
+        store = opened(target, row_target=rows)
+        store.start(2, 100, NOW)
+        store.save(at(store, 200))
+        store.close()
+        document = {**row(rows), "commitTS": 900}
+        write_row(rows, json.dumps(document))  # saved before the downstream was put back to 200
+        again = opened(target, row_target=rows)
+        start = again.start(2, 100, NOW)
+        assert (start.floor_ts, start.foreign) == (200, False), "rows up to 900 are not there"
+        assert row(rows)["commitTS"] == 200
+        again.close()
+
     def test_a_failed_save_is_tried_again_and_a_later_one_too(
         self, target: mysql.Target, rows: mysql.Target
     ) -> None:
@@ -368,3 +399,27 @@ def _reconnected(store: CheckpointStore) -> CheckpointStore:
     """On sessions that have the lock wait timeout of now."""
     store.close()
     return store
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["checkpoint", "lanes", "drainer_state", "quarantine"])
+def test_a_table_of_the_checkpoint_that_cannot_roll_back_is_refused(target: mysql.Target, name: str) -> None:
+    """A server's default engine, or a Go drainer's table on such a server."""
+    store = CheckpointStore(target, CLUSTER)
+    store.start(2, 100, NOW)
+    store.together(lambda connection: take_over_quarantine(connection, store.epoch))
+    store.close()
+    run(target, f"ALTER TABLE tidb_binlog.{name} ENGINE=MyISAM".encode())
+    before = run(target, b"SELECT epoch FROM tidb_binlog.drainer_state")
+    again = CheckpointStore(target, CLUSTER)
+    with pytest.raises(DownstreamError, match=f"tidb_binlog.{name} is a table of MyISAM") as raised:
+        again.start(2, 100, NOW)
+    assert f"ALTER TABLE `tidb_binlog`.`{name}` ENGINE=InnoDB" in raised.value.hint
+    assert run(target, b"SELECT epoch FROM tidb_binlog.drainer_state") == before
+    run(target, f"ALTER TABLE tidb_binlog.{name} ENGINE=InnoDB".encode())
+    again.start(2, 100, NOW)
+    again.close()
+
+
+def take_over_quarantine(connection: Any, epoch: int) -> None:
+    QuarantineTable("tidb_binlog", CLUSTER, epoch).take_over(connection, foreign=False)

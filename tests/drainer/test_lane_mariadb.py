@@ -146,6 +146,31 @@ def delete(info: TableInfo, *values: Any) -> tuple[int, bytes]:
 INT_DDL = "id INT PRIMARY KEY, v INT, s VARCHAR(20)"
 
 
+@pytest.mark.parametrize("unique", [False, True])
+def test_a_batch_that_an_engine_without_transactions_kept_a_part_of_comes_again(
+    world: World, unique: bool
+) -> None:
+    info = UNIQUE if unique else INT_KEY
+    world.made(info, "t", INT_DDL + (", UNIQUE KEY uv(v)" if unique else ""))
+    world.run(f"ALTER TABLE {SCHEMA}.t ENGINE=Aria")
+    target = world.seen(info, "t")
+    world.run(f"INSERT INTO {SCHEMA}.t VALUES (9, 9, 'old'), (8, 8, 'gone')")
+    events = [
+        insert(info, 1, 10, "a"),
+        insert(info, 2, 20, "b"),
+        update(info, (9, 9, "old"), (9, 90, "new")),
+        delete(info, 8, 8, "gone"),
+    ]
+    # A crash left these behind: the position was rolled back, the rows were not.
+    world.run(f"DELETE FROM {SCHEMA}.t WHERE id = 8")
+    world.run(f"INSERT INTO {SCHEMA}.t VALUES (1, 10, 'a')")
+    world.run(f"UPDATE {SCHEMA}.t SET v=90, s='new' WHERE id = 9")
+    world.start(strict=True)
+    world.offer(target, *events)
+    world.committed()
+    assert world.rows("t") == [(1, 10, "a"), (2, 20, "b"), (9, 90, "new")]
+
+
 def test_a_column_dropped_behind_our_back_is_left_out_in_partial_mode(world: World) -> None:
     target = world.made(INT_KEY, "t", INT_DDL)
     world.start(sync_mode=PARTIAL)

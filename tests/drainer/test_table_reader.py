@@ -50,6 +50,35 @@ def test_a_server_that_is_away_is_no_table_of_the_past(target: mysql.Target) -> 
         reader.targets_of_the_past([TableVersion(WIDE, "d", "n", 1)], 4)
 
 
+KEYED = TableInfo(
+    9, "k", WIDE.columns, (Index(1, "PRIMARY", (IndexColumn("a", 0),), unique=True, primary=True),)
+)
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
+def test_tables_without_transactions_are_refused_without_a_key_and_told_of_with_one(
+    target: mysql.Target, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(
+        target,
+        "CREATE DATABASE d",
+        f"CREATE TABLE d.n (a INT, b INT) ENGINE={engine}",
+        f"CREATE TABLE d.k (a INT PRIMARY KEY, b INT) ENGINE={engine}",
+    )
+    keyless, keyed = TableVersion(WIDE, "d", "n", 1), TableVersion(KEYED, "d", "k", 1)
+    reader = TableReader(target, sync_mode=FULL)
+    for read in (reader.targets, reader.targets_of_the_past):
+        with pytest.raises(DownstreamError, match=f"d.n has no key, and is of {engine}") as raised:
+            read([keyless], 4)
+        assert "ALTER TABLE `d`.`n` ENGINE=InnoDB" in raised.value.hint
+        (found,) = read([keyed], 4)
+        assert found.repeats, "a batch of which a part stayed comes again"
+    assert sum("no transactions" in record.getMessage() for record in caplog.records) == 1
+    run(target, "ALTER TABLE d.n ENGINE=InnoDB", "ALTER TABLE d.k ENGINE=InnoDB")
+    assert [one.repeats for one in reader.targets([keyless, keyed], 4)] == [False, False]
+    reader.close()
+
+
 def row(commit_ts: int, info: TableInfo, schema_version: int) -> Merged:
     encoded = RowEncoder(info).insert(dict.fromkeys((one.name for one in info.columns), commit_ts), rowid=1)
     value = prewrite_value(schema_version, [(info.id, [INSERT], [encoded])])
