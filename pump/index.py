@@ -7,8 +7,8 @@
     !binlog!gcts                  i64 little-endian   everything below may have been purged
 
 Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go pump's, whose directories
-open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail;
-deleting the directory rebuilds it.
+open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail
+(that only a tail is ever lost is for `index_files` to see); deleting the directory rebuilds it.
 
 LevelDB compares the checksums of what it reads only where it is asked to; everywhere here it is. An entry
 that a flipped bit hides would be a transaction that no drainer ever gets.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -34,6 +34,7 @@ from pump.logged import Logged
 from pump.value_pointer import START, ValuePointer
 
 _PREFIX: Final = b"ts:"
+_BEYOND: Final = b"ts;"
 _KEY: Final = struct.Struct(">3sq")
 _TS: Final = struct.Struct(">3xq")
 _INTEGER: Final = struct.Struct("<q")
@@ -86,7 +87,7 @@ class Index:
     def _damaged(path: str, error: Exception) -> IndexDamaged:
         return IndexDamaged(
             f"index {path} cannot be read: {error}",
-            hint=f"stop the pump, remove {path} and start it again: the index is rebuilt from the value log",
+            hint="try again: the pump starts anew and builds the index from the value log",
         )
 
     def write(
@@ -132,9 +133,10 @@ class Index:
     ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Every record with a timestamp in (after, upto], ascending, in runs of at most `records_max`:
         timestamps, and (fid, offset) of each."""
+        last = key_of(after)
         try:
             with self._database.iterator(
-                start=key_of(after),
+                start=last,
                 stop=key_of(upto),
                 include_start=False,
                 include_stop=True,
@@ -149,7 +151,9 @@ class Index:
                         raise self._malformed(keys, values) from None
                     if len(timestamps) != len(keys) or len(places) != len(values):
                         raise self._malformed(keys, values)
+                    last = keys[-1]
                     yield timestamps, places
+            self._check_end(last)
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
 
@@ -170,9 +174,10 @@ class Index:
         """
         gone: list[bytes] = []
         next_ts: int | None = None
+        key = key_of(first_ts)
         with self._writing():
             with self._database.iterator(
-                start=key_of(first_ts),
+                start=key,
                 stop=key_of(last_ts),
                 include_stop=True,
                 fill_cache=False,
@@ -184,23 +189,41 @@ class Index:
                         break
                     if value_pointer.decode(value).fid <= upto_fid:
                         gone.append(key)
+                else:
+                    self._check_end(key)
             if gone or next_ts is None:
                 with self._database.write_batch(sync=next_ts is None) as batch:
                     for key in gone:
                         batch.delete(key)
         return len(gone), next_ts
 
+    def _check_end(self, last: bytes) -> None:
+        """Raise the error of whoever found nothing behind this key for one.
+
+        LevelDB steps over a block that it cannot read, and plyvel's iterator asks how it went only where an
+        entry within its bounds follows.
+        """
+        with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+            iterator.seek(last)
+            if iterator.valid() and iterator.key() == last:
+                iterator.next()
+
     def edge_ts(self, *, largest: bool) -> int:
         """Largest or smallest timestamp in the index; 0 if it is empty."""
         try:
-            with self._database.iterator(
-                prefix=_PREFIX, include_value=False, reverse=largest, verify_checksums=True
-            ) as iterator:
-                for key in iterator:
-                    return int(_KEY.unpack(key)[1])
+            with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+                if not largest:
+                    iterator.seek(_PREFIX)
+                else:
+                    iterator.seek(_BEYOND)
+                    if iterator.valid():
+                        iterator.prev()
+                    else:
+                        iterator.seek_to_last()
+                key = iterator.key() if iterator.valid() else b""
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
-        return 0
+        return int(_KEY.unpack(key)[1]) if key.startswith(_PREFIX) else 0
 
     @property
     def head(self) -> ValuePointer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,47 @@ def test_an_entry_of_a_wrong_size_is_damage_and_no_timestamp(
     with pytest.raises(IndexDamaged, match=f"entry {key.hex()} has a wrong size"):
         filed(index, 0, (1 << 63) - 1)
     index.close()
+
+
+def test_a_block_that_cannot_be_read_is_never_stepped_over(tmp_path: Path) -> None:
+    """Wherever it lies in what is asked for: at its beginning, in the middle, at its end, as all of it."""
+    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(0, ts)) for ts in range(2, 1000)]
+    index = Index.open(str(tmp_path / "kv"))
+    index.write(records, START, 0, START)
+    index.close()
+    index = Index.open(str(tmp_path / "kv"))  # now they are in a table of several blocks
+    index.write([], ValuePointer(0, 1), 1000, START)
+    index.close()
+    (table,) = (tmp_path / "kv").glob("*.ldb")
+    whole = table.read_bytes()
+    told = 0
+    for at in range(0, len(whole), 100):
+        table.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        shutil.copytree(tmp_path / "kv", tmp_path / "copy")
+        try:
+            index = Index.open(str(tmp_path / "copy"))
+        except IndexDamaged:
+            told += 1
+            shutil.rmtree(tmp_path / "copy")
+            continue
+        for after, upto in itertools.product((0, 500, 960, 990), (300, 970, 2000)):
+            try:
+                found = [ts for ts, _ in filed(index, after, upto)]
+            except IndexDamaged:
+                told += 1
+            else:
+                assert found == [ts for ts in range(2, 1000) if after < ts <= upto]
+            try:
+                gone, _ = index.purge(after, upto, -1, records_max=3000)
+            except IndexDamaged:
+                told += 1
+            else:
+                assert gone == 0
+        for largest in (False, True):
+            try:
+                assert index.edge_ts(largest=largest) == (999 if largest else 2)
+            except IndexDamaged:
+                told += 1
+        index.close()
+        shutil.rmtree(tmp_path / "copy")
+    assert told > 300
