@@ -154,6 +154,7 @@ CORES = (
     "pump.delivery",
     "pump.departure",
     "pump.group_commit",
+    "pump.index_files",
     "pump.logged",
     "pump.pull_session",
     "pump.recent_commits",
