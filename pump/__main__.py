@@ -170,7 +170,7 @@ async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock, li
         clock=clock,
         limits=limits,
         sync=settings.sync_log,
-        loss_accepted=settings.loss_accepted,
+        accept_loss=settings.accept_loss,
         write_buffer_bytes=settings.write_buffer_bytes,
         cache_bytes=settings.cache_bytes,
         limit_ts=limit_ts,

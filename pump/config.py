@@ -90,7 +90,7 @@ class PumpConfig(ListenConfig):
         "",
         key=None,
         flag="accept-loss",
-        help="FILE:OFFSET of a damage named at start; everything behind it is given up",
+        help="FILE:OFFSET of a damage that an error names; what is lost there is given up for good",
     )
     sync_log: bool = option(
         True, key="storage.sync-log", kind="bool", help="acknowledge only what is on the medium"
@@ -267,10 +267,6 @@ class PumpConfig(ListenConfig):
     @property
     def default_node_id(self) -> str:
         return f"{socket.gethostname()}:{split_address('addr', self.listen)[1]}"
-
-    def loss_accepted(self, name: str, offset: int) -> bool:
-        """Whether the operator gave up what lies behind this place."""
-        return self.accept_loss == f"{name}:{offset}"
 
 
 def read_environment() -> dict[str, str]:

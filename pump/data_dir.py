@@ -9,6 +9,9 @@
     .age      what retention believed the upstream's time to be, and when (`age_clock`); without it the wall
               clock is asked
     .unknown  there from before the first entry in the registry until every living drainer knows this pump
+    .purged-files  number of the first log file when `.purged` was last known to be right: where older files
+              are gone as well, somebody else has purged since
+    .losses   damage that was given up, see `accepted_losses`
     .rebuild  there if a running pump found the index damaged: the next start sets it aside
     value/    the value log     kv/  the index
 
@@ -19,6 +22,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
+from collections.abc import Sequence
 
 from common.durable_file import replace_file, sync_directory
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
@@ -128,9 +133,29 @@ class DataDir:
             )
         return int(text or 0)
 
-    def keep_purged_ts(self, ts: int) -> None:
+    @property
+    def purged_fid(self) -> int:
+        """The log's first file to which `purged_ts` belongs. A directory of before has no such note: then
+        any. Raises `ConfigError`."""
+        text = self._read(".purged-files") or str(sys.maxsize)
+        return int(text) if text.isdigit() else 0
+
+    def keep_purged(self, ts: int, first_fid: int) -> None:
+        """Positions below `ts` may miss binlogs once no file below `first_fid` is left. Durable when this
+        returns. Raises `OSError`."""
+        if ts > self.purged_ts:
+            self._write(".purged", str(ts))
+        if first_fid != self.purged_fid:
+            self._write(".purged-files", str(first_fid))
+
+    @property
+    def losses(self) -> list[str]:
+        """The lines that `keep_losses` was given last. Raises `ConfigError`."""
+        return self._read(".losses").splitlines()
+
+    def keep_losses(self, lines: Sequence[str]) -> None:
         """Durable when this returns. Raises `OSError`."""
-        self._write(".purged", str(ts))
+        self._write(".losses", "".join(f"{line}\n" for line in lines))
 
     @property
     def age_anchor(self) -> str:

@@ -1,9 +1,9 @@
 """History: commits read from the index and the log, for pullers that are too far back for memory.
 
 Walks the index over (position, watermark], steps over prewrites without reading them whole, joins each
-commit to its prewrite. A commit without its prewrite is an error, not a gap: the drainer behind the
-puller would otherwise lose a transaction without a word. Of a prewrite that is to be sent in parts only the
-beginning is read; it ends the page.
+commit to its prewrite. A commit without its prewrite is an error, not a gap: the drainer at the other end
+would otherwise lose a transaction without a word. Only what the operator has given up is passed over, and
+told. Of a prewrite that is to be sent in parts only the beginning is read; it ends the page.
 
 All calls block; they run on worker threads, one at a time for each reader.
 """
@@ -16,12 +16,16 @@ from typing import Final
 from common import binlog
 from common.errors import BinlogError, Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
+from pump.accepted_losses import AcceptedLosses
 from pump.block_reader import BlockReader
 from pump.delivery import Delivery, LargeDelivery, Page, StoredTail
-from pump.index import Index
+from pump.index import Index, IndexDamaged
+from pump.missing_prewrite import MissingPrewrites
 from pump.part_reader import PartReader
 from pump.record_scan import HEAD, PAIR, UPPER, new_tuple
+from pump.segment import name_of
 from pump.value_log import ValueLog, header_of
+from pump.value_pointer import ValuePointer
 
 _PREWRITES_MAX = 1 << 14
 _NEVER_LARGE: Final = sys.maxsize
@@ -39,9 +43,13 @@ class PositionPurged(BinlogError):
 class History:
     """One puller's reader."""
 
-    def __init__(self, log: ValueLog, index: Index) -> None:
+    def __init__(
+        self, log: ValueLog, index: Index, losses: AcceptedLosses, missing: MissingPrewrites
+    ) -> None:
         self._log = log
         self._index = index
+        self._losses = losses
+        self._missing = missing
         self._reader = BlockReader(log)
         # Prewrites passed on the way: their commits come next and need no second search.
         self._passed: dict[int, _Passed] = {}
@@ -141,9 +149,12 @@ class History:
                         body = first_at - base + VALUE_HEADER_SIZE
                         first = block[body : body + length] if first_fid == fid and first_at >= base else b""
                         if len(first) != length or checksum_of(first) != checksum:
-                            first = reader.payload(first_fid, first_at)
+                            read = self._payload(ts, start_ts, first_fid, first_at)
                             block, base, fid = reader.block, reader.base, reader.fid
                             sure = len(block) - HEAD.size
+                            if read is None:
+                                continue
+                            first = read
                         delivery = new_tuple(
                             Delivery, (ts, start_ts, *halves(first, payload, nine_octets=True))
                         )
@@ -161,43 +172,76 @@ class History:
             passed.clear()
         return total, None
 
+    def _payload(self, ts: int, start_ts: int, fid: int, offset: int) -> bytes | None:
+        """Payload at a place that what is filed under `ts` needs; None where its loss was accepted."""
+        try:
+            return self._reader.payload(fid, offset)
+        except Corruption:
+            place = ValuePointer(fid, offset)
+            if not self._losses.has(place):
+                raise
+            self._losses.passed_over(ts, start_ts, place, place)
+            return None
+
     def _delivery(self, ts: int, fid: int, offset: int) -> Delivery | None:
-        """What is filed under `ts`; None for a prewrite, and for a transaction that is now in `_large`."""
+        """What is filed under `ts`; None for a prewrite, for a transaction that is now in `_large`, and for
+        one whose loss was accepted."""
         found = self._log.segment(fid)
-        length, checksum = found.head(offset)
-        if length > self._parts_above:  # not verified before its commit comes; only a prewrite is so large
+        lost = self._losses.has(ValuePointer(fid, offset))
+        length, checksum = (0, 0) if lost else found.head(offset)
+        if lost or length > self._parts_above:  # only a prewrite is so large
             leading = binlog.leading_header(found.begin(offset, HEAD.size))
             if (leading.tp, leading.start_ts) == (binlog.PREWRITE, ts):
-                self._passed[ts] = (fid, offset, length, checksum)
+                if not lost:  # not verified before its commit comes
+                    self._passed[ts] = (fid, offset, length, checksum)
                 return None
-        payload = self._reader.payload(fid, offset)
+        payload = self._payload(ts, 0, fid, offset)
+        if payload is None:
+            return None
         header = header_of(payload, found.file.path, offset)
         if header.tp == binlog.PREWRITE:
             self._passed[ts] = (fid, offset, length, checksum)
             return None
         if header.commit_ts != ts:
-            raise Corruption(
+            raise IndexDamaged(
                 f"the index leads from {ts} to a record of commit_ts {header.commit_ts} "
-                f"at {fid:06d}.vlog offset {offset}",
-                hint="stop the pump and remove the directory `kv`: the index is rebuilt",
+                f"at {name_of(fid)} offset {offset}",
+                hint="try again: the pump starts anew and builds the index from the log",
             )
         if header.is_fake:
             return Delivery(ts, header.start_ts, payload)
         passed = self._passed.pop(header.start_ts, None)
         place = passed[:2] if passed is not None else self._index.pointer(header.start_ts)
+        at = ValuePointer(fid, offset)
         if place is None:
-            raise self._without_prewrite(header, self._index.gc_ts)
-        length, checksum = self._log.segment(place[0]).head(place[1])
-        if length > self._parts_above:
-            self._large = self._large_delivery(header, payload, (*place, length, checksum))
+            self._without_prewrite(header, at)
             return None
-        prewrite = self._reader.payload(*place)
-        if header_of(prewrite, "value log", place[1]).tp != binlog.PREWRITE:
-            raise self._without_prewrite(header, self._index.gc_ts)
-        return Delivery(ts, header.start_ts, *binlog.halves(prewrite, payload))
+        return self._joined(header, payload, at, ValuePointer(*place))
 
-    def _large_delivery(self, header: binlog.Header, commit: bytes, prewrite: _Passed) -> LargeDelivery:
-        """What `part_reader` needs. Of the prewrite only the fields in front of the rows are read."""
+    def _joined(
+        self, header: binlog.Header, commit: bytes, at: ValuePointer, place: ValuePointer
+    ) -> Delivery | None:
+        """The commit that stands `at` a place with its prewrite, as `_delivery`."""
+        segment = self._log.segment(place.fid)
+        length, checksum = (0, 0) if self._losses.has(place) else segment.head(place.offset)
+        if length > self._parts_above:
+            self._large = self._large_delivery(header, commit, (*place, length, checksum))
+            if self._large is None:
+                self._without_prewrite(header, at)
+            return None
+        prewrite = self._payload(header.commit_ts, header.start_ts, *place)
+        if prewrite is None:
+            return None
+        if header_of(prewrite, segment.file.path, place.offset).tp != binlog.PREWRITE:
+            self._without_prewrite(header, at)
+            return None
+        return Delivery(header.commit_ts, header.start_ts, *binlog.halves(prewrite, commit))
+
+    def _large_delivery(
+        self, header: binlog.Header, commit: bytes, prewrite: _Passed
+    ) -> LargeDelivery | None:
+        """What `part_reader` needs; None if that is not the prewrite. Of it only the fields in front of the
+        rows are read."""
         fid, offset, length, checksum = prewrite
         found, size = self._log.segment(fid), _BEGIN_BYTES
         while True:
@@ -211,21 +255,18 @@ class History:
                 size *= 4
         leading = binlog.parse(data[:begin])
         if (leading.tp, leading.start_ts) != (binlog.PREWRITE, header.start_ts):
-            raise self._without_prewrite(header, self._index.gc_ts)
+            return None
         head = commit[: binlog.contents_offset(commit)]
         tail = StoredTail(fid, offset, length, checksum, begin)
         return LargeDelivery(header.commit_ts, head, tail, len(head) + length - begin)
 
-    @staticmethod
-    def _without_prewrite(header: binlog.Header, gc_ts: int) -> BinlogError:
+    def _without_prewrite(self, header: binlog.Header, at: ValuePointer) -> None:
+        """Return where the commit `at` a place is passed over, else raise."""
+        gc_ts = self._index.gc_ts
         if header.start_ts <= gc_ts:
-            return PositionPurged(
+            raise PositionPurged(
                 f"the prewrite {header.start_ts} of commit {header.commit_ts} was purged "
                 f"(gc timestamp {gc_ts})",
                 hint=f"take a new snapshot of the upstream and start the drainer above {header.commit_ts}",
             )
-        return Corruption(
-            f"commit {header.commit_ts} has no prewrite {header.start_ts} on this pump",
-            hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, "
-            "this commit was sent to the wrong one",
-        )
+        self._missing.pass_over(header.start_ts, header.commit_ts, at)

@@ -75,6 +75,7 @@ class Indexer:
         self._marks: deque[tuple[ValuePointer, int]] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._failure: Exception | None = None
         self._running = False
         self._finished = asyncio.Event()
         self.cursor = cursor
@@ -125,12 +126,19 @@ class Indexer:
 
     # -- following -------------------------------------------------------------------------------
 
+    def fail(self, error: Exception) -> None:
+        """Let `run` end with this error: what is filed cannot be trusted."""
+        self._failure = error
+        self._wake.set()
+
     async def run(self) -> None:
-        """Follow until `close`."""
+        """Follow until `close` or `fail`."""
         assert not self._running
         self._running = True
         try:
             while True:
+                if self._failure is not None:
+                    raise self._failure
                 if self._queue:
                     await self._follow_queue()
                 elif self._stopping:
@@ -144,14 +152,15 @@ class Indexer:
             self._finished.set()
 
     async def close(self) -> None:
-        """File what is durable, then store where sorter and index stand."""
+        """File what is durable, then store where sorter and index stand; nothing after `fail`."""
         self._stopping = True
         self._wake.set()
         if self._running:
             await self._finished.wait()
-        else:
+        elif self._failure is None:
             await self.run()
-        await self._write([], self._index.head)
+        if self._failure is None:
+            await self._write([], self._index.head)
         await self._thread.stop()
 
     async def _follow_queue(self) -> None:
@@ -188,7 +197,7 @@ class Indexer:
             self.chased_total += len(records)
             self._recent.pass_over(records)
             self._settle(records)
-            if self._stopping:  # the next start goes on from here
+            if self._stopping or self._failure is not None:  # the next start goes on from here
                 self._queue.clear()
                 return
         self._chase_runs = False

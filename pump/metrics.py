@@ -112,6 +112,9 @@ WRITERS = metrics.gauge("binlog_pump_batch_writes_streams_count", "Open write st
 PURGED_BYTES = metrics.counter(
     "binlog_pump_retention_purged_bytes_total", "Bytes of log files that were removed"
 )
+PASSED_OVER = metrics.counter(
+    "binlog_pump_accepted_losses_total", "Binlogs that pullers do not get because their loss was accepted"
+)
 PURGE_ERRORS = metrics.counter(
     "binlog_pump_retention_errors_total", "Purges that were broken off by an error"
 )

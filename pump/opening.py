@@ -1,9 +1,9 @@
 """Opening: the files of a data directory, brought into a state that a storage can work on.
 
-Drives  `recovery` (through the value log)
-Order   index (set aside if it is damaged), then log, verified from the index's head on and its torn end cut,
-        then what is known to be purged: the index is told when it was built anew, the directory when a pump
-        that kept this in the index alone was here before
+Drives  `index_files`, `recovery` (through the value log)
+Order   index (cut where its end is lost, set aside if more is), then log, verified from the index's head on
+        and its torn end cut, then what is known to be purged: the index is told when it was built anew, the
+        directory when a pump that kept this in the index alone was here before
 Never   reads the log further than that: the indexer does, while writes go on
 
 All calls block.
@@ -11,11 +11,13 @@ All calls block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from common import binlog, log, moment
 from common.tso import TS_MAX
+from pump import index_files
+from pump.accepted_losses import AcceptedLosses
 from pump.data_dir import DataDir
 from pump.index import Index, IndexDamaged
 from pump.log_file import LogDirectory
@@ -49,6 +51,7 @@ class Found:
     index: Index
     value_log: ValueLog
     opened: Opened
+    losses: AcceptedLosses
 
     def close(self) -> None:
         """Let go of it without finishing anything."""
@@ -60,7 +63,7 @@ def open_all(
     data_dir: DataDir,
     directory: LogDirectory,
     limits: Limits,
-    loss_accepted: Callable[[str, int], bool],
+    losses: AcceptedLosses,
     *,
     write_buffer_bytes: int,
     cache_bytes: int,
@@ -71,33 +74,96 @@ def open_all(
     Raises `Corruption` naming file and offset, `ConfigError`, `OSError`.
     """
     data_dir.take_rebuild()
-    index = _open_index(data_dir, write_buffer_bytes, cache_bytes)
-    if index.max_commit_ts > limit_ts:
-        index = _from_the_future(index, data_dir, write_buffer_bytes, cache_bytes)
-    rebuilt = index.head == START and index.max_commit_ts == 0
+
+    def attempt() -> Found:
+        is_cut = cut_index(data_dir.index_path)
+        index = Index.open(
+            data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
+        )
+        try:
+            if index.max_commit_ts > limit_ts:
+                raise _FromTheFuture(index.max_commit_ts)
+            return _open_log(data_dir, directory, limits, losses, index, is_cut)
+        except BaseException:
+            index.close()
+            raise
+
+    try:
+        return attempt()
+    except IndexDamaged as error:
+        aside = data_dir.set_aside("kv", "damaged")
+        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
+    except _FromTheFuture as error:
+        error.tell(data_dir.set_aside("kv", "future"))
+    return attempt()
+
+
+class _FromTheFuture(Exception):
+    """An index whose watermark upstream has not reached: the log is read again for a new one."""
+
+    def __init__(self, watermark: int) -> None:
+        super().__init__()
+        self._watermark = watermark
+
+    def tell(self, aside: str) -> None:
+        _logger.error(
+            "the watermark stored here lies in the future, a writer with a wrong clock brought it: building "
+            "the index anew from the value log, without such timestamps",
+            watermark=self._watermark,
+            moment=moment.utc(self._watermark),
+            set_aside=aside,
+            hint="restart each drainer, it goes on from its checkpoint; one whose checkpoint lies in the "
+            "future, too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps "
+            "the files that hold such timestamps",
+        )
+
+
+def _open_log(
+    data_dir: DataDir,
+    directory: LogDirectory,
+    limits: Limits,
+    losses: AcceptedLosses,
+    index: Index,
+    is_cut: bool,
+) -> Found:
+    """The log behind an index that is open. `is_cut`: the end of the index is lost. `IndexDamaged` as well
+    where the log ends before what the index knows: nothing may lead to what is written there next."""
+    head = index.head
     value_log = ValueLog(
         directory,
         group_bytes_max=limits.torn_bytes_max,
         segment_bytes_max=limits.segment_bytes_max,
-        loss_accepted=loss_accepted,
+        loss_accepted=losses.accepted,
     )
     try:
-        opened = value_log.open(index.head, index.handle, index.edge_ts(largest=True))
-        _know_purged(data_dir, index, value_log, rebuilt)
+        opened = value_log.open(head, index.handle, index.edge_ts(largest=True), losses.last_cut)
+        if opened.cut is not None:
+            place = ValuePointer(value_log.active.fid, opened.cut.offset)
+            opened = replace(opened, cut=None) if losses.was_cut(place) else opened
+        losses.forget_before(value_log.first_fid)
+        if head != START and head >= value_log.end:
+            raise IndexDamaged(f"the index knows records behind the end of the log, {value_log.end}")
+        lacks = is_cut or (head == START and index.max_commit_ts == 0)
+        _know_purged(data_dir, index, value_log, lacks)
     except BaseException:
         value_log.close(healthy=False)
-        index.close()
         raise
-    return Found(index, value_log, opened)
+    return Found(index, value_log, opened, losses)
 
 
-def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, rebuilt: bool) -> None:
-    """Let the index know what is gone, whichever of the two was lost."""
-    purged = data_dir.purged_ts
-    if rebuilt and not purged and value_log.first_fid > 0:
-        # An older pump purged files, and only its index knew how far.
-        purged = max(oldest_whole_commit(value_log) - 1, 0)
-        data_dir.keep_purged_ts(purged)
+def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, lacks: bool) -> None:
+    """Let index and directory know what is gone. `lacks`: the index may not know it any more.
+
+    A pump that keeps it in the index alone may have purged since the directory was told.
+    """
+    purged, first_fid = data_dir.purged_ts, value_log.first_fid
+    if lacks:
+        if first_fid > (data_dir.purged_fid if purged else 0):
+            purged = max(purged, oldest_whole_commit(value_log) - 1)
+    else:
+        purged = max(purged, index.gc_ts)
+    if first_fid:
+        data_dir.keep_purged(purged, first_fid)
     if purged > index.gc_ts:
         index.set_gc_ts(purged)
 
@@ -121,33 +187,30 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
     return largest + 1
 
 
-def _from_the_future(index: Index, data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:
-    """An index whose watermark upstream has not reached: a new one, for which the log is read again."""
-    watermark = index.max_commit_ts
-    index.close()
-    aside = data_dir.set_aside("kv", "future")
-    _logger.error(
-        "the watermark stored here lies in the future, a writer with a wrong clock brought it: building the "
-        "index anew from the value log, without such timestamps",
-        watermark=watermark,
-        moment=moment.utc(watermark),
-        set_aside=aside,
-        hint="restart each drainer, it goes on from its checkpoint; one whose checkpoint lies in the future, "
-        "too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps the files "
-        "that hold such timestamps",
-    )
-    return _open_index(data_dir, write_buffer_bytes, cache_bytes)
+def cut_index(path: str) -> bool:
+    """Cut off what LevelDB would step over; whether there was any. Raises `IndexDamaged`."""
+    descriptors: dict[str, int] = {}
 
+    def read(name: str, offset: int, size: int) -> bytes:
+        if name not in descriptors:
+            descriptors[name] = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(descriptors[name], size, offset)
 
-def _open_index(data_dir: DataDir, write_buffer_bytes: int, cache_bytes: int) -> Index:
-    """The index; one that cannot be read is set aside and built anew from the log."""
-
-    def attempt() -> Index:
-        return Index.open(data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes)
-
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(path) if entry.is_file()}
     try:
-        return attempt()
-    except IndexDamaged as error:
-        aside = data_dir.set_aside("kv", "damaged")
-        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
-        return attempt()
+        verdict = index_files.judge(sizes, read)
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+    if isinstance(verdict, index_files.Broken):
+        raise IndexDamaged(f"index {path} is not whole: {verdict.reason}", hint="it is built anew at a start")
+    for cut in verdict.cuts:
+        _logger.warning(
+            "the end of the index is lost, filing it again from the value log",
+            file=cut.name,
+            offset=cut.size,
+            bytes=sizes[cut.name] - cut.size,
+            reason=cut.reason,
+        )
+        os.truncate(os.path.join(path, cut.name), cut.size)
+    return bool(verdict.cuts)

@@ -21,12 +21,13 @@ from google.protobuf.message import DecodeError, Message
 
 from common import log, moment, rpc, tso
 from common.clock import Clock, SystemClock
-from common.errors import BinlogError
+from common.errors import BinlogError, Unavailable
 from common.wire import pump_pb2
 from pump import admission, metrics, pull_replies, pull_session
 from pump.delivery import Page
 from pump.history import History, PositionPurged
 from pump.idle_watermark import IdleWatermark
+from pump.index import IndexDamaged
 from pump.part_reader import PartReader
 from pump.pull_session import PartMessage, PullSession
 from pump.storage import Storage
@@ -270,6 +271,10 @@ def _told_of_failures(position: int) -> Iterator[None]:
     except PositionPurged as error:
         _logger.error("puller asks for purged binlogs", position=position, error=error)
         raise rpc.RpcStatus(OUT_OF_RANGE, error.message, hint=error.hint) from None
+    except IndexDamaged as error:  # the log has everything: a puller that comes again gets it
+        metrics.STORAGE_ERRORS.labels("read_value").inc()
+        _logger.error("pull failed, the pump starts anew", position=position, error=error)
+        raise Unavailable(error.message, hint=error.hint) from None
     except BinlogError as error:
         metrics.STORAGE_ERRORS.labels("read_value").inc()
         _logger.error("pull failed", position=position, error=error)

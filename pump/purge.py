@@ -316,7 +316,7 @@ class Retention:
                 available=now.free_bytes,
                 wanted=self._policy.free_bytes_min,
             )
-        await storage.in_thread(storage.purged_to, purge.ts)
+        await storage.in_thread(storage.purged_to, purge.ts, purge.upto_fid + 1)
         for drainer in missed:
             metrics.DRAINER_PURGED.labels(drainer.node_id).inc()
         await self._delete_entries(min(survey.min_ts for survey in walked), purge.ts, purge.upto_fid)

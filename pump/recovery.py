@@ -106,7 +106,7 @@ def judge_tear(
     if loss_accepted:
         return Cut(tear.offset, tear.later is not None)
     if tear.offset < acknowledged_to:
-        return Refuse(tear.offset, f"{tear.reason}; the index knows this record")
+        return Refuse(tear.offset, f"{tear.reason}; it had been acknowledged")
     if tear.later is not None and tear.later - tear.offset > group_bytes_max:
         return Refuse(tear.offset, f"{tear.reason}; a valid record follows at offset {tear.later}")
     if tear.pair_behind:

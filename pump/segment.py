@@ -112,7 +112,8 @@ class Segment:
     def corruption(self, error: RecordError) -> Corruption:
         return Corruption(
             f"{self.file.path}: {error}",
-            hint="restore the file from a backup; without it drainers have to start behind its range",
+            hint="restore the file from a backup, or give up what is lost there: start the pump with "
+            f"`--accept-loss {name_of(self.fid)}:{error.offset}`",
         )
 
     def scan(self, start: int, stop: int) -> Iterator[Scanned]:

@@ -21,6 +21,7 @@ from common.clock import Clock
 from common.errors import Corruption
 from common.tso import TS_MAX
 from pump import metrics, opening
+from pump.accepted_losses import AcceptedLosses
 from pump.data_dir import DataDir
 from pump.delivery import Delivery, LargeDelivery, Page
 from pump.group_commit import GroupCommit
@@ -28,6 +29,7 @@ from pump.history import History, PositionPurged
 from pump.index import Index, IndexDamaged
 from pump.indexer import Indexer
 from pump.log_file import LogDirectory, OsLogDirectory
+from pump.missing_prewrite import MissingPrewrites
 from pump.opening import Limits
 from pump.part_reader import PartReader
 from pump.recent_commits import RecentCommits
@@ -51,12 +53,12 @@ T = TypeVar("T")
 class Storage:
     """One data directory, open. Use from one event loop."""
 
-    def __init__(
-        self, data_dir: DataDir, index: Index, value_log: ValueLog, limits: Limits, clock: Clock
-    ) -> None:
+    def __init__(self, data_dir: DataDir, found: opening.Found, limits: Limits, clock: Clock) -> None:
         self._data_dir = data_dir
-        self._index = index
-        self._log = value_log
+        self._index = found.index
+        self._log = found.value_log
+        self._losses = found.losses
+        self._missing = MissingPrewrites(found.value_log, found.losses)
         self._limits = limits
         self._clock = clock
         self._threads = ThreadPoolExecutor(_HISTORY_THREADS, thread_name_prefix="pump-history")
@@ -83,14 +85,15 @@ class Storage:
         clock: Clock,
         limits: Limits | None = None,
         sync: bool = True,
-        loss_accepted: Callable[[str, int], bool] = lambda _name, _offset: False,
+        accept_loss: str = "",
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
         directory: LogDirectory | None = None,
         limit_ts: int = TS_MAX,
     ) -> Self:
         """Open and recover. What is stored with a timestamp above `limit_ts` cannot be of this upstream: it
-        is neither indexed nor sorted. Raises `Corruption` naming file and offset, or `ConfigError`."""
+        is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up from now on.
+        Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
 
         def open_blocking() -> opening.Found:
@@ -98,14 +101,14 @@ class Storage:
                 data_dir,
                 directory or OsLogDirectory(data_dir.value_path),
                 limits,
-                loss_accepted,
+                AcceptedLosses(data_dir, accept_loss),
                 write_buffer_bytes=write_buffer_bytes,
                 cache_bytes=cache_bytes,
                 limit_ts=limit_ts,
             )
 
         found = await asyncio.to_thread(open_blocking)
-        storage = cls(data_dir, found.index, found.value_log, limits, clock)
+        storage = cls(data_dir, found, limits, clock)
         try:
             await storage._recover(found.opened, sync, limit_ts)
         except BaseException:
@@ -161,11 +164,19 @@ class Storage:
         self._writer.start()
 
     async def run(self) -> None:
-        """Follow the log into the index; returns after `close` began. Raises `Corruption`."""
-        try:
+        """Follow the log into the index; returns after `close` began. Raises `Corruption`, and `IndexDamaged`
+        whoever finds it so."""
+        with self._noticing_damage():
             await self._indexer.run()
-        except IndexDamaged:
+
+    @contextmanager
+    def _noticing_damage(self) -> Iterator[None]:
+        """An index that is found damaged ends `run`: the next start builds it anew."""
+        try:
+            yield
+        except IndexDamaged as error:
             self._data_dir.ask_for_rebuild()
+            self._indexer.fail(error)
             raise
 
     def _replayed(self, records: int) -> None:
@@ -289,7 +300,7 @@ class Storage:
 
     def history(self) -> History:
         """A reader for one puller."""
-        return History(self._log, self._index)
+        return History(self._log, self._index, self._losses, self._missing)
 
     async def page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
         """The next commits behind `position` up to the watermark; one of more than `parts_above` bytes (0:
@@ -303,11 +314,7 @@ class Storage:
             whole = not recent or total < bytes_max
             return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
         read = partial(history.page, position, watermark, bytes_max=bytes_max, parts_above=parts_above)
-        try:
-            return await self.in_thread(read)
-        except IndexDamaged:
-            self._data_dir.ask_for_rebuild()
-            raise
+        return await self.in_thread(read)
 
     def part_reader(self, large: LargeDelivery) -> PartReader:
         return PartReader(self._log, large)
@@ -360,7 +367,8 @@ class Storage:
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run what blocks on a thread for reading."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        with self._noticing_damage():
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     @property
     def places(self) -> Places:
@@ -381,12 +389,14 @@ class Storage:
         """Every record before it is indexed and decided; nothing at or behind it may be removed."""
         return min(self._sorter.decided, self._indexer.cursor)
 
-    def purged_to(self, ts: int) -> None:
-        """Remember, durably, that positions below `ts` may miss binlogs from now on. Blocks."""
-        if ts > self._gc_ts:
-            self._data_dir.keep_purged_ts(ts)
-            self._index.set_gc_ts(ts)
-            self._gc_ts = ts
+    def purged_to(self, ts: int, first_fid: int = 0) -> None:
+        """Remember, durably, that positions below `ts` may miss binlogs from now on; files below `first_fid`
+        may go. Blocks."""
+        purged = max(ts, self._gc_ts)
+        self._data_dir.keep_purged(purged, max(first_fid, self._log.first_fid))
+        if purged > self._gc_ts:
+            self._index.set_gc_ts(purged)
+            self._gc_ts = purged
 
 
 def _cut_at_large(deliveries: list[Delivery], parts_above: int) -> Page | None:

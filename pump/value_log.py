@@ -20,7 +20,7 @@ from pump.log_file import LogDirectory
 from pump.logged import Logged
 from pump.recovery import FoundSegment
 from pump.segment import Segment
-from pump.value_pointer import ValuePointer
+from pump.value_pointer import START, ValuePointer
 
 SEGMENT_BYTES_MAX = 500 << 20
 FINALIZE_BYTES_MIN = 51_200  # a newest file at least this large gets its footer at a clean stop
@@ -86,10 +86,13 @@ class ValueLog:
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def open(self, head: ValuePointer, handle: ValuePointer, known_ts: int) -> Opened:
+    def open(
+        self, head: ValuePointer, handle: ValuePointer, known_ts: int, sure: ValuePointer = START
+    ) -> Opened:
         """Look at all files; verify the newest from `head` on and cut its torn tail.
 
-        `known_ts`: largest timestamp in the index. Raises `Corruption` naming file and offset.
+        `known_ts`: largest timestamp in the index. `sure`: everything before it was acknowledged, as
+        everything up to the record at `head` was. Raises `Corruption` naming file and offset.
         """
         fids = sorted(fid for fid in map(segment.fid_of, self._directory.names()) if fid is not None)
         if not fids:
@@ -101,10 +104,14 @@ class ValueLog:
         self.first_fid = fids[0]
         plan = recovery.plan([FoundSegment(fid, self._segments[fid].end) for fid in fids], head, handle)
         cut_path, size = self.active.file.path, self.active.end
-        cut = self._verify_newest(plan.verify_from.offset, head, known_ts)
+        newest = self.active.fid
+        sure_to = sure.offset if sure.fid == newest else 0
+        if head.fid == newest and head != START:
+            sure_to = max(sure_to, head.offset + 1)
+        cut = self._verify_newest(plan.verify_from.offset, sure_to, known_ts)
         return Opened(plan.replay_from, cut, cut_path, size - cut.offset if cut else 0)
 
-    def _verify_newest(self, start: int, head: ValuePointer, known_ts: int) -> recovery.Cut | None:
+    def _verify_newest(self, start: int, sure_to: int, known_ts: int) -> recovery.Cut | None:
         newest, size = self.active, self.active.end
         # What lies further back is verified by the indexer, which reads what the index does not know anyway.
         walked = newest.walk(start, size, self._group_bytes_max)
@@ -113,12 +120,12 @@ class ValueLog:
             walked.error is not None
             and (again := self._given_up(newest, walked.end, walked.error)) is not None
         ):
-            return self._verify_newest(again, head, newest.max_ts)
+            return self._verify_newest(again, sure_to, newest.max_ts)
         newest.end = walked.end
         is_closed = walked.error is not None and newest.footer_at(walked.end) is not None
         cut = None
         if walked.error is not None and not is_closed:
-            cut = self._cut(newest, walked.error, size, head)
+            cut = self._cut(newest, walked.error, size, sure_to)
         # The last group may be in the page cache alone: a killed process had not synced it, or a sync had
         # failed, after which the kernel takes the pages for clean and the next sync says yes.
         newest.file.renew(min(walked.checked_from, max(newest.end - self._group_bytes_max, 0)))
@@ -126,14 +133,14 @@ class ValueLog:
             self._create(newest.fid + 1)
         return cut
 
-    def _cut(self, newest: Segment, error: RecordError, size: int, head: ValuePointer) -> recovery.Cut:
+    def _cut(self, newest: Segment, error: RecordError, size: int, sure_to: int) -> recovery.Cut:
         at = error.offset
         # One record beyond the reach of a single group decides; one nearer is only worth telling.
         later = newest.find_record(at + self._group_bytes_max + 1, size) or newest.find_record(at + 1, size)
         tear = recovery.Tear(at, size, error.reason, later, later is not None and _has_pair(newest, at, size))
         verdict = recovery.judge_tear(
             tear,
-            acknowledged_to=head.offset + 1 if head.fid == newest.fid and head != (0, 0) else 0,
+            acknowledged_to=sure_to,
             group_bytes_max=self._group_bytes_max,
             loss_accepted=self._loss_accepted(segment.name_of(newest.fid), at),
         )

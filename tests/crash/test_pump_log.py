@@ -213,7 +213,7 @@ def test_damage_that_the_index_knows_refuses_even_near_the_end() -> None:
     directory = build(PAYLOADS)
     directory.files["000000.vlog"].data[-1] ^= 1
     log = ValueLog(directory, group_bytes_max=GROUP)
-    with pytest.raises(Corruption, match="the index knows this record"):
+    with pytest.raises(Corruption, match="it had been acknowledged"):
         log.open(ValuePointer(0, SIZE * 9), START, 0)
     # Unknown to the index it is the unsynced end.
     assert len(read_all(new_log(directory))) == 9

@@ -128,11 +128,9 @@ def test_unknown_key_is_refused_with_a_suggestion_and_its_line(tmp_path: Path) -
     assert caught.value.hint == "did you mean heartbeat-interval?"
 
 
-def test_accepted_loss_is_exactly_one_place() -> None:
-    settings = load("-addr", "127.0.0.1:1", "-accept-loss", "000003.vlog:1234")
-    assert settings.loss_accepted("000003.vlog", 1234)
-    assert not settings.loss_accepted("000003.vlog", 1235)
-    assert not load("-addr", "127.0.0.1:1").loss_accepted("000003.vlog", 1234)
+def test_accepted_loss_is_one_place() -> None:
+    assert load("-addr", "127.0.0.1:1", "-accept-loss", "000003.vlog:1234").accept_loss == "000003.vlog:1234"
+    assert load("-addr", "127.0.0.1:1").accept_loss == ""
 
 
 @pytest.mark.parametrize(

@@ -147,11 +147,7 @@ async def test_only_what_is_torn_is_given_up_where_a_go_pump_appended_behind_it(
     with pytest.raises(Corruption, match=rf"000000\.vlog: offset {at}: .*--accept-loss 000000\.vlog:{at}`"):
         async with opened(tmp_path, limits=limits):
             pass
-
-    def accepted(name: str, offset: int) -> bool:
-        return (name, offset) == ("000000.vlog", at)
-
-    async with opened(tmp_path, limits=limits, loss_accepted=accepted) as storage:
+    async with opened(tmp_path, limits=limits, accept_loss=f"000000.vlog:{at}") as storage:
         if lost:  # its prewrite waits for the upstream's word
             (waiting,) = storage.open_prewrites()
             await put(storage, binlog.commit(waiting.start_ts, waiting.start_ts + 1, b"key"))

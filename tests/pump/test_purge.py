@@ -212,7 +212,7 @@ async def run_until(fuse: Fuse, path: Path, world: World) -> None:
     async with opened(path, limits=LIMITS, abandon=True, directory=directory) as storage:
         fuse.on(directory, "remove")
         fuse.on(directory, "sync")
-        fuse.on(storage._data_dir, "keep_purged_ts")
+        fuse.on(storage._data_dir, "keep_purged")
         fuse.on(storage.index, "set_gc_ts")
         real = storage.index.purge
         storage.index.purge = lambda *a: real(*a, records_max=12)  # type: ignore[method-assign]
@@ -233,7 +233,7 @@ async def test_a_purge_broken_off_at_any_step_serves_what_is_left_and_is_complet
     whole = Fuse(-1, behind=False)
     await run_until(whole, fresh("whole"), world)
     expected = files_of(tmp_path / "whole")
-    kinds = {"remove", "sync", "keep_purged_ts", "set_gc_ts", "purge"}
+    kinds = {"remove", "sync", "keep_purged", "set_gc_ts", "purge"}
     assert set(whole.steps) == kinds
     assert whole.steps.count("purge") > 2
     assert whole.steps.count("remove") > 1

@@ -20,13 +20,14 @@ from pump import fake_binlog
 from pump.admission import Disk
 from pump.disk_guard import DiskGuard
 from pump.idle_watermark import IdleWatermark
+from pump.index import IndexDamaged, key_of
 from pump.puller import OUT_OF_RANGE, Pullers
 from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.storage import Storage
 from pump.upstream_time import UpstreamTime
-from tests.pump.payloads import opened, put, put_pair, wait_watermark
+from tests.pump.payloads import header, opened, put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle, ScriptedTransactions
 
 CLUSTER = 77
@@ -357,6 +358,24 @@ async def test_commit_without_prewrite_ends_the_stream_with_data_loss(tmp_path: 
         with pytest.raises(Corruption, match="commit 11 has no prewrite 10") as caught:
             await Puller(one).next()
         assert rpc.status_of(caught.value)[0] == rpc.DATA_LOSS
+
+
+async def test_a_damaged_index_ends_the_stream_for_a_puller_that_comes_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, 11)
+        storage.index._database.delete(key_of(10))
+
+    async def life() -> None:
+        async with pump(tmp_path) as one:
+            with pytest.raises(Unavailable, match="does not know the prewrite 10 of commit 11") as caught:
+                await Puller(one).next()
+            assert rpc.status_of(caught.value)[0] == rpc.UNAVAILABLE
+
+    with pytest.raises(IndexDamaged):  # and the pump with it
+        await life()
+    async with pump(tmp_path) as one:
+        (payload,), watermark = await Puller(one).next()
+        assert (header(payload).commit_ts, watermark) == (11, 11)
 
 
 async def test_purged_position_is_out_of_range(tmp_path: Path) -> None:

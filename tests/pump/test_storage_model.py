@@ -1,5 +1,5 @@
 """The storage against a list: writes alone and in batches, rotation, a stalled index, chasing, retention,
-pulls from every position, kills, power cuts, flipped bits, a lost index, restarts, in every order.
+pulls from every position, kills, power cuts, flipped bits, a lost or damaged index, restarts, in every order.
 
     PUMP_MODEL_EXAMPLES=5000 PUMP_MODEL_SEED=7 python -m pytest tests/pump/test_storage_model.py
 
@@ -32,12 +32,14 @@ from common.errors import Corruption
 from pump import index, indexer
 from pump.data_dir import DataDir
 from pump.history import PositionPurged
+from pump.index import IndexDamaged
 from pump.purge import Pace, Retention
 from pump.retention import Policy
 from pump.storage import Limits, Storage
 from pump.value_pointer import ValuePointer
 from tests.crash import disk
 from tests.crash.disk import CUTS, FREEZE, TEAR, Disk, Fault
+from tests.crash.index_damage import SECTOR, Damage
 from tests.pump.payloads import header, is_replayed, opened, pull, put, wait_watermark
 from tests.pump.storage_model import Model, Stored
 
@@ -122,7 +124,7 @@ class StorageMachine(RuleBasedStateMachine):
         except BaseException:
             self.data_dir.close()
             raise
-        self.storage = storage
+        self.storage, self.is_open = storage, True
 
     @staticmethod
     async def let_go(storage: Storage) -> None:
@@ -339,11 +341,15 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(size=in_flight, fault=stops, calls=st.integers(0, 6), how=st.sampled_from(CUTS), kept=some)
     def cut_power(self, size: list[int], fault: Fault, calls: int, how: str, kept: int) -> None:
-        """The index is not synced: it loses an end of any length of what it wrote last."""
+        """The index is not synced: it loses an end of any length of its last writes, or some before."""
         acknowledged = self.crash(size, fault, calls)
         self.disk = self.disk.after_power_cut(how, kept)
         for file in (self.path / "kv").glob("*.log"):
-            os.truncate(file, file.stat().st_size * kept // 1000)
+            at = file.stat().st_size * kept // 1000
+            if how == "holes":
+                Damage("zero", file.name, at, SECTOR).apply(file.parent)
+            else:
+                os.truncate(file, at)
         self.reopen(acknowledged)
 
     @rule(without_index=st.booleans())
@@ -357,14 +363,39 @@ class StorageMachine(RuleBasedStateMachine):
         if not without_index:
             assert self.storage.watermark >= before, "the watermark fell"
 
+    @rule(what=st.sampled_from(["flip", "zero", "blank", "cut", "remove"]), which=some, where=some, bit=some)
+    def damage_index(self, what: str, which: int, where: int, bit: int) -> None:
+        """Any damage of any file of the index, between a stop and a start that may have to be done twice."""
+        self.gate.set("open")
+        self.stop()
+        files = [file for file in sorted((self.path / "kv").iterdir()) if file.stat().st_size]
+        file = files[which % len(files)]
+        at, size = where * (file.stat().st_size - 1) // 1000, bit % 8 if what == "flip" else SECTOR
+        Damage(what, file.name, at, size).apply(file.parent)
+        self.is_open = False
+        try:
+            self.reopen(len(self.model.log))
+            assert (
+                sum(len(run) for run, _ in self.storage.index.runs(0, (1 << 63) - 1)) >= 0
+            )  # all of it is read
+        except IndexDamaged as error:
+            if self.is_open:  # whoever reads it ends the pump
+                with pytest.raises(IndexDamaged), self.storage._noticing_damage():
+                    raise error
+                with pytest.raises(IndexDamaged):
+                    self.stop()
+            self.reopen(len(self.model.log))
+
     def stop(self) -> None:
         async def close() -> None:
             await self.storage.close()
             await self.following
 
-        self.do(close())
-        self.told = max(self.told, self.storage.watermark)
-        self.data_dir.close()
+        try:
+            self.do(close())
+        finally:
+            self.told = max(self.told, self.storage.watermark)
+            self.data_dir.close()
 
     @rule(where=some, bit=st.integers(0, 7), which=some)
     def flip_a_bit(self, where: int, bit: int, which: int) -> None:
