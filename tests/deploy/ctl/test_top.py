@@ -59,17 +59,18 @@ def test_on_a_terminal_until_q(etcd_clean: str) -> None:
 
 
 def test_lines_elsewhere_until_a_signal(etcd_clean: str) -> None:
-    process = subprocess.Popen(command(etcd_clean), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
-        assert sum(b"error: cluster no pump is online" in line for line in lines) == 2
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-        assert b"Traceback" not in process.communicate()[1]
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(
+        command(etcd_clean), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:  # a pipe left open by a test that fails would be told in whichever test runs then
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(4)]
+            assert sum(b"error: cluster no pump is online" in line for line in lines) == 2
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert b"Traceback" not in process.communicate()[1]
+        finally:
+            process.kill()
 
 
 async def test_once(registry: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
