@@ -44,8 +44,9 @@ class TableTarget:
     """A table version as the lanes see it. Identity is the key of every map over tables.
 
     `fold_id`: tables with the same one are one table downstream. `gentle`: a form of REWRITE that leaves
-    rows in place whose unique values did not change, because something downstream would go with the row.
-    `repeats`: an engine without transactions may keep a part of a batch, which then comes again.
+    rows in place whose unique values did not change, because something downstream would go with the row; of
+    KEYLESS, one that updates a row. `repeats`: an engine without transactions may keep a part of a batch,
+    which then comes again.
     `fillers`: columns that only the downstream has, and what a born row gets there.
     """
 

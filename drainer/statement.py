@@ -34,6 +34,7 @@ from drainer.change import (
     Form,
     TableTarget,
 )
+from drainer.keyless_net import KeylessNet, keyless_net
 from drainer.row_fold import TableFold
 from drainer.sql_literal import quote_name
 from drainer.sql_literal.literals import ENUM_ZERO
@@ -231,34 +232,31 @@ def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
 
 def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
     """Changes of a table without key: images to drop, then images to add."""
-    appended, dropped = _net(ordered) if any(change[1] != APPEND for change in ordered) else (ordered, [])
-    for changes in dropped:
+    if all(change[1] == APPEND for change in ordered):
+        found = KeylessNet(ordered)
+    else:
+        found = keyless_net(ordered, keeps_rows=ordered[0][0].gentle)
+    for changes in found.dropped:
         table, op, _, row, _ = changes[0]
         predicate = table.sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
         count = len(changes)
         sql = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
         yield Statement(table, sql, (count, count))
+    for pairs in found.turned:
+        yield _turned(*pairs[0], len(pairs))
     groups: dict[TableTarget, list[Change]] = {}
-    for change in appended:
+    for change in found.appended:
         groups.setdefault(change[0], []).append(change)
     for table, changes in groups.items():
         yield from _writes(table, _head(table, b"INSERT INTO "), changes, b"", bytes_max, 0)
 
 
-def _net(ordered: list[Change]) -> tuple[list[Change], list[list[Change]]]:
-    """Changes that add an image, and those that drop one, equal images together."""
-    appended: dict[bytes, list[Change]] = {}
-    dropped: dict[bytes, list[Change]] = {}
-    for change in ordered:
-        sql, op, row = change[0].sql, change[1], change[3]
-        if op != APPEND:
-            literal = sql.literals_of("delete" if op == DROP_ONE else "old", row)
-            waiting = appended.get(literal)
-            if waiting:
-                waiting.pop()
-            else:
-                dropped.setdefault(literal, []).append(change)
-        if op != DROP_ONE:
-            literal = sql.insert_literals(row) if op == APPEND else sql.update_literals(row, change[4])
-            appended.setdefault(literal, []).append(change)
-    return [change for changes in appended.values() for change in changes], list(dropped.values())
+def _turned(met: Change, image: Change, count: int) -> Statement:
+    """So many rows become another image where they are."""
+    table = image[0]
+    predicate = met[0].sql.full_row_predicate("old", met[3])
+    assignments = table.sql.assignments("new", image[3])
+    sql = b"UPDATE %b SET %b WHERE %b LIMIT %d" % (table.name, assignments, predicate, count)
+    lax = table.sql.has_enum and table.sql.has_enum_zero("new", image[3])
+    foreign = _foreign_text(table, [image] * count) if table.sql.has_narrow_text else ()
+    return Statement(table, sql, (count, count), lax, foreign)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.errors import DownstreamError
-from drainer.causality import Spread, fold_id_of, key_facts, lane_of_table
+from drainer.causality import KeyFacts, Spread, fold_id_of, key_facts, lane_of_table
 from drainer.change import Form, TableTarget
 from drainer.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
 from drainer.sink import mysql
@@ -60,10 +60,17 @@ def target_of(
         form=form,
         fold_id=fold_id,
         keyed=form is not Form.KEYLESS,
-        gentle=form is Form.REWRITE and facts.unique and not how.replaceable and _keys_are_known(downstream),
+        gentle=not how.replaceable and _may_stay(form, facts, downstream),
         fillers=how.fillers,
         repeats=repeats,
     )
+
+
+def _may_stay(form: Form, facts: KeyFacts, downstream: DownstreamTable | None) -> bool:
+    """Whether rows can be overwritten in place although the form is another."""
+    if form is Form.KEYLESS:
+        return True
+    return form is Form.REWRITE and facts.unique and _keys_are_known(downstream)
 
 
 def _keys_are_known(downstream: DownstreamTable | None) -> bool:

@@ -13,9 +13,10 @@ from typing import Any, Final
 from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
-from common.table_info import ENUM, JSON, STRING_TYPES, Column, Index, TableInfo
+from common.table_info import ENUM, JSON, Column, Index, TableInfo
 from drainer.column_match import DownstreamColumn
 from drainer.sql_literal.charset import Charset
+from drainer.sql_literal.condition import assigned, equals, json_to_compare
 from drainer.sql_literal.key_literal import key_literal
 from drainer.sql_literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
 from drainer.sql_literal.literals import (
@@ -24,7 +25,6 @@ from drainer.sql_literal.literals import (
     column_sql,
     integer_literal,
     quote_name,
-    text_literal,
 )
 
 _IMAGES: Final = {image.value: image for image in Image}
@@ -68,7 +68,7 @@ class SqlPlan:
         def convert(column: Column, place: int) -> Any:
             entry = column_sql(column, place)
             if written.casts_json and column.type.tp == JSON:
-                entry = replace(entry, compare=_json_to_compare)
+                entry = replace(entry, compare=json_to_compare)
             charset = written.charsets.get(column.id)
             if charset is not None and entry.quoted and column.type.tp != JSON:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
@@ -294,7 +294,12 @@ class SqlPlan:
     def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
         values = self._image(image)(row)
-        return b" AND ".join(_equals(self._sql[place], values[place]) for place in self._compared)
+        return b" AND ".join(equals(self._sql[place], values[place]) for place in self._compared)
+
+    def assignments(self, image: Image | str, row: bytes) -> bytes:
+        """`` `a`=1,`b`='x' ``: what makes any row the image."""
+        values = self._image(image)(row)
+        return b",".join(assigned(self._sql[place], values[place]) for place in self._stored)
 
     def has_enum_zero(self, image: Image | str, row: bytes) -> bool:
         """Whether an ENUM holds no element, which strict mode refuses."""
@@ -414,23 +419,6 @@ def _is_text(literal: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _json_to_compare(raw: bytes) -> bytes:
-    return b"CAST(%b AS JSON)" % text_literal(raw)
-
-
-def _equals(entry: ColumnSql, value: Any) -> bytes:
-    name = quote_name(entry.column.name)
-    if value is None:
-        return b"%b IS NULL" % name
-    if entry.charset is not None:
-        return entry.charset.predicate(name, value)
-    kind = entry.column.type
-    if kind.tp in STRING_TYPES and not kind.is_binary_string:
-        # Collations take different texts for equal: compare the bytes, in the connection's character set.
-        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, entry.store(value))
-    return b"%b<=>%b" % (name, entry.compare(value))
 
 
 def compile_sql(

@@ -120,6 +120,9 @@ SHAPES = [
           downstream="PRIMARY KEY(id, x)", extra=", x INT NOT NULL DEFAULT 7"),
     Shape("key_gone", INT_KEY, "PRIMARY KEY(id)", Form.REWRITE, Spread.BY_KEY, handle="int",
           downstream="KEY(id)"),
+    Shape("keyless_extra", {"v": V, "s": text(CI), "f": (kind("float"), "FLOAT", FLOATS)}, "", Form.KEYLESS,
+          Spread.BY_TABLE, extra=", own INT AUTO_INCREMENT PRIMARY KEY" + EXTRA),
+    Shape("keyless_trigger", {"v": V, "s": text(CI)}, "", Form.KEYLESS, Spread.BY_TABLE, trigger=True),
     Shape("keyless", {"v": V, "s": text(CI), "f": (kind("float"), "FLOAT", FLOATS)}, "", Form.KEYLESS,
           Spread.BY_TABLE),
 ]  # fmt: skip
@@ -211,12 +214,20 @@ class World:
         self.run(f"INSERT INTO m.ref ({','.join(names)}) VALUES ({marks})", values)
         self.rows[rid] = row
 
+    def _tells_apart_no_more(self, rid: int) -> None:
+        """Rows without key that are equal: which of them a change is of, nobody downstream knows."""
+        equal = [each for each, row in self.rows.items() if row == self.rows[rid]]
+        if not self.target.keyed and len(equal) > 1:
+            self.moved.update(equal)
+
     def _delete(self, rid: int) -> tuple[int, bytes]:
+        self._tells_apart_no_more(rid)
         self.run("DELETE FROM m.ref WHERE rid=%s", (rid,))
         return DELETE, self.encoder.delete(self.rows.pop(rid), rowid=rid)
 
     def _update(self, rid: int) -> tuple[int, bytes]:
         old = self.rows[rid]
+        self._tells_apart_no_more(rid)
         some = self.rng.sample(self.names, self.rng.randint(1, len(self.names)))
         if self.calm and self.rng.random() < 0.7:
             some = [self.names[-1]]
