@@ -243,13 +243,15 @@ def start_relay(settings: DrainerConfig, ends: contextlib.AsyncExitStack) -> Rel
 
 
 async def open_relay(
-    settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock
+    settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock, after_ts: int
 ) -> RelayLog | None:
-    """The relay log, its last record whole; None if none is wanted."""
+    """The relay log, its last record whole, for a stream behind `after_ts`; None if none is wanted."""
     if child is None:
         return None
     path, size = settings.relay_log_dir, settings.relay_max_file_size
-    return await asyncio.to_thread(RelayLog.open, path, size, clock, cluster_id=cluster_id, child=child)
+    return await asyncio.to_thread(
+        RelayLog.open, path, size, clock, cluster_id=cluster_id, after_ts=after_ts, child=child
+    )
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
@@ -322,7 +324,9 @@ class _Ready:
         self.relay: RelayLog | None = None
 
     async def prepare(self, store: CheckpointStore, looked: Start, waits: bool) -> None:
-        self.relay = await open_relay(self._settings, self._upstream.cluster_id, self._child, self._clock)
+        self.relay = await open_relay(
+            self._settings, self._upstream.cluster_id, self._child, self._clock, looked.floor_ts
+        )
         await self.schema_at(store, looked, waits)
 
     async def schema_at(self, store: CheckpointStore, start: Start, waits: bool) -> TrackedSchema:

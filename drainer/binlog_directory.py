@@ -6,9 +6,9 @@ Holds   what `sync` returned for is on the medium with its directory entry; afte
         failed write that cannot be undone, nothing is written or synced any more
 Stops   `close`
 
-`.lock` holds the id of the cluster. `.synced` names the offset up to which the newest file was synced. It is
-synced itself only when the file is made: after a kill it is exact, after a power cut it may be older, never
-newer than the file.
+`.lock` holds the id of the cluster, `.purged` up to where records were removed. `.synced` names the offset up
+to which the newest file was synced. It is synced itself only when the file is made: after a kill it is exact,
+after a power cut it may be older, never newer than the file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.clock import Clock
-from common.durable_file import sync_directory
-from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
+from common.durable_file import replace_file, sync_directory
+from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
 from common.record import RecordError, crc32c
 from drainer import binlog_file
 from drainer.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
 
+PURGED: Final = ".purged"
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _BUFFERS_MAX: Final = 512
 _JOIN_BYTES_MAX: Final = 1 << 20
@@ -186,6 +187,32 @@ class BinlogDirectory:
         if not known:
             os.pwrite(self._lock, b"%d" % cluster_id, 0)
             os.fsync(self._lock)
+
+    @property
+    def purged_ts(self) -> int:
+        """Files with records at or below it are gone; 0: nobody removed any."""
+        try:
+            with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            path = os.path.join(self.path, PURGED)
+            raise Corruption(f"{path} is not a commit_ts", hint="move the relay log away") from None
+
+    def note_purged(self, commit_ts: int) -> None:
+        """Durably, before files with records at or below it go. Raises `Broken`."""
+        path = os.path.join(self.path, PURGED)
+        try:
+            replace_file(path, b"%d" % commit_ts)
+        except OSError as error:
+            raise self._break(path, error) from None
+
+    def begin_anew(self, commit_ts: int) -> None:
+        """Nothing of it is needed: what follows is behind `commit_ts`. Raises `NoRoom`, `Broken`."""
+        self.rotate()
+        self.note_purged(commit_ts)
+        self.remove([index for index in self.files if index != self.newest.index])
 
     # -- writing ---------------------------------------------------------------------------------
 

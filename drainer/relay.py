@@ -75,15 +75,24 @@ class RelayLog:
 
     @classmethod
     def open(
-        cls, path: str, max_file_size: int, clock: Clock, *, cluster_id: int = 0, child: Child | None = None
+        cls,
+        path: str,
+        max_file_size: int,
+        clock: Clock,
+        *,
+        cluster_id: int = 0,
+        after_ts: int = 0,
+        child: Child | None = None,
     ) -> RelayLog:
-        """Blocks. Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`.
+        """`after_ts`: the stream goes on behind it; a log that cannot be continued from there begins anew.
+
+        Blocks. Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`.
 
         Without a `child` one is started, which dies with the thread that calls.
         """
         child = child or RelayChild()
         size = max_file_size if max_file_size > 0 else MAX_FILE_SIZE
-        opening = Opening(path, size, cluster_id, metrics.FILE_SIZES)
+        opening = Opening(path, size, cluster_id, metrics.FILE_SIZES, after_ts)
         try:
             child.socket.sendall(relay_wire.message(opening))
             answer = _answer(child.socket)

@@ -125,6 +125,7 @@ class Scribe:
         self._records = RelayRecords(
             newest.index, newest.size, last_timestamps(directory), opening.max_file_size, self._sizes.observe
         )
+        self._directory = directory
         self._writer = RelayWriter(directory)
         self._versions: dict[int, TableVersion] = {}
 
@@ -146,7 +147,7 @@ class Scribe:
             self._patiently(self._writer.sync)
             self._link.send(self._sizes.taken())
         if resolved_ts:
-            self._writer.remove(self._records.done(resolved_ts))
+            self._remove(resolved_ts)
 
     def _take(self, entry: Entry) -> None:
         if len(entry) == 3:
@@ -162,6 +163,12 @@ class Scribe:
         else:
             ddl, text = pickle.loads(entry[0])
             self._records.ddl(ddl, text)
+
+    def _remove(self, resolved_ts: int) -> None:
+        done = self._records.done(resolved_ts)
+        if done:
+            self._directory.note_purged(resolved_ts)
+            self._writer.remove(done)
 
     def _write(self) -> None:
         groups = self._records.take()
@@ -190,7 +197,7 @@ class Scribe:
             return
         _, resolved_ts, entries = relay_wire.read_order(data)
         if resolved_ts and not entries:
-            self._writer.remove(self._records.done(resolved_ts))
+            self._remove(resolved_ts)
         else:
             self._link.keep(data)
 
@@ -217,6 +224,9 @@ def opened(link: Link, opening: Opening, clock: Clock) -> BinlogDirectory:
         directory = BinlogDirectory(opening.path, clock)
     if opening.cluster_id:
         directory.adopt_cluster(opening.cluster_id)
+    if opening.after_ts and directory.purged_ts > opening.after_ts:
+        # The downstream went back in time: between here and what is kept there is a gap.
+        directory.begin_anew(opening.after_ts)
     return directory
 
 

@@ -163,21 +163,27 @@ class RelayRecovery:
             nothing = _nothing_to_do(self._stored.checkpoint, source)
             if nothing:
                 return Summary(nothing)
-            return await self._recover(self._stored, source, started_s)
+            return await self._recover(self._stored, source, directory.purged_ts, started_s)
         finally:
             self._tables.close()
             directory.close()
 
-    async def _recover(self, stored: Stored, source: RelaySource, started_s: float) -> Summary:
+    async def _recover(
+        self, stored: Stored, source: RelaySource, purged_ts: int, started_s: float
+    ) -> Summary:
         from_ts = stored.checkpoint.commit_ts
-        await self._check_alone(stored.cluster_id, source)
+        await self._check_alone(stored.cluster_id, source, purged_ts)
         store = self._store_of(stored.cluster_id)
         to_ts = max(source.last_ts, from_ts)
         # The time is what takeovers compare with; without the upstream it is only known roughly.
         now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
         start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
         start = replace(start, safe_until=min(start.safe_until, to_ts))
-        to_ts = end_of(start.positions, start.intent, to_ts) or to_ts
+        end_ts = end_of(start.positions, start.intent, to_ts)
+        if not end_ts:  # somebody went on after the looks
+            await asyncio.to_thread(store.close)
+            raise _beyond(start.positions, source.last_ts, self._path)
+        to_ts = end_ts
         source.take(start.floor_ts, to_ts)
         records = source.records
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
@@ -204,10 +210,11 @@ class RelayRecovery:
             seconds=self._clock.monotonic_s() - started_s,
         )
 
-    async def _check_alone(self, cluster_id: int, source: RelaySource) -> None:
+    async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: int) -> None:
         """Nothing is written yet, and nobody is fenced off."""
         first = await asyncio.to_thread(self._look, cluster_id)
         check_alone(first, first)
+        check_begin(first.found, purged_ts, self._path)
         check_reach(first.found, source.last_ts, self._path)
         await asyncio.sleep(self._quiet_s)
         check_alone(first, await asyncio.to_thread(self._look, cluster_id))
@@ -272,14 +279,31 @@ def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -
     return reached_ts if together and not unknown_ddl else 0
 
 
+def check_begin(found: Found, purged_ts: int, path: str) -> None:
+    """Raises `Conflict` when the downstream needs records that were removed."""
+    state, row = found.state, found.row
+    ours = None if is_foreign(found) or state is None else state.checkpoint
+    checkpoint = ours or row
+    if checkpoint is not None and checkpoint.commit_ts < purged_ts:
+        raise Conflict(
+            f"the downstream is at {checkpoint.commit_ts}, but the relay log in {path} begins behind"
+            f" {purged_ts}: the downstream went back in time, or the log is of another one",
+            hint="bring the upstream back, or restore a newer downstream",
+        )
+
+
 def check_reach(found: Found, last_ts: int, path: str) -> None:
     """Raises `Conflict` when rows went downstream that the relay log does not have."""
     state, row = found.state, found.row
     floor_ts = max(row.commit_ts if row else 0, last_ts)
     if is_foreign(found) or end_of(found.lanes, state.intent if state else None, floor_ts):
         return
-    reached_ts = max(position.commit_ts for position in found.lanes)
-    raise Conflict(
+    raise _beyond(found.lanes, last_ts, path)
+
+
+def _beyond(positions: Sequence[Position], last_ts: int, path: str) -> Conflict:
+    reached_ts = max(position.commit_ts for position in positions)
+    return Conflict(
         f"rows of commit_ts {reached_ts} are downstream, but the relay log in {path} ends at "
         f"{last_ts}: it was off, or another one was in use",
         hint="point log-dir to the relay log of the last run, or bring the upstream back",

@@ -35,12 +35,14 @@ Entry = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the process is to open; `bounds` of the histogram of record sizes."""
+    """What the process is to open; `bounds` of the histogram of record sizes. `after_ts`: the stream goes on
+    behind it."""
 
     path: str
     max_file_size: int
     cluster_id: int
     bounds: tuple[float, ...]
+    after_ts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

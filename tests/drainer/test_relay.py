@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import durable_file
-from common.clock import ManualClock
+from common.clock import ManualClock, SystemClock
 from common.errors import BinlogError, ForeignDirectory
 from common.rowcodec.encoder import RowEncoder
 from common.wire import secondary_binlog_pb2 as pb
@@ -132,6 +132,27 @@ async def test_files_go_when_all_in_them_is_done(tmp_path: Path) -> None:
     left = timestamps(tmp_path)
     assert 1 not in left
     assert set(range(31, 60)) <= set(left)
+
+
+@pytest.mark.parametrize("after_ts", [29, 30, 45])
+async def test_a_stream_that_begins_below_what_was_removed_begins_the_log_anew(
+    tmp_path: Path, after_ts: int
+) -> None:
+    """The downstream went back in time: what is left would look whole, with a gap before it."""
+    log = opened(tmp_path)
+    for ts in range(1, 60):
+        log.append(transaction(ts))
+        await log.sync()
+    log.done(30)
+    await log.close()
+    left = timestamps(tmp_path)
+    log = RelayLog.open(str(tmp_path), 2000, SystemClock(), after_ts=after_ts)
+    log.append(transaction(after_ts + 1))
+    await log.close()
+    assert timestamps(tmp_path) == ([30] if after_ts == 29 else [*left, after_ts + 1])
+    directory = BinlogDirectory(str(tmp_path), SystemClock())
+    assert directory.purged_ts == min(after_ts, 30)
+    directory.close()
 
 
 async def test_the_newest_file_stays_and_old_ones_go_after_a_restart(tmp_path: Path) -> None:
