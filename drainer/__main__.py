@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from common import config, daemon, etcd, listener, log, metrics_push, node, registry, tso
+from common import config, daemon, etcd, listener, log, metrics_push, node, registry
 from common.clock import SystemClock
 from common.door import Routes
 from common.errors import ConfigError, Unavailable
@@ -26,6 +26,7 @@ from common.heartbeat import Heartbeat
 from common.node import NodeStatus
 from common.starting import Starting
 from common.upstream import Upstream, choice
+from common.upstream_time import UpstreamTime
 from drainer import archive_assembly, assembly, relay_assembly
 from drainer.config import ENV_PREFIX, DrainerConfig
 from drainer.garbage_hold import CheckpointHold
@@ -71,6 +72,10 @@ class Process:
         ends.push_async_callback(server.stop, 1.0)
         upstream = await self._reach_upstream()
         ends.push_async_callback(upstream.close)
+        self._time = time = UpstreamTime(upstream.oracle, self._clock)
+        await self._starting.wait_for(time.draw)
+        process.task("upstream-time", time.run())
+        self._operating.know_time(time)
         nodes = await self._starting.wait_for(lambda: etcd.connect(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
         self._heartbeat = Heartbeat(
@@ -142,7 +147,7 @@ class Process:
     def _entry(self) -> NodeStatus:
         settings = self._settings
         stored_ts = self._pipeline.result().stored_ts if self._pipeline.done() else self._stored_ts
-        now_ts = tso.from_wall_s(self._clock.wall_s())
+        now_ts = self._time.now_ts
         label = TOLD_TO_LEAVE if self._state.told_to_leave else None
         return NodeStatus(
             settings.name, settings.advertised, self._state.state, stored_ts, now_ts, label=label

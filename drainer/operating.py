@@ -20,6 +20,7 @@ from common.heartbeat import Heartbeat
 from common.registry import Registry
 from common.starting import Starting, WaitFor
 from common.tls import TlsConfig
+from common.upstream_time import UpstreamTime
 from drainer import ddl_routes, ddl_rules, progress_line
 from drainer.applier import Applier
 from drainer.archive_applier import ArchiveApplier
@@ -101,6 +102,7 @@ class Operating:
         self._looking: asyncio.Task[None] | None = None
         self._desk: DdlDesk | None = None
         self._interrupted = ""
+        self._time: UpstreamTime | None = None
         self.went_back: list[dict[str, Any]] = []
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
@@ -114,6 +116,10 @@ class Operating:
         ddl_rules.parse(settings.ddl_rules)
         for remark in settings.remarks():
             _logger.warning(remark)
+
+    def know_time(self, time: UpstreamTime) -> None:
+        """Of the upstream; to be called before `show`."""
+        self._time = time
 
     @property
     def wait_for(self) -> WaitFor:
@@ -192,8 +198,13 @@ class Operating:
             settings.synced_check_time * 60.0,
             control=self.control,
             tls=self._tls,
-            more=lambda: {**applier.facts(), "WentBack": self.went_back},
+            more=lambda: {
+                **applier.facts(),
+                "WentBack": self.went_back,
+                "UpstreamTime": None if self._time is None else self._time.facts(),
+            },
             cluster_id=cluster_id,
+            upstream_s=None if self._time is None else self._time.now_s,
         )
         status.bind_gauges()
         first, self._status = self._status is None, status

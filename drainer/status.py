@@ -105,11 +105,14 @@ class Status:
         tls: TlsConfig | None = None,
         more: Callable[[], dict[str, Any]] = dict,
         cluster_id: int | None = None,
+        upstream_s: Callable[[], float] | None = None,
     ) -> None:
+        """`upstream_s`: what time it is upstream, seconds since 1970; without it this host's clock counts."""
         self._applier = applier
         self._collector = collector
         self._state = state
         self._clock = clock
+        self._upstream_s = upstream_s or clock.wall_s
         self._synced_after_s = synced_after_s
         self._control = control
         self._look = look or PumpLook(clock, tls)
@@ -144,7 +147,7 @@ class Status:
                 self._arrivals[node_id] = (position, now_s)
         for node_id in self._arrivals.keys() - positions.keys():
             del self._arrivals[node_id]
-        if self._clock.wall_s() - applied_s >= lag.IDLE_S and positions:
+        if self._now_s() - applied_s >= lag.IDLE_S and positions:
             holder = min(positions, key=positions.__getitem__)
             state = self._collector.states().get(holder)
             if state is not None and state["connected"]:
@@ -208,10 +211,14 @@ class Status:
 
     # -- the parts -------------------------------------------------------------------------------
 
+    def _now_s(self) -> float:
+        """By the upstream's clock; a pump that is further proves that it is later."""
+        return max(self._upstream_s(), *map(tso.physical_s, self._collector.positions().values()), 0.0)
+
     def _lag(self) -> tuple[Places, Lag]:
         applier = self._applier
         places = Places(
-            self._clock.wall_s(),
+            self._now_s(),
             tso.physical_s(applier.handed_over_ts),
             tso.physical_s(applier.resolved_ts),
             self._holder(),

@@ -26,6 +26,7 @@ from common.port import split_address
 from common.registry import Registry
 from common.starting import Starting
 from common.upstream import Upstream, choice
+from common.upstream_time import UpstreamTime
 from pump import fake_binlog, identity, not_serving
 from pump.age_clock import AgeClock
 from pump.closing import Closing
@@ -41,7 +42,6 @@ from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
-from pump.upstream_time import UpstreamTime
 from pump.watch import Watch
 
 _FLUSH_DEADLINE_S = 20.0

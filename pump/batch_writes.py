@@ -20,13 +20,13 @@ from common import log, rpc
 from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected, Unavailable
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import admission, metrics, write_request
 from pump.admission import Reason, Refuse, Store, Verdict
 from pump.disk_guard import DiskGuard
 from pump.group_commit import GroupCommit
 from pump.storage import Storage, WriteFailed
-from pump.upstream_time import UpstreamTime
 from pump.write_session import IN_FLIGHT_BYTES_MAX, Answer, Part, WriteSession
 
 # What is looked at one by one before others have their turn.

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from common import log, moment, rpc, tso
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import admission, metrics, pull_replies, pull_session
 from pump.delivery import Page
@@ -31,7 +32,6 @@ from pump.index import IndexDamaged
 from pump.part_reader import PartReader
 from pump.pull_session import PartMessage, PullSession
 from pump.storage import Storage
-from pump.upstream_time import UpstreamTime
 
 OUT_OF_RANGE = 11  # gRPC status: the position was purged
 INVALID_ARGUMENT = rpc.INVALID_ARGUMENT

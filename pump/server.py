@@ -18,6 +18,7 @@ from common import rpc
 from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import admission, metrics, write_request
 from pump.admission import Probe, Reason, Refuse
@@ -25,7 +26,6 @@ from pump.batch_writes import BatchWrites
 from pump.disk_guard import DiskGuard
 from pump.puller import Pullers
 from pump.storage import Storage, WriteFailed
-from pump.upstream_time import UpstreamTime
 from pump.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()

@@ -29,13 +29,13 @@ from common.clock import Clock
 from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.registry import Registry
+from common.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
 from pump.admission import Disk
 from pump.idle_watermark import IdleWatermark
 from pump.presence import Presence
 from pump.puller import Pullers
 from pump.storage import Storage
-from pump.upstream_time import UpstreamTime
 from pump.watch import Watch
 
 _ANSWER_S: Final = 2.0

@@ -37,6 +37,12 @@ def whole(document: Mapping[str, Any], key: str) -> int | None:
     return None if found is None else int(found)
 
 
+def texts(document: Mapping[str, Any], key: str) -> list[str]:
+    """The texts of a list."""
+    found = document.get(key)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
 def words(document: Mapping[str, Any], key: str) -> str:
     """Without white space around it."""
     found = document.get(key)

@@ -18,8 +18,8 @@ from common.errors import Corruption
 from common.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.registry import DRAINERS, PUMPS
 from common.upstream.standalone.layout import Prepared
-from deploy.ctl import in_doubt
-from deploy.ctl.document import items, number, part, words
+from deploy.ctl import in_doubt, skew
+from deploy.ctl.document import items, number, part, texts, words
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -214,7 +214,11 @@ def _of_pump(seen: Seen, label: str) -> list[Trouble]:
             which = f"the transaction with start_ts {oldest.get('start_ts')}"
             text = f"{which} has been open for {age_s:.0f} s and holds replication up"
             found.append(Trouble(ERROR, label, text, words(oldest, "next")))
+    if apart := skew.of(part(pump, "upstream_time")):
+        found.append(Trouble(WARNING, label, apart, skew.HINT))
     retention = part(pump, "retention")
+    if held_up_by := texts(retention, "held_up_by"):
+        found.append(Trouble(WARNING, label, f"purges less than it should: {'; '.join(held_up_by)}"))
     for drainer in items(retention, "drainers"):
         name, left_s = words(drainer, "node_id"), _number(drainer, "left_s")
         if drainer.get("lost") is True:
@@ -237,9 +241,11 @@ def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
         jobs = ", ".join(f"{_number(one, 'job_id'):.0f}" for one in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
         found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
+    if apart := skew.of(part(document, "UpstreamTime")):
+        found.append(Trouble(WARNING, label, apart, skew.HINT))
     lag = part(document, "Lag")
     total_s, reason = _number(lag, "total_s"), words(lag, "reason")
-    if total_s >= STUCK_S and not found:
+    if total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
         stands = lag.get("eta_s") is None
         text = f"is {total_s:.0f} s behind" + (f": {reason}" if reason else "")
         found.append(Trouble(ERROR if stands else WARNING, label, text))
@@ -247,7 +253,7 @@ def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
 
 
 def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
-    found: list[Trouble] = []
+    found = _twins(nodes)
     there = [seen for seen in nodes if seen.alive is not False]
     if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
         found.append(Trouble(ERROR, "cluster", "no pump is online: nobody takes binlogs", "start a pump"))
@@ -256,6 +262,24 @@ def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
             Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
         )
     return found
+
+
+def _twins(nodes: Sequence[Seen]) -> list[Trouble]:
+    """Two entries with one address: one process answers for both, and one of them never comes back."""
+    sharing: dict[str, list[Seen]] = {}
+    for seen in nodes:
+        if seen.state != OFFLINE and seen.address:
+            sharing.setdefault(seen.address, []).append(seen)
+    hint = "one process answers there; take the other one out: `binlogctl forget NODE`"
+    named = {
+        address: " and ".join(f"{one.kind[:-1]} {one.node_id}" for one in found)
+        for address, found in sharing.items()
+        if len(found) > 1
+    }
+    return [
+        Trouble(ERROR, "cluster", f"{names} are both registered at {address}", hint)
+        for address, names in named.items()
+    ]
 
 
 def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: int) -> list[Trouble]:

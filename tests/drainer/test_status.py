@@ -73,8 +73,8 @@ def pump_page(*, watermark_behind_s: float, start_ts: int = 0, unfiled_s: float 
 
 
 class World:
-    def __init__(self, page: bytes = b"{}") -> None:
-        self.clock = ManualClock(NOW_S)
+    def __init__(self, page: bytes = b"{}", *, host_ahead_s: float = 0.0) -> None:
+        self.clock = ManualClock(NOW_S + host_ahead_s)
         self.applier, self.collector = Applier(), Collector()
         self.control = Control(self.clock)
         self.asked: list[str] = []
@@ -88,6 +88,7 @@ class World:
             control=self.control,
             look=PumpLook(self.clock, fetch=self._fetch),
             more=lambda: {"Quarantine": []},
+            upstream_s=lambda: self.clock.wall_s() - host_ahead_s,
         )
 
     def _fetch(self, address: str) -> bytes:
@@ -103,6 +104,14 @@ async def test_the_go_keys_come_first() -> None:
     assert document["Quarantine"] == []
     assert document["Drift"] == {"Rows": {"shop.orders": 3}, "Texts": {"shop.orders": {"note": 1}}}
     json.dumps(document)
+
+
+@pytest.mark.parametrize("ahead_s", [8 * 86_400.0, -8 * 86_400.0])
+async def test_the_lag_is_by_the_upstreams_clock_wherever_this_hosts_stands(ahead_s: float) -> None:
+    found = World(host_ahead_s=ahead_s).status.document()
+    assert found["Lag"] == World().status.document()["Lag"]
+    assert found["LagSeconds"] == 90.0
+    assert found["Time"] == NOW_S + ahead_s, "others compare clocks by it"
 
 
 async def test_the_pump_that_holds_the_stream_is_asked_and_believed() -> None:

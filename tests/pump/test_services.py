@@ -15,6 +15,7 @@ from common import binlog, node, rpc, tso
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, Undecided
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import fake_binlog
 from pump.admission import Disk
@@ -26,7 +27,6 @@ from pump.resolve_schedule import ResolveSchedule
 from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.storage import Storage
-from pump.upstream_time import UpstreamTime
 from tests.pump.payloads import header, opened, put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle, ScriptedTransactions
 

@@ -19,6 +19,7 @@ from common.errors import Rejected, Unavailable
 from common.node import NodeStatus
 from common.registry import ClusterView, NodeEntry
 from common.upstream import Undecided
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import status
 from pump.admission import Disk
@@ -26,7 +27,6 @@ from pump.idle_watermark import IdleWatermark
 from pump.puller import Pullers
 from pump.status import StatusRoutes
 from pump.storage import Limits
-from pump.upstream_time import UpstreamTime
 from pump.watch import Watch
 from tests.pump.payloads import put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from common import binlog, door, node, rpc, tso
 from common.clock import SystemClock
 from common.errors import Unavailable
+from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import admission, write_request
 from pump.admission import Disk
@@ -26,7 +27,6 @@ from pump.idle_watermark import IdleWatermark
 from pump.puller import Pullers
 from pump.server import PumpServer
 from pump.storage import Limits, Storage
-from pump.upstream_time import UpstreamTime
 from tests.pump.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.payloads import opened
 from tests.pump.scripted import ScriptedOracle

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from common.foreign_document import UNREADABLE
 from common.tso import LOGICAL_BITS
+from deploy.ctl import skew
 from deploy.ctl.doctor.facts import Answer, DiskSeen
 from deploy.ctl.document import items, number, part, whole, words
 
@@ -74,6 +75,7 @@ def read_drainer(status: bytes) -> Answer | None:
         return Answer(foreign=True)
     pumps = {node_id: part(document, "Pumps", node_id) for node_id in part(document, "Pumps")}
     troubles = ["applying is paused by an operator"] if part(document, "Control").get("paused") else []
+    troubles += [apart] if (apart := skew.of(part(document, "UpstreamTime"))) else []
     troubles += [
         f"pump {node_id}: {trouble}"
         for node_id, one in pumps.items()
@@ -93,6 +95,7 @@ def _pump_troubles(own: Mapping[str, Any], retention: Mapping[str, Any]) -> tupl
     held_up_by = retention.get("held_up_by")
     found = [words(own, "writer_error"), words(own, "index_error")]
     found += [str(one) for one in held_up_by] if isinstance(held_up_by, list) else []
+    found.append(skew.of(part(own, "upstream_time")))
     return tuple(one for one in found if one)
 
 

@@ -183,9 +183,9 @@ class UpstreamLook:
             return replace(seen, error=f"no timestamp was given within {2 * self._timeout_s:g} s")
         except BinlogError as error:
             return replace(seen, error=error.message)
-        if seen.kind == TIDB:
-            offset_s = physical_s(now_ts) - (began_s + ended_s) / 2
-            self._clocks.append(ClockSeen("PD", offset_s, (ended_s - began_s) / 2))
+        offset_s = physical_s(now_ts) - (began_s + ended_s) / 2
+        who = "PD" if seen.kind == TIDB else "the cluster's clock in etcd"
+        self._clocks.append(ClockSeen(who, offset_s, (ended_s - began_s) / 2))
         return replace(seen, cluster_id=cluster_id, now_ts=now_ts)
 
     async def _pd_time(self, endpoints: str) -> tuple[int, int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from common import tso
 from common.node import CLOSING, OFFLINE, ONLINE, PAUSED
+from common.quantities import span
 from common.registry import DRAINERS, PUMPS
 from deploy.ctl.doctor import answers
 from deploy.ctl.overview import ERROR, WARNING, Overview, Seen, build
@@ -103,7 +105,33 @@ def test_the_upstreams_clock_counts_before_ours() -> None:
     assert build([pump(document=None, error="x"), drainer()], NOW_S).now_ts == tso.from_wall_s(NOW_S)
 
 
+def test_two_entries_with_one_address_are_named() -> None:
+    twin = Seen(PUMPS, "h:8250", "h:8250", PAUSED, None, ago(4), ago(5), PUMP)
+    assert [trouble.text for trouble in of(pump(), twin, drainer()).troubles] == [
+        "pump p and pump h:8250 are both registered at h:8250"
+    ]
+    assert not of(pump(), drainer(), replace(twin, state=OFFLINE)).troubles
+
+
 WRONG: list[tuple[Seen, Seen, str, str]] = [
+    (
+        pump(document=changed(PUMP, "pump.upstream_time", {"ahead_of_host_s": 691200.0})),
+        drainer(),
+        WARNING,
+        f"the upstream's clock is {span(691200.0)} ahead of its host's",
+    ),
+    (
+        pump(),
+        drainer(document=changed(DRAINER, "UpstreamTime", {"ahead_of_host_s": -60.0})),
+        WARNING,
+        f"the upstream's clock is {span(60.0)} behind its host's",
+    ),
+    (
+        pump(document=changed(PUMP, "pump.retention.held_up_by", ["the upstream's clock ran ahead"])),
+        drainer(),
+        WARNING,
+        "purges less than it should: the upstream's clock ran ahead",
+    ),
     (pump(alive=False, document=None), drainer(), ERROR, "pump p is dead: drainers wait"),
     (pump(state=PAUSED, alive=False, document=None), drainer(), ERROR, "pump p is paused: drainers wait"),
     (pump(document=None, error="timed out"), drainer(), ERROR, "does not answer at h:8250: timed out"),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 
 import pytest
 
-from common import binlog, tso
+from common import tso
 from common.clock import ManualClock
 from common.errors import Corruption
-from pump.upstream_time import AHEAD_MAX_S, UpstreamTime
+from common.upstream_time import AHEAD_MAX_S, UpstreamTime
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
-from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.pump.scripted import ScriptedOracle
 
 DAY = tso.compose(int(AHEAD_MAX_S * 1000))
@@ -36,6 +34,7 @@ class AtClock(ScriptedOracle):
 async def test_nothing_is_kept_out_before_the_first_draw() -> None:
     time = UpstreamTime(ScriptedOracle(), ManualClock())
     assert (time.limit_ts, time.now_ts, time.ahead_s) == (tso.TS_MAX, 0, 0.0)
+    assert time.now_s() == ManualClock().wall_s()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -108,33 +107,3 @@ async def test_an_upstream_clock_that_is_not_this_hosts_is_told_once(
         await time.look_again()
         assert sum("upstream's clock is not this host's" in line for line in caplog.messages) == told
     assert time.facts()["ahead_of_host_s"] == -60.0
-
-
-# -- a directory that was poisoned ---------------------------------------------------------------------------
-
-FAR = 1 << 62
-LIMIT = 1 << 40
-
-
-async def test_a_watermark_from_the_future_is_no_longer_believed(tmp_path: Path) -> None:
-    async with opened(tmp_path) as storage:
-        first = await put_pair(storage, 10, 11)
-        await put(storage, binlog.fake(FAR))
-        await wait_watermark(storage, FAR)
-        second = await put_pair(storage, 20, 21)  # at or below the watermark: no drainer got it
-    for _ in range(2):
-        async with opened(tmp_path, limit_ts=LIMIT) as storage:
-            assert storage.watermark == 21
-            assert [b"".join(one[2:]) for one in await pull(storage, from_disk=True)] == [first, second]
-    assert len(list(tmp_path.glob("kv*future*"))) == 1, "set aside once"
-
-
-async def test_a_commit_from_the_future_leaves_its_prewrite_open(tmp_path: Path) -> None:
-    """Its true end is asked for."""
-    async with opened(tmp_path) as storage:
-        await put_pair(storage, 10, FAR)
-        await wait_watermark(storage, FAR)
-    async with opened(tmp_path, limit_ts=LIMIT) as storage:
-        assert (storage.watermark, storage.is_open(10)) == (0, True)
-        await put(storage, binlog.commit(10, 12, b"key"))
-        await wait_watermark(storage, 12)

@@ -6,7 +6,8 @@ Holds   `limit_ts`: no transaction of this cluster can carry a larger timestamp 
         that is valid
 Why     a commit or a time mark from the far future would move the watermark there for good, and hide every
         later transaction. And who only looks (`/status`) must not draw: a standalone upstream writes for each
-Shows   how far upstream's clock stands from this host's: lag, ages and retention are wrong by as much
+        Lag and ages are differences to it, not to this host's clock: the two may stand apart
+Shows   how far they do
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class UpstreamTime:
             int((self._clock.monotonic_s() - self._newest_s) * 1000) << tso.LOGICAL_BITS
         )
 
+    def now_s(self) -> float:
+        """The same in seconds since 1970; this host's time while nothing is known."""
+        return tso.physical_s(self.now_ts) if self._newest_ts else self._clock.wall_s()
+
     def _move(self) -> None:
         if now_ts := self.now_ts:
             self.limit_ts = min(now_ts + (int(AHEAD_MAX_S * 1000) << tso.LOGICAL_BITS), tso.TS_MAX)
@@ -106,7 +111,7 @@ class UpstreamTime:
         elif not self._told_skew:
             self._told_skew = True
             _logger.warning(
-                "upstream's clock is not this host's: lag and ages are wrong by as much",
+                "upstream's clock is not this host's: one of them is wrong",
                 ahead_s=round(ahead_s, 3),
                 hint="`binlogctl doctor` compares all clocks of the cluster",
             )
