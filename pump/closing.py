@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from common import log, node
 from common.clock import Clock
-from common.errors import Rejected, Unavailable
+from common.errors import BinlogError, Rejected, Unavailable
 from common.registry import Registry
 from common.upstream import TimestampOracle
 from pump import fake_binlog
 from pump.departure import Departure, DrawMark, Leave, Reader, Seen, Stage
-from pump.storage import Storage, WriteFailed
+from pump.storage import Storage
 
 _LOOK_S: Final = 0.2
 _TELL_S: Final = 10.0
@@ -121,7 +121,7 @@ class Closing:
                 self._storage.mark(ts)
                 self._trouble = ""
                 return ts
-            except (Unavailable, WriteFailed) as error:
+            except BinlogError as error:
                 self._trouble = str(error)
             await asyncio.sleep(_LOOK_S)
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable
 
 from common import binlog, log
-from common.errors import Unavailable
+from common.errors import BinlogError
 from common.upstream import TimestampOracle
-from pump.storage import Storage, WriteFailed
+from pump.storage import Storage
 
 _logger = log.get("fake_binlog")
 
@@ -28,13 +28,13 @@ async def run(
         if storage.stored_total == seen and needed() and storage.write_failure is None:
             try:
                 await store(storage, oracle)
-            except (Unavailable, WriteFailed) as error:
+            except BinlogError as error:
                 _logger.warning("no time mark written", error=error)
         seen = storage.stored_total
 
 
 async def store(storage: Storage, oracle: TimestampOracle) -> int:
-    """Draw a timestamp and return it when a time mark with it is durable. Raises `Unavailable`,
+    """Draw a timestamp and return it when a time mark with it is durable. Raises what the oracle does,
     `WriteFailed`."""
     ts = await oracle.timestamp()
     await storage.write(binlog.fake(ts), binlog.Header(binlog.ROLLBACK, ts, ts))

@@ -272,6 +272,26 @@ async def test_awaited_watermark_is_drawn_at_once_and_only_once(tmp_path: Path) 
         await puller.close()
 
 
+async def test_an_oracle_that_gives_nonsense_ends_no_task(tmp_path: Path) -> None:
+    """Somebody else wrote into the clock's key: what it was before comes back, or an operator sees why."""
+    async with pump(tmp_path) as one:
+        drawn = one.oracle.timestamp
+
+        async def nonsense() -> int:
+            raise Corruption("etcd key tso does not hold a number: b'x'")
+
+        one.oracle.timestamp = nonsense  # type: ignore[method-assign]
+        marks = asyncio.create_task(fake_binlog.run(one.storage, one.oracle, lambda: True, 0.001))
+        puller = Puller(one, wait=500)
+        assert await puller.is_quiet(0.1)
+        assert "does not hold a number" in one.idle.trouble
+        assert not marks.done()
+        one.oracle.timestamp = drawn  # type: ignore[method-assign]
+        assert (await puller.later())[1] > 500
+        marks.cancel()
+        await asyncio.wait({marks})
+
+
 async def test_nothing_is_drawn_while_nobody_waits(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         puller = Puller(one)
