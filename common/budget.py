@@ -1,0 +1,247 @@
+"""Budget: what peers make this process hold, one part of it: octets, or anything else that is counted.
+
+A part is a tree of shares: the whole, each address in it, each connection of an address. What a connection
+holds is held by its address and by the whole, too.
+
+In     `ask` (before something is read or made), `add` and `give` (what could not be asked for beforehand)
+Out    tickets, told by a call that they were granted
+Holds  a share has no more tickets than its limit allows. Who waits is served in order: nobody passes somebody
+       who waits for the same share, but whoever is held up by his own share holds up no other. What is larger
+       than a share could ever have passes alone, one at a time, on top of everything; of those that wait for
+       that, another address comes first
+Why    a limit alone lets the first peer that reaches it stop all others: a peer's own share ends before the
+       whole does. And what was counted when it was there already had been read by all at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+UNLIMITED: Final = 1 << 62
+
+
+class Share:
+    """What its holders have together. `wanted`: somebody waits for just this one."""
+
+    __slots__ = ("_raised", "above", "held", "limit", "wanted")
+
+    def __init__(self, limit: int, above: Share | None = None) -> None:
+        self.limit = limit
+        self.above = above
+        self.held = 0
+        self.wanted = False
+        self._raised = 0
+
+    def path(self) -> Iterator[Share]:
+        """This share and those that it is a part of."""
+        share: Share | None = self
+        while share is not None:
+            yield share
+            share = share.above
+
+    def add(self, size: int) -> None:
+        """Count `size` more (or less, if negative), whatever the limits are."""
+        share: Share | None = self
+        while share is not None:
+            share.held += size
+            share = share.above
+
+    def full(self, size: int = 0) -> Share | None:
+        """The narrowest share on the way that cannot take so much; None if all can."""
+        share: Share | None = self
+        while share is not None:
+            if share.held + size > share.limit + share._raised:
+                return share
+            share = share.above
+        return None
+
+    @property
+    def has_room(self) -> bool:
+        """None on the way has reached its limit."""
+        return self.full(1) is None
+
+    @property
+    def most(self) -> int:
+        """What could be had if nobody else had anything."""
+        return min(share.limit for share in self.path())
+
+    def raise_by(self, size: int) -> None:
+        for share in self.path():
+            share._raised += size
+
+
+class Ticket:
+    """`size` octets of a share: waited for, held, or (closed) neither."""
+
+    __slots__ = ("_alone", "_granted", "_part", "_tell", "granted", "share", "size")
+
+    def __init__(self, part: Part, share: Share, size: int, tell: Callable[[], None]) -> None:
+        self.share = share
+        self.size = size
+        self.granted = False
+        self._part = part
+        self._tell = tell
+        self._alone = 0  # by how much the limits are raised for it
+
+    @property
+    def alone(self) -> int:
+        """What was granted on top of everything, because no share is so large; else, and when closed, 0."""
+        return self._alone
+
+    def hand_over(self, size: int) -> None:
+        """So much is counted by somebody else from now on (`Share.add`), before anybody else can ask for it.
+        The ticket stays: a large one keeps its place until it is closed."""
+        assert self.granted
+        size = min(size, self.size)
+        self.size -= size
+        self.share.add(-size)
+
+    def shrink(self, size: int) -> None:
+        """It was not so much after all: `size` is enough."""
+        assert self.granted
+        if size < self.size:
+            less, self.size = self.size - size, size
+            self._part.give(self.share, less)
+
+    def close(self) -> None:
+        """Give everything back, or wait no more. Idempotent."""
+        self._part.close(self)
+
+    def _grant(self, alone: bool) -> None:
+        self.granted = True
+        if alone:
+            self._alone = self.size
+            self.share.raise_by(self.size)
+        self.share.add(self.size)
+
+
+class Part:
+    """The whole of one part, its addresses and connections."""
+
+    def __init__(self, limit: int, address_limit: int = UNLIMITED, connection_limit: int = UNLIMITED) -> None:
+        self.whole = Share(limit)
+        self._address_limit = address_limit
+        self._connection_limit = connection_limit
+        self._addresses: dict[str, tuple[Share, int]] = {}  # and how many connections it has
+        self._waiting: dict[Ticket, None] = {}
+        self._large: dict[Ticket, None] = {}  # wait to pass alone
+        self._passing: Ticket | None = None
+        self._passed: Share | None = None  # the address of the one that passed last
+        self._wanted: set[Share] = set()
+
+    @property
+    def held(self) -> int:
+        return self.whole.held
+
+    @property
+    def passing(self) -> Ticket | None:
+        """The one that passes alone."""
+        return self._passing
+
+    @property
+    def one_waits_to_pass(self) -> bool:
+        """Somebody waits for the place of the one that passes alone."""
+        return bool(self._large)
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets are waited for."""
+        return len(self._waiting) + len(self._large)
+
+    # -- who there is ----------------------------------------------------------------------------
+
+    def join(self, address: str) -> Share:
+        """The share of a new connection; an address of "" is bounded by the whole alone."""
+        above = self.whole
+        if address:
+            above, count = self._addresses.get(address, (Share(self._address_limit, self.whole), 0))
+            self._addresses[address] = above, count + 1
+        return Share(self._connection_limit, above)
+
+    def leave(self, share: Share, address: str) -> None:
+        """The connection is gone; whatever it holds still is given back by its holders."""
+        if address:
+            above, count = self._addresses.pop(address)
+            if count > 1:
+                self._addresses[address] = above, count - 1
+
+    # -- tickets ---------------------------------------------------------------------------------
+
+    def ask(self, share: Share, size: int, tell: Callable[[], None]) -> Ticket:
+        """A ticket for `size`, granted now or later; `tell` is called only for the latter."""
+        assert size > 0
+        ticket = Ticket(self, share, size, tell)
+        if size > share.most:
+            self._large[ticket] = None
+            self._pass_one()
+        elif not self._waiting and share.full(size) is None:
+            ticket._grant(alone=False)
+        else:
+            self._waiting[ticket] = None
+            self._serve(told=ticket)
+        return ticket
+
+    def give(self, share: Share, size: int) -> None:
+        """`size` less is held."""
+        share.add(-size)
+        if self._waiting:
+            self._serve()
+
+    def close(self, ticket: Ticket) -> None:
+        if ticket.granted:
+            size, ticket.size, ticket.granted = ticket.size, 0, False
+            ticket.share.add(-size)
+            if ticket is self._passing:
+                ticket.share.raise_by(-ticket._alone)
+                ticket._alone, self._passing = 0, None
+                self._passed = ticket.share.above
+                self._pass_one(tell=True)
+        else:
+            self._waiting.pop(ticket, None)
+            self._large.pop(ticket, None)
+        self._serve()
+
+    def _serve(self, told: Ticket | None = None) -> None:
+        """Grant whatever can be; `told` is known to its caller without being told."""
+        if not self._waiting and not self._wanted:
+            return
+        granted: list[Ticket] = []
+        closed: set[Share] = set()  # somebody waits for them: nobody behind him may have of it
+        for ticket in self._waiting:
+            full = ticket.share.full(ticket.size)
+            if full is None and closed:
+                full = next((share for share in ticket.share.path() if share in closed), None)
+            if full is not None:
+                closed.add(full)
+                if full is self.whole:
+                    break
+                continue
+            ticket._grant(alone=False)
+            granted.append(ticket)
+        for ticket in granted:
+            del self._waiting[ticket]
+        self._mark(closed)
+        for ticket in granted:
+            if ticket is not told:
+                ticket._tell()
+
+    def _mark(self, wanted: set[Share]) -> None:
+        """Remember which shares somebody waits for."""
+        for share in self._wanted - wanted:
+            share.wanted = False
+        for share in wanted:
+            share.wanted = True
+        self._wanted = wanted
+
+    def _pass_one(self, *, tell: bool = False) -> None:
+        """The next one that may pass alone: of another address than the last one's, if there is any."""
+        if self._passing is not None or not self._large:
+            return
+        other = (ticket for ticket in self._large if ticket.share.above is not self._passed)
+        ticket = next(other, next(iter(self._large)))
+        del self._large[ticket]
+        self._passing = ticket
+        ticket._grant(alone=True)
+        if tell:
+            ticket._tell()
