@@ -17,7 +17,7 @@ from typing import Final
 
 from common import door, rpc
 from common.config import option
-from common.door import AdminGuard, Limits, Routes
+from common.door import AdminGuard, Budget, Limits, Routes
 from common.errors import ConfigError
 from common.port import STATUS_PORT_STEP, check_port_free, check_socket_free, split_address
 from common.rpc import Service
@@ -133,6 +133,7 @@ class Listener:
         self._settings = settings
         tls = settings.tls
         limits = settings.effective()
+        budget = Budget(limits)  # of the process: all its doors share it
         host, port = split_address("addr", settings.listen)
         names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
         guard = AdminGuard(settings.admin_from, names)
@@ -140,7 +141,15 @@ class Listener:
 
         async def open_door(served: Sequence[Service], host: str, port: int, flag: str) -> int:
             server = await door.serve(
-                served, routes, host, port, tls=server_tls, limits=limits, guard=guard, flag=flag
+                served,
+                routes,
+                host,
+                port,
+                tls=server_tls,
+                limits=limits,
+                guard=guard,
+                budget=budget,
+                flag=flag,
             )
             self._doors.append(server)
             return server.port
@@ -148,7 +157,9 @@ class Listener:
         if settings.rpc_server == DOOR:
             self.port = await open_door(services, host, port, "--addr")
             if settings.unix_path:
-                self._doors.append(await door.serve_unix(services, settings.unix_path, limits=limits))
+                self._doors.append(
+                    await door.serve_unix(services, settings.unix_path, limits=limits, budget=budget)
+                )
             self._calls = list(self._doors)
         elif not preliminary:
             await self._serve_grpcio(services)

@@ -4,9 +4,11 @@
     connection, control  HTTP/2 (RFC 9113): frames, streams, settings; `frames`, `streams`, `fields`,
                          `outbound` (flow control), `request_blocks`, `hpack` and `huffman` (RFC 7541),
                          `reply_blocks`, `abuse`, `life` (keepalive, drain)
-    session, calls       gRPC (PROTOCOL-HTTP2): `messages`, `methods`, `grpc_words`; `plain` for the rest
+    session, calls       gRPC (PROTOCOL-HTTP2): `stream_calls`, `messages`, `methods`, `grpc_words`; `plain`
+                         for the rest
     http1                HTTP/1.1; `routes` and `admin` for both versions
-    runner, wire, shell  the only rooms that know an event loop, with `turns`; `stats` counts, `limits` bounds
+    runner, wire, shell  the only rooms that know an event loop, with `turns` and `room`; `stats` counts,
+                         `limits` bounds; `network` says what one peer is
 
 A transport only: services are plain async functions (`common.rpc.Service`).
 """
@@ -14,12 +16,13 @@ A transport only: services are plain async functions (`common.rpc.Service`).
 from __future__ import annotations
 
 from common.door.admin import AdminGuard
-from common.door.limits import Limits
+from common.door.limits import Budget, Limits
 from common.door.routes import Guard, Peer, Request, Response, Routes, json_response
 from common.door.shell import Server, serve, serve_unix
 
 __all__ = [
     "AdminGuard",
+    "Budget",
     "Guard",
     "Limits",
     "Peer",

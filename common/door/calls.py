@@ -9,7 +9,6 @@ Why    a unary request in one DATA frame is all that most peers ever send: it go
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from common.door import grpc_words
@@ -22,14 +21,13 @@ from common.rpc.service import RpcStatus
 
 if TYPE_CHECKING:
     from common.door.session import Session
+    from common.door.stream_calls import StreamCall
 
 NEVER: Final = float("inf")
 GZIP_BYTES_MIN: Final = 1024
 """Smaller replies are sent as they are, which is legal in a gzip stream."""
 
 _SMALL_BYTES: Final = 64
-_MESSAGE_BYTES: Final = 64
-"""What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
 _GZIP_INLINE_BYTES_MAX: Final = 1 << 18
 _REPLY_FREE_BYTES: Final = 4096  # smaller replies are bounded by the number of streams
 
@@ -230,6 +228,7 @@ class UnaryCall(Call):
         if end and self._reader is None and stop - start >= PREFIX_BYTES:
             flag, size = PREFIX.unpack_from(buffer, start)
             if flag == 0 and size == stop - start - PREFIX_BYTES and size <= self.session.whole_bytes_max:
+                # Small ones are bounded by the number of calls.
                 self.session.runner.unary(self, buffer[start + PREFIX_BYTES : stop])
                 return
         if self.over:
@@ -268,7 +267,7 @@ class UnaryCall(Call):
             connection.lingering -= 1
             return
         outbound = connection.outbound
-        if len(reply) > _REPLY_FREE_BYTES and session.is_full:
+        if len(reply) > _REPLY_FREE_BYTES and not session.seat.takes(len(reply)):
             session.connection.abuse.refused("send_bytes")
             self._leave(codes.RESOURCE_EXHAUSTED)
             self._send_status(codes.RESOURCE_EXHAUSTED, "replies that nobody reads take too much memory", b"")
@@ -287,117 +286,3 @@ class UnaryCall(Call):
         else:
             session.is_queued(self)
         session.flush()
-
-
-class StreamCall(Call):
-    """A call with a stream in at least one direction; its handler runs as a task of the runner."""
-
-    __slots__ = ("_inbox", "_opened", "requests_ended")
-    ahead_bytes_max = 1 << 20
-
-    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
-        super().__init__(session, stream, plan)
-        self._inbox: deque[Message] = deque()
-        self._opened = False
-        self.requests_ended = False
-
-    def on_data(self, buffer: bytes, start: int, stop: int, end: bool) -> None:
-        if self.over:
-            return
-        try:
-            messages = self._read(buffer, start, stop, end)
-            self.hold(stop - start + _MESSAGE_BYTES * len(messages))
-        except RpcStatus as status:
-            self.refuse(status.code, status.message)
-            return
-        self._inbox.extend(messages)
-        self.requests_ended = end
-        if self._inbox or end:
-            self.session.runner.wake(self)
-        if not self._inbox:
-            self._give_back()
-
-    def take(self) -> Message | None:
-        """The next request; None if there is none now."""
-        if not self._inbox:
-            return None
-        message = self._inbox.popleft()
-        if not self._inbox:
-            self._give_back()
-            self.session.runner.flush()
-        return message
-
-    def _give_back(self) -> None:
-        """Nothing waits for the service: the peer may send as much again."""
-        if not self.over and self._reader is not None:
-            self.grow()
-        reader = self._reader
-        self.release(self.held - (reader.held if reader else 0))
-
-    def grow(self, size: int = 0) -> None:
-        """Give the window back, whatever came: up to its usual size, or at once to what is left of a large
-        message whose turn has come. Behind that message the window is the usual one again."""
-        assert self._reader is not None
-        connection, stream, session = self.session.connection, self.stream, self.session
-        window, left = connection.limits.stream_window_bytes, self._reader.left
-        if left > window:
-            if not session.may_grow(self):
-                return
-            if session.grower is self:
-                window = max(window, min(left, self.ahead_bytes_max))
-        size = window - stream.receive_window - stream.owed
-        if size > 0:
-            connection.credit(stream, size)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the service may send one message more."""
-        outbound, limits, budget = self.session.connection.outbound, self.session.limits, self.session.budget
-        return (
-            self.stream.queued < limits.stream_send_bytes_max
-            and outbound.queued < limits.connection_send_bytes_max
-            and (budget.send_queued < limits.send_bytes_max or outbound.queued == 0)
-        )
-
-    def send(self, message: bytes | memoryview, *, packed: bool = False) -> None:
-        """One message of the reply."""
-        if self.over:
-            return
-        outbound = self.session.connection.outbound
-        self._open()
-        outbound.message(self.stream, b"\x01" if packed else b"\x00", message)
-        self.since_s = self.session.runner.now_s()
-        self.session.runner.flush()
-
-    def _open(self) -> None:
-        if not self._opened:
-            self._opened = True
-            block = grpc_words.HEAD_GZIP if self.plan.gzip_reply else None
-            self.session.connection.outbound.head(self.stream, block)
-
-    def complete(self) -> None:
-        """The handler ended well."""
-        if not self._handler_ended():
-            return
-        self._leave(codes.OK)
-        self._open()
-        self._end(OK)
-
-    def _send_status(self, code: int, text: str, details: bytes) -> None:
-        if self._opened:
-            self._end(grpc_words.status_fields(code, text, details))
-        else:
-            super()._send_status(code, text, details)
-
-    def _end(self, block: bytes) -> None:
-        session = self.session
-        session.waiting.discard(self)
-        if session.connection.outbound.end(self.stream, block):
-            session.connection.finished(self.stream)
-        else:
-            session.is_queued(self)
-        session.runner.flush()
-
-    def on_cancel(self) -> None:
-        self.session.waiting.discard(self)
-        super().on_cancel()

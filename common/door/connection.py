@@ -30,7 +30,7 @@ from common.door.frames import (
     ConnectionFault,
     StreamFault,
 )
-from common.door.limits import Budget, Limits
+from common.door.limits import Budget, Limits, Seat
 from common.door.outbound import Outbound
 from common.door.request_blocks import RequestBlocks
 from common.door.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
@@ -85,15 +85,24 @@ class Connection:
         "outbound",
         "peer_leaves",
         "ping_answered",
+        "seat",
         "settings_acked",
         "settings_seen",
         "streams",
+        "streams_max",
     )
 
     def __init__(
-        self, above: Callable[[Connection], Above], limits: Limits, budget: Budget, now_s: float
+        self,
+        above: Callable[[Connection], Above],
+        limits: Limits,
+        budget: Budget,
+        now_s: float,
+        seat: Seat | None = None,
     ) -> None:
         self.limits = limits
+        self.seat = seat or budget.join("")
+        self.streams_max = limits.streams_max  # less while all calls together are near their limit
         self.now_s = now_s
         self.began_s = now_s
         self.called_s = now_s
@@ -109,7 +118,7 @@ class Connection:
         self.settings_acked = False
         self.ping_answered: bytes | None = None
         self.abuse = Abuse(limits, now_s)
-        self.outbound = Outbound(budget)
+        self.outbound = Outbound(budget.replies, self.seat.replies)
         self._strict = True  # the next frame is not free to be any: R3.4, R4.3
         self._tail: bytes | bytearray = b""
         self.closed = Closed()
@@ -221,7 +230,7 @@ class Connection:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on stream 0 (R6.2)")
         depends = 0
         if flags & (PADDED | HAS_PRIORITY):
-            start, stop = _unpad(data, start, stop, flags)
+            start, stop = frames.unpad(data, start, stop, flags)
             if flags & HAS_PRIORITY:
                 if stop - start < 5:
                     raise ConnectionFault(frames.FRAME_SIZE_ERROR, "HEADERS too short for priority (R6.2)")
@@ -269,8 +278,8 @@ class Connection:
         self.last_id = stream_id
         if malformed is not None:
             raise StreamFault(frames.PROTOCOL_ERROR, str(malformed))
-        if len(self.streams) + self.lingering >= self.limits.streams_max:
-            self.abuse.refused("streams")
+        if len(self.streams) + self.lingering >= self.streams_max:
+            self.abuse.refused("streams" if self.streams_max == self.limits.streams_max else "calls")
             raise StreamFault(frames.REFUSED_STREAM, "too many streams (R5.1.2)")
         outbound, limits = self.outbound, self.limits
         stream = Stream(stream_id, limits.stream_window_bytes, outbound.initial_window, not end, self.now_s)
@@ -330,14 +339,14 @@ class Connection:
         try:
             if stream is None or not stream.remote_open:
                 if flags & PADDED:
-                    _unpad(data, start, stop, flags)
+                    frames.unpad(data, start, stop, flags)
                 self._stray_data(stream_id, stream, length)
                 return
             stream.receive_window -= length
             if stream.receive_window < 0:
                 raise StreamFault(frames.FLOW_CONTROL_ERROR, "DATA beyond the stream window (R6.9.1)")
             if flags & PADDED:
-                start, stop = _unpad(data, start, stop, flags)
+                start, stop = frames.unpad(data, start, stop, flags)
                 self.credit(stream, length - (stop - start))
             if stream.body_left is not None:
                 self._count_body(stream, stop - start, flags & END_STREAM)
@@ -432,16 +441,3 @@ class Connection:
             self.ended = True
             self._strict = True
             self.outbound.out.append(frames.goaway(self.last_id, fault.code, fault.reason))
-
-
-def _unpad(data: bytes, start: int, stop: int, flags: int) -> tuple[int, int]:
-    """R6.1, R6.2: where the payload lies inside its padding."""
-    if not flags & PADDED:
-        return start, stop
-    if start == stop:
-        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no room for the pad length (R6.1)")
-    padding = data[start]
-    start += 1
-    if padding > stop - start:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "padding longer than the payload (R6.1)")
-    return start, stop - padding

@@ -124,3 +124,16 @@ def read_settings(payload: bytes) -> list[tuple[int, int]]:
 def read_word(buffer: bytes, at: int) -> int:
     word: int = _WORD.unpack_from(buffer, at)[0]
     return word
+
+
+def unpad(data: bytes, start: int, stop: int, flags: int) -> tuple[int, int]:
+    """R6.1, R6.2: where the payload lies inside its padding."""
+    if not flags & PADDED:
+        return start, stop
+    if start == stop:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "no room for the pad length (R6.1)")
+    padding = data[start]
+    start += 1
+    if padding > stop - start:
+        raise ConnectionFault(PROTOCOL_ERROR, "padding longer than the payload (R6.1)")
+    return start, stop - padding

@@ -4,7 +4,7 @@ In     bytes as they came: `receive(data)`; the peer's end of file: `end()`; `an
 Out    events: `Ask` (a whole request, its body read away), `Refuse` (answer this, then close), `Closed`;
        bytes to send at once: `take_output()`, and what `answer` returns
 Holds  the same bytes give the same events however they were cut. One request at a time: behind an `Ask` or a
-       `Refuse` nothing is read until its answer was given. At most a head and a body of bytes are kept
+       `Refuse` nothing is read until `resume` says that its answer has left. It keeps a head and a body
 Never  upgrades to h2c (R3.1: answered as if not asked), becomes a tunnel (CONNECT: 405), keeps a body of more
        than `BODY_KEPT_MAX` octets: it is read away
 
@@ -14,7 +14,8 @@ For the shell:
     write(http.take_output())               # `100 Continue`, when a client waits for it
     Ask:     write(http.answer(ask.method, await routes.answer(...)))
     Refuse:  write(http.answer(refuse.method, refuse.response))
-    after an answer:  if http.closing: flush, half-close, linger, close   else: events = http.resume()
+    after an answer:  if http.closing: flush, half-close, linger, close
+                      else, as soon as the peer took enough of it: events = http.resume()
     Closed:  close
     http.paused:  pipelined requests pile up behind the one being answered; read no further for now
 
@@ -75,6 +76,7 @@ class Http1:
     """One connection, from the first byte of its first request."""
 
     __slots__ = (
+        "_answered",
         "_asked",
         "_body",
         "_chunks",
@@ -99,7 +101,8 @@ class Http1:
         self._room = 0  # bytes that this body may still take
         self._chunks = 0
         self._output = b""
-        self._asked = False  # an answer is due
+        self._asked = False  # an answer is due, or on its way
+        self._answered = False  # it is on its way
         self._closing = False
         self._ended = False
 
@@ -131,8 +134,15 @@ class Http1:
         return self._advance()
 
     def resume(self) -> list[Event]:
-        """After an answer: the next request, if it is there already."""
+        """An answer has left: the next request, if it is there already."""
+        if self._answered:
+            self._asked = self._answered = False
         return self._advance()
+
+    @property
+    def held(self) -> int:
+        """Octets that are kept."""
+        return len(self._pending) + len(self._kept or b"")
 
     def take_output(self) -> bytes:
         """Bytes to send that are no answer."""
@@ -142,7 +152,8 @@ class Http1:
     def answer(self, method: str, response: Response) -> bytes:
         """The bytes of the answer that is due. HEAD gets the head that GET would get."""
         assert self._asked
-        self._asked = False
+        assert not self._answered
+        self._answered = True
         lines = [f"HTTP/1.1 {response.status} {_reason(response.status)}"]
         if response.status not in _NO_BODY:
             lines.append(f"content-length: {len(response.body)}")

@@ -1,6 +1,7 @@
 """Limits of one door: what a peer may cost, each with its unit, and the bucket that counts misbehaviour.
 
-Holds  a hostile peer costs at most these limits, and never another peer's call
+Holds  a hostile peer costs at most these limits, and never another peer's call. All doors of a process share
+       one `Budget`: of each part of it an address may have three quarters, a connection what is said below
 Why    the defaults allow what real clients do: one PING a call (grpc-go), two WINDOW_UPDATEs a call (C-core),
        messages as large as a transaction
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
+from common.budget import UNLIMITED, Part, Share
 from common.config import option, options
 from common.errors import ConfigError
 
@@ -19,7 +21,14 @@ MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1
 _MAY_BE_ZERO: Final = frozenset(
     {"header_table_bytes", "continuations_max", "ping_gap_s", "idle_s", "age_s", "files_reserved"}
 )
+CALL_BYTES: Final = 8 << 10
+"""What a running call costs besides: its state, and a message that is too small to be counted by itself."""
+
+CONNECTION_BYTES: Final = 64 << 10
+"""What an open connection costs before it holds anything; over TLS four times as much."""
+
 _NO_LIMIT: Final = (1 << 63) - 1
+_ADDRESS_QUARTERS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,9 @@ class Limits:
         key="door.streams",
         kind="int",
         help="running calls of a connection: REFUSED_STREAM, which clients try again",
+    )
+    calls_max: int = option(
+        100_000, key="door.calls", kind="int", help="running calls of all connections: REFUSED_STREAM"
     )
     frame_bytes_max: int = option(
         "16 KiB",
@@ -217,6 +229,7 @@ class Limits:
             ("header-table-size", self.header_table_bytes, 0, 1 << 16),
             ("connections", self.connections_max, 1, 1_000_000),
             ("streams", self.streams_max, 1, MESSAGE_BYTES_LIMIT),
+            ("calls", self.calls_max, 1, MESSAGE_BYTES_LIMIT),
             ("handshakes", self.handshakes_max, 1, 1_000_000),
         ):
             if not low <= value <= high:
@@ -226,7 +239,8 @@ class Limits:
                 )
 
     def effective(self) -> Limits:
-        """With what follows from the message size: no more than a length can say, and memory for one."""
+        """With what follows from the message size: no more than a length can say, and memory for one, and
+        for others beside a connection that has its share."""
         message = min(self.message_bytes_max, MESSAGE_BYTES_LIMIT)
         connection = max(self.connection_receive_bytes_max, message + message // 4)
         values = {field.name: getattr(self, field.name) for field in fields(Limits)}
@@ -235,7 +249,7 @@ class Limits:
             | {
                 "message_bytes_max": message,
                 "connection_receive_bytes_max": connection,
-                "receive_bytes_max": max(self.receive_bytes_max, connection),
+                "receive_bytes_max": max(self.receive_bytes_max, connection + connection // 3),
             }
         )
 
@@ -265,23 +279,80 @@ class Bucket:
 class Holder(Protocol):
     """Somebody whose requests take memory: a connection."""
 
+    seat: Seat
+
     @property
     def held(self) -> int: ...
 
     def largest(self) -> Any: ...
 
 
+class Seat:
+    """What one connection has of each part."""
+
+    __slots__ = ("address", "calls", "replies", "requests")
+
+    def __init__(self, address: str, requests: Share, replies: Share, calls: Share) -> None:
+        self.address = address
+        self.requests = requests
+        self.replies = replies
+        self.calls = calls
+
+    def takes(self, size: int) -> bool:
+        """Whether a reply of this size may wait for its peer; a large one may alone."""
+        replies = self.replies
+        full = replies.full(size)
+        if full is not replies or replies.held or replies.above is None:
+            return full is None
+        return replies.above.full(size) is None
+
+
 class Budget:
-    """What all connections of a door hold together, in octets. `holders` are the open ones."""
+    """What peers make a process hold: requests and replies in octets, and running calls. `holders` are the
+    open HTTP/2 connections."""
 
-    __slots__ = ("holders", "receive_held", "send_queued")
+    __slots__ = ("calls", "holders", "replies", "requests")
 
-    def __init__(self) -> None:
-        self.receive_held = 0
-        self.send_queued = 0
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        share = _address_share(limits.receive_bytes_max, limits.connection_receive_bytes_max)
+        self.requests = Part(limits.receive_bytes_max, share, limits.connection_receive_bytes_max)
+        share = _address_share(limits.send_bytes_max, limits.connection_send_bytes_max)
+        self.replies = Part(limits.send_bytes_max, share, limits.connection_send_bytes_max)
+        self.calls = Part(limits.calls_max, _address_share(limits.calls_max, 0), UNLIMITED)
         self.holders: set[Holder] = set()
 
-    def largest(self) -> Any:
-        """The largest unfinished request of the connection that holds most; None if there is none."""
-        holder = max(self.holders, key=lambda holder: holder.held, default=None)
-        return None if holder is None else holder.largest()
+    @property
+    def receive_held(self) -> int:
+        """Octets of requests."""
+        return self.requests.held
+
+    @property
+    def send_queued(self) -> int:
+        """Octets of replies: queued, and asked for by services before they make them."""
+        return self.replies.held
+
+    def join(self, address: str) -> Seat:
+        """A new connection. `address`: what counts as one peer; "" for this host's own."""
+        parts = self.requests, self.replies, self.calls
+        return Seat(address, *(part.join(address) for part in parts))
+
+    def leave(self, seat: Seat) -> None:
+        """Of a connection that is gone."""
+        self.requests.leave(seat.requests, seat.address)
+        self.replies.leave(seat.replies, seat.address)
+        self.calls.leave(seat.calls, seat.address)
+
+    def largest(self, full: Share) -> Any:
+        """The largest unfinished request of the connection that holds most of this share of the requests;
+        None if there is none."""
+        holders = [holder for holder in self.holders if full in holder.seat.requests.path()]
+        for holder in sorted(holders, key=lambda holder: holder.held, reverse=True):
+            if (found := holder.largest()) is not None:
+                return found
+        return None
+
+
+def _address_share(whole: int, connection: int) -> int:
+    """What one address may have; never less than one of its connections may."""
+    return max(whole * _ADDRESS_QUARTERS // 4, min(connection, whole), 1)

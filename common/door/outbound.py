@@ -14,9 +14,9 @@ from collections import deque
 from struct import Struct
 from typing import Final
 
+from common.budget import Part, Share
 from common.door import frames, reply_blocks
 from common.door.frames import DATA, END_HEADERS, END_STREAM, HEADERS
-from common.door.limits import Budget
 from common.door.reply_blocks import ReplyBlocks
 from common.door.streams import Stream
 
@@ -47,10 +47,11 @@ class Outbound:
     """`queued`: octets of DATA that wait for windows or for the transport."""
 
     __slots__ = (
-        "_budget",
         "_frame_max",
         "_initial_window",
+        "_part",
         "_ready",
+        "_share",
         "_window",
         "blocks",
         "data_frames",
@@ -58,12 +59,13 @@ class Outbound:
         "queued",
     )
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, part: Part, share: Share) -> None:
         self.out: list[bytes | memoryview] = []
         self.blocks = ReplyBlocks()
         self.queued = 0
         self.data_frames = 0
-        self._budget = budget
+        self._part = part
+        self._share = share
         self._window = frames.DEFAULT_WINDOW
         self._initial_window = frames.DEFAULT_WINDOW
         self._frame_max = frames.DEFAULT_FRAME_BYTES
@@ -161,7 +163,7 @@ class Outbound:
             stream.queue.append(memoryview(data))
         stream.queued += len(data)
         self.queued += len(data)
-        self._budget.send_queued += len(data)
+        self._share.add(len(data))
 
     def end(self, stream: Stream, literals: bytes) -> bool:
         """End the reply: `OK`, `NO_TRAILERS` or a block. True when it is sent, False when it waits."""
@@ -212,9 +214,10 @@ class Outbound:
         """Nothing more of this stream is sent."""
         stream.local_open = False
         self.queued -= stream.queued
-        self._budget.send_queued -= stream.queued
-        stream.queued = 0
         stream.queue = None
+        if stream.queued:
+            size, stream.queued = stream.queued, 0
+            self._part.give(self._share, size)
 
     def produce(self, bytes_max: int) -> list[Stream]:
         """Move queued DATA into `out`, about `bytes_max` of it; returns the streams that ended with it."""
@@ -258,7 +261,8 @@ class Outbound:
         self._window -= sent
         stream.queued -= sent
         self.queued -= sent
-        self._budget.send_queued -= sent
+        if sent:
+            self._part.give(self._share, sent)
         return sent
 
     def _take(self, queue: deque[memoryview], size: int) -> None:

@@ -77,7 +77,10 @@ class PlainCall:
             connection.abuse.refused("http_body_bytes")
             self._send(Response(413))
         elif end:
-            self._session.runner.plain(self)
+            if self._session.seat.takes(1):
+                self._session.runner.plain(self)
+            else:
+                self._refuse()
         else:
             if stop - start < _SMALL_BYTES:
                 connection.abuse.glitch(connection.now_s)
@@ -88,8 +91,15 @@ class PlainCall:
         self.work = None
         if self.over:
             self._session.connection.lingering -= 1
+        elif response.body and not self._session.seat.takes(len(response.body)):
+            self._refuse()
         else:
             self._send(response)
+
+    def _refuse(self) -> None:
+        """Answers that this peer, or its address, does not read take too much memory already."""
+        self._session.connection.abuse.refused("send_bytes")
+        self._send(Response(503))
 
     def _send(self, response: Response) -> None:
         self.over = True

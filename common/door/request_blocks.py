@@ -16,7 +16,8 @@ from common.door.fields import Entry, Head, Timeout
 from common.door.frames import ConnectionFault, StreamFault
 from common.door.limits import Limits
 
-_HEADS_MAX: Final = 64
+_BLOCKS_MAX: Final = 64
+_HEADS_MAX: Final = 16
 _BLOCK_BYTES_MAX: Final = 1024
 _FAR_ABOVE: Final = 4
 _GLITCHES_A_LARGE_LIST: Final = 8
@@ -112,7 +113,7 @@ class RequestBlocks:
             if entries == self._last_entries:  # the same objects: quicker than to hash them
                 said = self._last_head, timeout
             else:
-                said = self._read(entries, timeout)
+                said = self._read(entries, timeout, keep=len(block) <= _BLOCK_BYTES_MAX)
         except hpack.CompressionError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, f"{error} (R4.3)") from None
         except hpack.ListTooLarge as error:
@@ -128,13 +129,14 @@ class RequestBlocks:
             if decoder.inserts != before:
                 self.known.clear()
         if decoder.inserts == before and len(block) <= _BLOCK_BYTES_MAX:
-            if len(self.known) >= _HEADS_MAX:
+            if len(self.known) >= _BLOCKS_MAX:
                 self.known.clear()
             self.known[block] = said
         return said
 
-    def _read(self, entries: list[Entry], timeout: Timeout | None) -> Said:
-        """The head that these fields make. A timeout may stand anywhere behind the pseudo-header fields."""
+    def _read(self, entries: list[Entry], timeout: Timeout | None, *, keep: bool) -> Said:
+        """The head that these fields make, kept for the next request with the same ones if they are small. A
+        timeout may stand anywhere behind the pseudo-header fields."""
         self._last_entries = None
         if timeout is None:
             for at, entry in enumerate(entries):
@@ -142,6 +144,8 @@ class RequestBlocks:
                     if not any(name[:1] == b":" for name, _, _ in entries[at:]):
                         timeout = entries.pop(at)[2]
                     break
+        if not keep:
+            return fields.request_head(entries), timeout
         self._last_head = self._head(entries)
         self._last_entries = entries
         return self._last_head, timeout

@@ -15,14 +15,17 @@ from typing import Any, Final
 
 from common import log
 from common.clock import Clock
-from common.door.calls import GZIP_BYTES_MIN, Call, StreamCall, UnaryCall, Working
+from common.door.calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
 from common.door.messages import INFLATE_STEP_BYTES, Inflater, deflate
 from common.door.methods import Kind
 from common.door.plain import PlainCall
+from common.door.room import Room
 from common.door.routes import Guard, Peer, Request, Response, Routes
+from common.door.stream_calls import StreamCall
 from common.door.turns import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
 from common.errors import BinlogError, Unavailable
 from common.rpc import service as codes
+from common.rpc.caller import CALLER
 from common.rpc.service import RpcStatus, status_of
 
 _THREAD_BYTES_MIN: Final = 1 << 16
@@ -215,7 +218,7 @@ class Runner:
         if self._packed_waiting > _PACKED_WAITING_BYTES_MAX:
             call.session.connection.abuse.refused("packed_requests")
             raise RpcStatus(codes.RESOURCE_EXHAUSTED, "too many compressed requests at once")
-        # One of a connection at a time: what it may unpack to is memory.
+        # One of a connection at a time: what it may unpack to is memory, asked for step by step.
         self._packed_waiting += len(packed)
         try:
             async with self._inflating:
@@ -224,6 +227,7 @@ class Runner:
             self._packed_waiting -= len(packed)
 
     async def _inflate(self, call: Call, inflater: Inflater) -> bytes | memoryview:
+        call.hold(INFLATE_STEP_BYTES)
         done = inflater.step()
         while not done:
             call.hold(INFLATE_STEP_BYTES)
@@ -239,6 +243,7 @@ class Runner:
     async def _stream(self, call: StreamCall, work: StreamWork) -> None:
         method = call.plan.method
         requests = Requests(self, call, work)
+        CALLER.set(Room(call))  # of this Task, and those that it starts
         try:
             if method.kind is Kind.CLIENT_STREAM:
                 await self._send(call, await method.handler(requests))
@@ -258,6 +263,7 @@ class Runner:
             async for reply in replies:
                 await self._send(call, reply)
                 turn = turns.take(call, len(reply))
+                del reply  # or the last one would stay as long as the next one takes
                 if turn is not None:
                     await turn
                 await self._room(call, work)
@@ -270,9 +276,17 @@ class Runner:
     async def _send(self, call: StreamCall, reply: bytes) -> None:
         packed = call.plan.gzip_reply and len(reply) >= GZIP_BYTES_MIN
         if packed:
-            large = len(reply) > _THREAD_BYTES_MIN
-            reply = await asyncio.to_thread(deflate, reply) if large else deflate(reply)
+            reply = await self._deflated(call, reply) if len(reply) > _THREAD_BYTES_MIN else deflate(reply)
         call.send(reply, packed=packed)
+
+    async def _deflated(self, call: StreamCall, reply: bytes) -> bytes:
+        """Others make theirs meanwhile: it counts as if it were queued."""
+        part, share, size = call.session.budget.replies, call.session.seat.replies, len(reply)
+        share.add(size)
+        try:
+            return await asyncio.to_thread(deflate, reply)
+        finally:
+            part.give(share, size)
 
     async def _room(self, call: StreamCall, work: StreamWork) -> None:
         while not call.has_room and not call.over:

@@ -3,9 +3,9 @@
 In     the heads of requests, time
 Out    calls; refusals in gRPC's or HTTP's words
 Holds  beyond a few MiB, a connection's large requests come one after the other: what a peer costs is one
-       message, not one a stream. Memory of requests is counted per connection and in all: over the first
-       limit the call that asks is refused, over the second the largest unfinished one of the connection that
-       holds most
+       message, not one a stream. Memory of requests is counted for the connection, its address and all: over
+       the first limit the call that asks is refused, over the others the largest unfinished one of the
+       connection that holds most. A stream that nobody reads ends when somebody waits for its memory
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from common.door import frames, grpc_words
-from common.door.calls import NEVER, Call, Plan, Runner, StreamCall, UnaryCall
+from common.door.calls import NEVER, Call, Plan, Runner, UnaryCall
 from common.door.connection import Connection
 from common.door.fields import Head
-from common.door.limits import Budget, Limits
+from common.door.limits import CALL_BYTES, Budget, Limits
 from common.door.methods import Kind, Method
 from common.door.outbound import NO_TRAILERS
 from common.door.plain import PlainCall, PlainRunner
+from common.door.stream_calls import StreamCall
 from common.door.streams import Stream
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
+
+SLOWEST_BYTES_S: Final = 1 << 20
+"""At which a transaction that is larger than any share is to leave while the next one waits."""
 
 GROWING_BYTES: Final = 32 << 20
 """Of requests that one connection may hold before its large ones come one after the other."""
@@ -49,16 +53,17 @@ class Session:
     """The layer above one HTTP/2 connection. `waiting`: streams whose services wait for room."""
 
     __slots__ = (
+        "_calls",
         "_methods",
         "_silent_body_s",
         "budget",
         "connection",
         "flush",
         "grower",
-        "held",
         "limits",
         "now_s",
         "runner",
+        "seat",
         "starved",
         "waiting",
         "whole_bytes_max",
@@ -75,12 +80,13 @@ class Session:
         self.limits: Limits = connection.limits
         self.runner = runner
         self.budget = budget
-        self.held = 0
+        self.seat = connection.seat
+        self._calls = 0  # how many were counted
         self.grower: Call | None = None  # the large request that grows whatever the connection holds
         self.starved: dict[Call, None] = {}  # those that wait for it, in order
         self.now_s = runner.now_s
         self.flush = runner.flush
-        self.whole_bytes_max = connection.limits.message_bytes_max
+        self.whole_bytes_max = min(connection.limits.message_bytes_max, CALL_BYTES // 2)
         self._silent_body_s = connection.limits.silent_body_s
         self.waiting: set[StreamCall] = set()
         self._methods = methods
@@ -167,30 +173,45 @@ class Session:
 
     def hold(self, call: Call, size: int) -> None:
         """Raises `RpcStatus` when this call has to go."""
-        self.held += size
-        self.budget.receive_held += size
-        if self.held > self.limits.connection_receive_bytes_max:
+        share = self.seat.requests
+        share.add(size)
+        full = share.full()
+        if full is None:
+            return
+        if full is share:
             self.connection.abuse.refused("connection_receive_bytes")
             raise RpcStatus(codes.RESOURCE_EXHAUSTED, "the requests of this connection take too much memory")
-        if self.budget.receive_held > self.limits.receive_bytes_max:
-            self.connection.abuse.refused("receive_bytes")
-            largest = self.budget.largest()
-            if largest is None or largest is call:
-                raise RpcStatus(codes.RESOURCE_EXHAUSTED, "requests take too much memory")
-            largest.refuse(codes.RESOURCE_EXHAUSTED, "requests take too much memory, and this one most")
+        whole = full is self.budget.requests.whole
+        self.connection.abuse.refused("receive_bytes" if whole else "address_receive_bytes")
+        largest = self.budget.largest(full)
+        if largest is None or largest is call:
+            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "requests take too much memory")
+        largest.refuse(codes.RESOURCE_EXHAUSTED, "requests take too much memory, and this one most")
 
     @property
-    def is_full(self) -> bool:
-        """All doors' queues together are full, and this connection's among them."""
-        return (
-            self.budget.send_queued >= self.limits.send_bytes_max
-            and self.connection.outbound.queued >= self.limits.connection_send_bytes_max
-        )
+    def held(self) -> int:
+        """Octets of this connection's requests."""
+        return self.seat.requests.held
+
+    def count_calls(self) -> None:
+        """After what came and what was answered: calls are counted together."""
+        running = len(self.connection.streams) + self.connection.lingering
+        if running != self._calls:
+            self.seat.calls.add(running - self._calls)
+            self._calls = running
+
+    def bound_calls(self) -> None:
+        """Before anything that came is looked at: how many calls this connection may have."""
+        connection, calls, most = self.connection, self.seat.calls, self.limits.streams_max
+        if calls.full(most) is None:
+            connection.streams_max = most
+        else:
+            room = min(share.limit - share.held for share in calls.path())
+            connection.streams_max = min(most, self._calls + max(room, 0))
 
     def release(self, call: Call, size: int) -> None:
         """A call holds so much less; whoever waits for that goes on."""
-        self.held -= size
-        self.budget.receive_held -= size
+        self.seat.requests.add(-size)
         if call is self.grower and not call.held:
             self.grower = None
         if self.starved:
@@ -237,6 +258,9 @@ class Session:
                 limit_s, limit = limits.silent_body_s, "silent_body"
             elif stream.trailers is not None:
                 limit_s, limit = limits.stuck_reply_s, "stuck_reply"
+            elif isinstance(call, StreamCall) and (stream.queued or call.alone):
+                next_s = min(next_s, now_s + limits.stuck_reply_s / 4)
+                limit_s, limit = self._stream_s(call), "stuck_stream"
             if now_s - call.since_s >= limit_s:
                 connection.abuse.refused(limit)
                 self._cut(stream)
@@ -244,6 +268,18 @@ class Session:
                 next_s = min(next_s, call.since_s + limit_s)
         if next_s < NEVER:
             connection.wake_at(next_s)
+
+    def _stream_s(self, call: StreamCall) -> float:
+        """How long this stream may stand still: without end, but while somebody else waits for the memory of
+        its replies. What passes alone has its time from the beginning: who reads an octet a minute is in the
+        way as well."""
+        replies, stuck_s = self.budget.replies, self.limits.stuck_reply_s
+        if call.alone:
+            moved_s = call.since_s - call.alone_s
+            left_s = stuck_s + call.alone / SLOWEST_BYTES_S - moved_s
+            return max(left_s, 0.0) if replies.one_waits_to_pass else NEVER
+        wanted = any(share.wanted for share in self.seat.replies.path() if share is not self.seat.replies)
+        return stuck_s if wanted else NEVER
 
     def is_queued(self, call: Call | PlainCall) -> None:
         """A reply is complete, but its peer's window holds it back: from now on it may be stuck."""
@@ -261,3 +297,6 @@ class Session:
             if stream.call is not None:
                 stream.call.on_cancel()
         self.connection.streams.clear()
+        self.seat.calls.add(-self._calls)
+        self._calls = 0
+        # What handlers that still run have of the requests is given back by each at its end.

@@ -2,7 +2,8 @@
 
 Owns   the listening sockets, every connection, one timer
 Holds  at most so many connections, in all and of one address; at most so many TLS handshakes at once: one too
-       many ends the oldest of the address that has most. Connections leave files to the rest of the process
+       many ends the oldest of the address that has most. An address is what one peer has, of IPv6 a /64.
+       Connections leave files to the rest of the process
 Stops  takes no new connections, drains the open ones, cancels after the grace what is left
 """
 
@@ -24,6 +25,7 @@ from common.clock import Clock, SystemClock
 from common.door.admin import AdminGuard
 from common.door.limits import Budget, Limits
 from common.door.methods import methods_of
+from common.door.network import network_of
 from common.door.routes import Guard, Peer, Routes
 from common.door.sniff import PLAIN_ON_TLS_PORT
 from common.door.stats import STATS
@@ -59,10 +61,11 @@ class Server:
         limits: Limits,
         guard: Guard,
         clock: Clock,
+        budget: Budget | None,
     ) -> None:
         self.limits = limits
         self.clock = clock
-        self.budget = Budget()
+        self.budget = budget or Budget(limits)
         self.methods = methods_of(services)
         self.routes = routes
         self.guard = guard
@@ -167,19 +170,19 @@ class Server:
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         STATS.accepted += 1
-        limits = self.limits
+        limits, network = self.limits, network_of(address)
         refused = ""
         if self._count >= self._connections_max:
             refused = "connections" if self._connections_max == limits.connections_max else "files"
-        elif self._addresses[address] >= limits.connections_per_address_max:
+        elif self._addresses[network] >= limits.connections_per_address_max:
             refused = "connections_per_address"
         if refused:
             self.told(Peer(address), refused, "its connection was closed: too many are open")
             accepted.close()
             return
-        wire = Wire(self, Peer(address, verified=self._tls is not None))
+        wire = Wire(self, Peer(address, verified=self._tls is not None), network)
         self._arrived.add(wire)
-        self._addresses[address] += 1
+        self._addresses[network] += 1
         self._count += 1
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:
@@ -187,7 +190,7 @@ class Server:
         if self._tls is not None and len(self._handshakes) >= limits.handshakes_max:
             self._end_a_handshake()
         task = asyncio.get_running_loop().create_task(self._begin(accepted, wire), name="accept")
-        self._handshakes[task] = address
+        self._handshakes[task] = network
         task.add_done_callback(lambda task: self._begun(task, accepted, wire))
 
     def _end_a_handshake(self) -> None:
@@ -244,7 +247,8 @@ class Server:
         if wire not in self._arrived:
             return
         self._arrived.remove(wire)
-        address = wire.peer.address
+        wire.leave()
+        address = wire.address
         self._count -= 1
         self._addresses[address] -= 1
         if self._addresses[address] <= 0:
@@ -254,7 +258,7 @@ class Server:
         """Count it, and log it once a minute for each peer and limit."""
         STATS.refuse(limit)
         now_s = self.clock.monotonic_s()
-        key = (peer.address, limit)
+        key = (network_of(peer.address), limit)
         if now_s - self._told.get(key, -_TELL_AGAIN_S) < _TELL_AGAIN_S:
             return
         if len(self._told) >= _TOLD_MAX:
@@ -347,11 +351,13 @@ async def serve(
     limits: Limits | None = None,
     guard: Guard | None = None,
     clock: Clock | None = None,
+    budget: Budget | None = None,
     flag: str = "--addr",
 ) -> Server:
-    """Start serving. `port` 0 takes a free one; `flag` set it. Raises `PortTaken`."""
+    """Start serving. `port` 0 takes a free one; `flag` set it; `budget`: of all doors of the process.
+    Raises `PortTaken`."""
     check_port_free(host, port, flag)
-    server = _server(services, routes, tls, limits, guard, clock)
+    server = _server(services, routes, tls, limits, guard, clock, budget)
     try:
         await server.listen(host, port)
     except OSError as error:
@@ -365,6 +371,7 @@ async def serve_unix(
     *,
     limits: Limits | None = None,
     clock: Clock | None = None,
+    budget: Budget | None = None,
     flag: str = "--socket",
 ) -> Server:
     """Start serving gRPC, and no HTTP, on a socket file; one that a dead process left is removed.
@@ -374,7 +381,7 @@ async def serve_unix(
     Raises `PortTaken` if a living process listens there, `ConfigError` if the path cannot be one.
     """
     check_socket_free(path, flag)
-    server = _server(services, None, None, limits, None, clock)
+    server = _server(services, None, None, limits, None, clock, budget)
     try:
         server.listen_unix(path)
     except OSError as error:
@@ -389,6 +396,7 @@ def _server(
     limits: Limits | None,
     guard: Guard | None,
     clock: Clock | None,
+    budget: Budget | None,
 ) -> Server:
     return Server(
         services,
@@ -397,4 +405,5 @@ def _server(
         limits=limits or Limits(),
         guard=guard or AdminGuard(),
         clock=clock or SystemClock(),
+        budget=budget,
     )

@@ -3,6 +3,8 @@
 Drives  `sniff`, then `connection` with `session` and `life` (HTTP/2), or `http1`
 Owns    the transport. What is to be sent is joined: one write for a read, or for all that one turn of the
         event loop answers, which is how the replies of one fsync share a segment
+Holds   what the peer does not take is counted, in whatever queue it is; no more is read of who does not take
+        his answers, and who never does is ended
 Stops   a fault sends its GOAWAY, half-closes and lingers: closing with unread input makes TCP send a reset,
         and a reset eats what was not read yet (R5.4.1)
 """
@@ -10,6 +12,7 @@ Stops   a fault sends its GOAWAY, half-closes and lingers: closing with unread i
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from common.clock import Clock
@@ -18,9 +21,9 @@ from common.door.connection import Connection
 from common.door.frames import PREFACE
 from common.door.http1 import Ask, Closed, Event, Http1, Refuse
 from common.door.life import Life
-from common.door.limits import Budget, Limits
+from common.door.limits import Budget, Limits, Seat
 from common.door.methods import Method
-from common.door.routes import Guard, Peer, Request, Routes
+from common.door.routes import Guard, Peer, Request, Response, Routes
 from common.door.runner import Runner
 from common.door.session import Session
 from common.door.stats import STATS
@@ -28,7 +31,8 @@ from common.door.turns import Turns
 
 _PRODUCE_BYTES: Final = 1 << 18
 _TURN_BYTES: Final = 1 << 20
-_WRITE_HIGH_BYTES: Final = 1 << 18
+_WRITE_HIGH_BYTES: Final = 1 << 16
+_UNSENT_BYTES_MAX: Final = 1 << 20  # beyond the limit: what one read may make of answers
 _LINGER_S: Final = 1.0
 
 
@@ -58,8 +62,10 @@ class Door(Protocol):
 class Wire(asyncio.Protocol):
     """`connection`, `session` and `life` exist on HTTP/2, `http1` on HTTP/1."""
 
-    def __init__(self, door: Door, peer: Peer) -> None:
+    def __init__(self, door: Door, peer: Peer, address: str = "") -> None:
+        """`address`: what counts as one peer."""
         self.peer = peer
+        self.address = address
         self.since_s = door.clock.monotonic_s()
         self.connection: Connection | None = None
         self._door = door
@@ -74,6 +80,10 @@ class Wire(asyncio.Protocol):
         self._writable = True
         self._reading = True
         self._closing = False
+        self._seat: Seat = door.budget.join(address)
+        self._unsent = 0  # octets that were written, or held back, and that the peer does not take
+        self._kept = 0  # octets of requests of HTTP/1
+        self._left = False
 
     # -- the transport ---------------------------------------------------------------------------
 
@@ -91,7 +101,16 @@ class Wire(asyncio.Protocol):
             self._door.budget.holders.discard(self._session)
         if self._answering is not None:
             self._answering.cancel()
+        self._count_unsent(0)
+        self._count_kept(0)
+        self.leave()
         self._door.closed(self)
+
+    def leave(self) -> None:
+        """The connection is over, or never came to be."""
+        if not self._left:
+            self._left = True
+            self._door.budget.leave(self._seat)
 
     def data_received(self, data: bytes) -> None:
         STATS.received_bytes += len(data)
@@ -100,6 +119,8 @@ class Wire(asyncio.Protocol):
             return
         if connection is not None:
             self._receiving = True
+            assert self._session is not None
+            self._session.bound_calls()
             connection.receive(data, self._door.clock.monotonic_s())
             self._receiving = False
             self._after_input()
@@ -119,11 +140,28 @@ class Wire(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        assert self._transport is not None
+        self._count_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._resume_reading()
-        self.flush()
+        self._count_unsent(0)
+        if self._http1 is not None:
+            self._next_request(self._http1)
+        else:
+            self._resume_reading()
+            self.flush()
+
+    def _count_unsent(self, size: int) -> None:
+        more, self._unsent = size - self._unsent, size
+        if more > 0:
+            self._seat.replies.add(more)
+        elif more:
+            self._door.budget.replies.give(self._seat.replies, -more)
+
+    def _count_kept(self, size: int) -> None:
+        self._seat.requests.add(size - self._kept)
+        self._kept = size
 
     # -- what is spoken --------------------------------------------------------------------------
 
@@ -165,7 +203,7 @@ class Wire(asyncio.Protocol):
             return self._session
 
         now_s = door.clock.monotonic_s()
-        self.connection = Connection(above, door.limits, door.budget, now_s)
+        self.connection = Connection(above, door.limits, door.budget, now_s, self._seat)
         self._life = Life(self.connection, door.jitter())
         assert self._session is not None
         door.budget.holders.add(self._session)
@@ -178,9 +216,11 @@ class Wire(asyncio.Protocol):
         connection, life = self.connection, self._life
         assert connection is not None
         assert life is not None
+        assert self._session is not None
         if life.draining:
             life.step(connection.now_s)
         self._flush()
+        self._session.count_calls()
         if connection.abuse.refusals:
             for limit in connection.abuse.refusals:
                 self._door.told(self.peer, limit, "one of its requests was refused")
@@ -229,12 +269,21 @@ class Wire(asyncio.Protocol):
                 return
 
     def _hold_back(self) -> None:
-        """The peer does not take our answers: read no more of what makes us give them."""
+        """The peer does not take our answers: read no more of what makes us give them. One read may have made
+        more of them than there is memory for."""
         assert self.connection is not None
+        assert self._transport is not None
         limit = self._door.limits.control_bytes_max
-        if self._reading and sum(map(len, self.connection.outbound.out)) > limit:
+        size = sum(map(len, self.connection.outbound.out))
+        self._count_unsent(self._transport.get_write_buffer_size() + size)
+        if size <= limit:
+            return
+        full = self._seat.replies.full()
+        if size > limit + _UNSENT_BYTES_MAX or (full is not None and full is not self._seat.replies):
+            self._door.told(self.peer, "unsent_answers", "it takes no answers, and its connection was ended")
+            self.abort()
+        elif self._reading:
             self._reading = False
-            assert self._transport is not None
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
@@ -270,13 +319,23 @@ class Wire(asyncio.Protocol):
                 self._answering = asyncio.get_running_loop().create_task(self._answer(http1, event))
                 self._door.tasks.add(self._answering)
                 self._answering.add_done_callback(self._door.tasks.discard)
-        if http1.paused and self._reading and not self._closing:
+        if self._closing:
+            return
+        self._count_kept(http1.held)
+        if self._kept > self._door.limits.http_head_bytes_max and self._seat.requests.full() is not None:
+            self._door.told(self.peer, "receive_bytes", "requests take too much memory")
+            self.abort()
+        elif http1.paused and self._reading:
             self._reading = False
             self._transport.pause_reading()
 
     async def _answer(self, http1: Http1, ask: Ask) -> None:
         request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer, ask.body)
-        response = await self._door.routes.answer(request, self._door.guard)
+        response = Response(503)
+        if self._seat.takes(1):
+            response = await self._door.routes.answer(request, self._door.guard)
+            if response.body and not self._seat.takes(len(response.body)):
+                response = Response(503)
         self._answering = None
         if self._closing:
             return
@@ -284,9 +343,14 @@ class Wire(asyncio.Protocol):
         self.since_s = self._door.clock.monotonic_s()
         if http1.closing or self._door.stopping:
             self._close()
-            return
-        self._resume_reading()
-        self._handle(http1, http1.resume())
+        elif self._writable:
+            self._next_request(http1)
+
+    def _next_request(self, http1: Http1) -> None:
+        """The peer took the answer before."""
+        if self._answering is None and not self._closing:
+            self._resume_reading()
+            self._handle(http1, http1.resume())
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
@@ -305,8 +369,21 @@ class Wire(asyncio.Protocol):
             if now_s - self.since_s >= limits.handshake_s:
                 self._door.told(self.peer, "handshake", "it did not say which protocol it speaks")
                 self.abort()
+        elif not self._writable:
+            self._look_at_unsent(now_s)
         elif self._answering is None and now_s - self.since_s >= limits.http_idle_s:
             self._close()
+
+    def _look_at_unsent(self, now_s: float) -> None:
+        """An answer of HTTP/1 is on its way for as long as the peer takes something of it."""
+        assert self._transport is not None
+        size = self._transport.get_write_buffer_size()
+        if size < self._unsent:
+            self.since_s = now_s
+            self._count_unsent(size)
+        elif now_s - self.since_s >= self._door.limits.stuck_reply_s:
+            self._door.told(self.peer, "stuck_reply", "it does not take its answer")
+            self.abort()
 
     def _tick(self, connection: Connection, now_s: float) -> None:
         assert self._life is not None
@@ -334,7 +411,8 @@ class Wire(asyncio.Protocol):
         assert transport is not None
         self._resume_for_linger(transport)
         if transport.can_write_eof():
-            transport.write_eof()
+            with suppress(OSError):  # the peer was quicker
+                transport.write_eof()
             asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
         else:
             transport.close()  # TLS says goodbye by itself

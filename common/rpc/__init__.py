@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.port import check_port_free, port_taken
+from common.rpc.caller import Caller, caller
 from common.rpc.client import Client
 from common.rpc.grpcio_server import Server, serve
 from common.rpc.service import (
@@ -41,6 +42,7 @@ __all__ = [
     "UNIMPLEMENTED",
     "UNKNOWN",
     "BidiStream",
+    "Caller",
     "Client",
     "ClientStream",
     "RpcStatus",
@@ -48,6 +50,7 @@ __all__ = [
     "ServerStream",
     "Service",
     "Unary",
+    "caller",
     "check_port_free",
     "port_taken",
     "serve",

@@ -8,6 +8,7 @@ from tests.architecture.source import modules
 
 CORES = (
     "common.binlog",
+    "common.budget",
     "common.door.abuse",
     "common.door.admin",
     "common.door.calls",
@@ -29,6 +30,7 @@ CORES = (
     "common.door.request_blocks",
     "common.door.session",
     "common.door.sniff",
+    "common.door.stream_calls",
     "common.door.streams",
     "common.node",
     "common.record",

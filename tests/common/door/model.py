@@ -17,7 +17,7 @@ import hpack as oracle
 
 from common import rpc
 from common.door import frames, hpack
-from common.door.calls import Call, StreamCall, UnaryCall
+from common.door.calls import Call, UnaryCall
 from common.door.connection import Connection
 from common.door.frames import (
     ACK,
@@ -38,6 +38,7 @@ from common.door.methods import methods_of
 from common.door.plain import PlainCall
 from common.door.routes import Response
 from common.door.session import Session
+from common.door.stream_calls import StreamCall
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
 
@@ -429,7 +430,7 @@ class Door:
         jitter: float = 1.0,
     ) -> None:
         self.limits = limits or Limits()
-        self.budget = budget or Budget()
+        self.budget = budget or Budget(self.limits)
         self.now_s = now_s
         self.methods = methods_of([SERVICE])
         self.runner = FakeRunner(lambda: self.now_s)

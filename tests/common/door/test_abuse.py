@@ -178,10 +178,10 @@ def test_two_window_updates_a_call_are_free() -> None:
 @pytest.mark.parametrize("cause", ["reply", "deadline", "reset", "budget"])
 def test_a_reset_beyond_the_limit_ends_the_connection_whoever_causes_it(cause: str) -> None:
     """Nobody would catch it outside of `receive`: in a handler's reply, the tick, another's budget."""
-    budget = Budget()
     limits = dataclasses.replace(
         CALM, resets_burst=0, resets_per_s=0.0, receive_bytes_max=1000, silent_body_s=5.0
     )
+    budget = Budget(limits)
     door = greeted(limits, budget=budget)
     door.receive(
         opened(1, "Hold"), opened(3, "Park", (b"grpc-timeout", b"2S")), data(3, prefixed(bytes(900))[:800])
@@ -303,8 +303,8 @@ def test_messages_that_wait_for_a_service_count() -> None:
 
 
 def test_requests_of_all_connections_the_largest_unfinished_one_goes() -> None:
-    budget = Budget()
     limits = Limits(receive_bytes_max=1000)
+    budget = Budget(limits)
     large, small = greeted(limits, budget=budget), greeted(limits, budget=budget)
     large.receive(opened(1, "Park"), data(1, prefixed(bytes(2000))[:300]))
     large.receive(opened(3, "Park"), data(3, prefixed(bytes(2000))[:600]))
@@ -319,8 +319,8 @@ def test_requests_of_all_connections_the_largest_unfinished_one_goes() -> None:
 
 
 def test_a_request_that_a_handler_works_on_is_not_refused() -> None:
-    budget = Budget()
     limits = Limits(receive_bytes_max=1000)
+    budget = Budget(limits)
     busy, small = greeted(limits, budget=budget), greeted(limits, budget=budget)
     body = prefixed(bytes(900))
     busy.receive(opened(1, "Park"), data(1, body[:100]), data(1, body[100:], end=True))
@@ -379,8 +379,8 @@ def test_replies_that_are_queued_make_their_services_wait(limits: Limits, sizes:
 
 
 def test_the_budget_of_all_lets_each_connection_send_something() -> None:
-    budget = Budget()
     limits = Limits(send_bytes_max=1000)
+    budget = Budget(limits)
     full, empty = greeted(limits, budget=budget), greeted(limits, budget=budget)
     for door in (full, empty):
         door.receive(frames.settings({4: 0}), opened(1, "Hold"))

@@ -182,7 +182,7 @@ class Tally:
 
 
 def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
-    budget = Budget()
+    budget = Budget(LIMITS)
     runner = FakeRunner(lambda: NOW_S)
     runner.keeps = False
     made: list[Session] = []

@@ -41,6 +41,12 @@ def kept(http: Http1) -> int:
     return len(http._pending) + read + len(http._kept or b"")
 
 
+def answered(http: Http1) -> None:
+    """The request was answered, and the answer has left."""
+    http.answer("PUT", OK)
+    assert http.resume() == []
+
+
 def talk(pieces: Iterable[bytes], limits: Limits = LIMITS, *, end: bool = False) -> list[Event]:
     """What a shell sees that answers everything at once."""
     http = Http1(limits)
@@ -193,7 +199,9 @@ def test_answers() -> None:
 
     def answer(method: str, response: Response, *headers: str) -> tuple[bytes, dict[str, str], bytes]:
         assert http.receive(head(method, "/a", *headers)) == [ask(method, keep_alive=not headers)]
-        return parse(http.answer(method, response))
+        answered = parse(http.answer(method, response))
+        assert http.resume() == []
+        return answered
 
     length = {"content-length": "3"}
     json = Response(200, b"{}\n", JSON_TYPE)
@@ -208,6 +216,21 @@ def test_answers() -> None:
     assert answer("GET", json, "Connection: close") == (b"HTTP/1.1 200 OK", closing, b"{}\n")
     assert http.closing
     assert http.receive(GET) == []
+
+
+def test_the_next_request_waits_until_the_answer_has_left() -> None:
+    http = Http1(LIMITS)
+    assert http.receive(GET + GET) == [ask()]
+    http.answer("GET", OK)
+    for more in (GET, b""):
+        assert http.receive(more) == []
+    assert http.resume() == [ask()]
+    assert http.resume() == []  # it was not answered yet
+    http.answer("GET", OK)
+    assert http.end() == []
+    assert http.resume() == [ask()]
+    http.answer("GET", OK)
+    assert http.resume() == [Closed()]
 
 
 def test_a_refused_head_request_gets_no_body() -> None:
@@ -230,11 +253,11 @@ def test_a_client_that_waits_is_told_to_go_on() -> None:
         assert http.receive(b"12") == []
         assert http.receive(b"345") == [ask("PUT", body=b"12345")]
         assert http.take_output() == b""
-        http.answer("PUT", OK)
+        answered(http)
     assert http.receive(asking + b"12345") == [ask("PUT", body=b"12345")]  # it did not wait
-    http.answer("PUT", OK)
+    answered(http)
     assert http.receive(head("PUT", "/a", "Content-Length: 0", expect)) == [ask("PUT")]
-    http.answer("PUT", OK)
+    answered(http)
     assert http.take_output() == b""
     assert http.receive(head("PUT", "/a", "Content-Length: 101", expect)) == [refuse(413, method="PUT")]
     assert http.take_output() == b""
@@ -248,12 +271,12 @@ def test_large_bodies_are_not_kept() -> None:
         assert kept(http) <= BODY_KEPT_MAX
     assert kept(http) == 0
     assert http.receive(bytes(4096)) == [ask("PUT", body=None)]
-    http.answer("PUT", OK)
+    answered(http)
     for size, body in ((BODY_KEPT_MAX, bytes(BODY_KEPT_MAX)), (BODY_KEPT_MAX + 1, None)):
         assert http.receive(head("PUT", "/a", f"Content-Length: {size}") + bytes(size)) == [
             ask("PUT", body=body)
         ]
-        http.answer("PUT", OK)
+        answered(http)
 
 
 def test_many_small_chunks_are_refused() -> None:

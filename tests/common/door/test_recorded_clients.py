@@ -18,7 +18,7 @@ import pytest
 
 from common import rpc
 from common.door import frames
-from common.door.calls import NEVER, StreamCall, UnaryCall
+from common.door.calls import NEVER, UnaryCall
 from common.door.connection import Connection
 from common.door.frames import PREFACE
 from common.door.life import Life
@@ -29,6 +29,7 @@ from common.door.plain import PlainCall
 from common.door.routes import Response
 from common.door.session import Session
 from common.door.sniff import Kind, sniff
+from common.door.stream_calls import StreamCall
 from common.rpc import service as codes
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "door"
