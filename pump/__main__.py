@@ -123,7 +123,15 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         node_id, _ = data_dir.node_id("", place or default_id)
     opened.storage = storage = await open_storage(settings, data_dir, clock, time.limit_ts)
     idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
-    pullers = Pullers(storage, idle, upstream.cluster_id, clock, time)
+    pullers = Pullers(
+        storage,
+        idle,
+        upstream.cluster_id,
+        clock,
+        time,
+        streams_max=settings.pull_streams,
+        connection_streams_max=settings.pull_streams_per_connection,
+    )
     disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
     await disk_guard.look()
     opened.closing = closing = Closing(storage, registry, upstream.oracle, clock, process.status)

@@ -6,6 +6,8 @@ Order   a part is in the writer's queue before the next one is looked at, so tha
         stream; several messages may be queued while the first is being synced
 Waits   for room in flight and in the writer's queue before the next message is read: the transport's flow
         control does the rest. And again before what it holds is queued: others may have been quicker
+Holds   a message counts with the transport until all of it is in the writer's queue; what its failures take,
+        until they are told
 Stops   `end` lets every stream answer what it has read, then ends it with UNAVAILABLE
 """
 
@@ -29,6 +31,7 @@ from pump.group_commit import GroupCommit
 from pump.storage import Storage, WriteFailed
 from pump.write_session import IN_FLIGHT_BYTES_MAX, Answer, Part, WriteSession
 
+_PAYLOAD_BYTES: Final = 400  # what one costs in memory besides its octets, and its failure
 # What is looked at one by one before others have their turn.
 _PARTS: Final = GroupCommit(bytes_max=1 << 20, records_max=1024)
 _REASONS: Final = {
@@ -93,6 +96,7 @@ class BatchWrites:
                 answer = stream.session.answer()
                 if answer is not None:
                     stream.room.set()
+                    stream.told(len(answer.failures))
                     yield _encoded(answer)
                 elif stream.session.is_idle and (reader.done() or (self.ending and not stream.busy)):
                     break
@@ -120,6 +124,9 @@ class _Stream:
         self.changed = asyncio.Event()  # a part ended, or the reader did
         self.room = asyncio.Event()  # an answer was made
         self.busy = False  # a message is being taken apart
+        self._caller = rpc.caller()
+        self._failed = 0  # of all payloads, when they were looked at
+        self._failures = 0  # of these, not told yet
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:
         """Queue everything that comes, until the client ends its side."""
@@ -135,12 +142,21 @@ class _Stream:
             if self._writes.ending:
                 raise _stopping()
             self.busy = True
-            await self._message(data, is_first)
+            taken, data = [data], None  # it may be large, and is needed for a moment only
+            await self._message(taken, is_first)
+            self._caller.done()
             self.busy = is_first = False
-            data = None  # it may be large, and the next one may come late
 
-    async def _message(self, data: bytes, is_first: bool) -> None:
+    def told(self, failures: int) -> None:
+        """An answer names so many failures; those of a failed disk were not counted."""
+        failures = min(failures, self._failures)
+        self._failures -= failures
+        self._caller.give(_PAYLOAD_BYTES * failures)
+
+    async def _message(self, taken: list[bytes], is_first: bool) -> None:
+        """Queue what the one message in `taken` holds. Raises `RpcStatus`."""
         began_s = self._writes.clock.monotonic_s()
+        data = taken.pop()
         _SIZE.observe(len(data))
         try:
             cluster_id, payloads = write_request.read_many(data)
@@ -153,12 +169,23 @@ class _Stream:
                 raise rpc.RpcStatus(rpc.UNKNOWN, refused.text)
         if not payloads:
             return
-        if self._takes_all(len(data)):
+        size, heads = len(data), None
+        if self._takes_all(size):
             heads = write_request.heads_if_all_stored(data, len(payloads))
-            if heads is not None and admission.none_ahead(heads, self._writes.time.limit_ts):
-                await self._writes.storage.write_room()
-                self._store(self.session.take(len(payloads), len(data)), payloads, heads, began_s)
-                return
+            if heads is not None and not admission.none_ahead(heads, self._writes.time.limit_ts):
+                heads = None
+        del data
+        self._caller.hold(_PAYLOAD_BYTES * len(payloads))
+        before = self._failed
+        if heads is not None:
+            await self._writes.storage.write_room()
+            self._store(self.session.take(len(payloads), size), payloads, heads, began_s)
+        else:
+            await self._parts(payloads, began_s)
+        self._caller.give(_PAYLOAD_BYTES * (len(payloads) - (self._failed - before)))
+
+    async def _parts(self, payloads: list[bytes], began_s: float) -> None:
+        """Look at payloads and queue them, a part after the other."""
         for first, behind in _PARTS.cut(list(map(len, payloads))):
             if first:
                 await asyncio.sleep(0)
@@ -201,6 +228,8 @@ class _Stream:
             if isinstance(verdict, Refuse):
                 metrics.refused(verdict.reason)
         part = self.session.take(len(payloads), sum(map(len, payloads)), verdicts)
+        self._failed += len(part.failures)
+        self._failures += len(part.failures)
         self._store(part, stored, heads, began_s)
         return True
 

@@ -1,32 +1,30 @@
 """Block reader: random reads of the value log in an order that is nearly the order of writing.
 
 A puller that reads history walks the index by commit timestamp and jumps to and fro between a commit and
-its prewrite, both near each other in the log. Blocks of 256 KiB are read once and kept, a few at a time, so
-a record rarely costs a system call. Records that do not lie in one block are read directly.
+its prewrite, both near each other in the log. Blocks of 256 KiB are read once and kept for a while
+(`block_cache`), so a record rarely costs a system call. Records that do not lie in one block are read
+directly.
 
 One reader belongs to one puller and is used by one thread at a time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 from common.record import VALUE_HEADER_SIZE, RecordError, decode_value
+from pump.block_cache import BLOCK_BYTES
 from pump.value_log import ValueLog
 from pump.value_pointer import ValuePointer
 
-BLOCK_SIZE: Final = 256 << 10
-_BLOCKS_MAX: Final = 16
+BLOCK_SIZE: Final = BLOCK_BYTES
 
 
 class BlockReader:
-    """Reads payloads; keeps at most `_BLOCKS_MAX` blocks. `block` is the one used last, of file `fid` from
-    offset `base` on."""
+    """Reads payloads. `block` is the one used last, of file `fid` from offset `base` on."""
 
     def __init__(self, log: ValueLog) -> None:
         self._log = log
-        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self.fid = self.base = -1
         self.block = b""
 
@@ -44,16 +42,10 @@ class BlockReader:
         """Make the block with this place the one used; shorter than a block where the file still grows."""
         base = offset - offset % BLOCK_SIZE
         if base != self.base or fid != self.fid:
-            self.block = self._blocks.get((fid, base), b"")
+            self.block = self._log.blocks.get(fid, base)
             self.fid, self.base = fid, base
-            if self.block:
-                self._blocks.move_to_end((fid, base))
         if offset - base + VALUE_HEADER_SIZE > len(self.block) and len(self.block) < BLOCK_SIZE:
-            self._load(fid, base)
-
-    def _load(self, fid: int, base: int) -> None:
-        found = self._log.segment(fid)
-        size = min(BLOCK_SIZE, max(found.end - base, 0))
-        self.block = self._blocks[(fid, base)] = found.file.read(base, size)
-        if len(self._blocks) > _BLOCKS_MAX:
-            self._blocks.popitem(last=False)
+            found = self._log.segment(fid)
+            size = min(BLOCK_SIZE, max(found.end - base, 0))
+            self.block = found.file.read(base, size)
+            self._log.blocks.put(fid, base, self.block)

@@ -69,6 +69,15 @@ class PumpConfig(ListenConfig):
         2, key="heartbeat-interval", flag="heartbeat-interval", kind="duration", help="seconds between beats"
     )
     gc_s: float = option("7", key="gc", flag="gc", kind="retention", help="how long binlogs are kept")
+    pull_streams: int = option(
+        128,
+        key="pull-streams",
+        kind="int",
+        help="pull streams at once, of one address half: RESOURCE_EXHAUSTED",
+    )
+    pull_streams_per_connection: int = option(
+        32, key="pull-streams-per-connection", kind="int", help="and of one connection"
+    )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn, error, fatal")
     log_file: str = option("", key="log-file", flag="log-file", help="log file; empty: standard output")
     log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
@@ -191,6 +200,8 @@ class PumpConfig(ListenConfig):
             ("heartbeat-interval", self.heartbeat_interval_s),
             ("gen-binlog-interval", self.gen_binlog_interval_s),
             ("resolve-after", self.resolve_after_s),
+            ("pull-streams", self.pull_streams),
+            ("pull-streams-per-connection", self.pull_streams_per_connection),
             ("storage.write-queue", self.write_queue_bytes),
             ("storage.index-queue", self.index_queue_bytes),
             ("storage.recent-commits", self.recent_bytes),

@@ -64,6 +64,14 @@ class LargeDelivery:
     size: int
 
 
+class Oversized(Exception):
+    """What is read next is a single record of more bytes than there is room for."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a record of {size} bytes")
+        self.size = size
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Commits in order; everything at or below `covered` behind the position asked for is among them.

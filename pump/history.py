@@ -18,7 +18,7 @@ from common.errors import BinlogError, Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 from pump.accepted_losses import AcceptedLosses
 from pump.block_reader import BlockReader
-from pump.delivery import Delivery, LargeDelivery, Page, StoredTail
+from pump.delivery import Delivery, LargeDelivery, Oversized, Page, StoredTail
 from pump.index import Index, IndexDamaged
 from pump.missing_prewrite import MissingPrewrites
 from pump.part_reader import PartReader
@@ -27,7 +27,7 @@ from pump.segment import name_of
 from pump.value_log import ValueLog, header_of
 from pump.value_pointer import ValuePointer
 
-_PREWRITES_MAX = 1 << 14
+_PREWRITES_MAX = 1 << 12
 _NEVER_LARGE: Final = sys.maxsize
 _BEGIN_BYTES: Final = (
     64 << 10
@@ -53,7 +53,7 @@ class History:
         self._reader = BlockReader(log)
         # Prewrites passed on the way: their commits come next and need no second search.
         self._passed: dict[int, _Passed] = {}
-        self._parts_above = _NEVER_LARGE
+        self._parts_above = self._whole_max = _NEVER_LARGE
         self._large: LargeDelivery | None = None
 
     def page(
@@ -64,13 +64,15 @@ class History:
         bytes_max: int,
         records_max: int = 8192,
         parts_above: int = 0,
+        whole_max: int = _NEVER_LARGE,
     ) -> Page:
         """The next commits behind `position`, at least one if there is any up to `watermark`.
 
         `parts_above`: a transaction whose prewrite has more bytes is the page's `large`; 0: none is. Raises
-        `PositionPurged` or `Corruption`.
+        `PositionPurged`, `Corruption`, or `Oversized` before another record of more than `whole_max` bytes
+        is read.
         """
-        self._parts_above = parts_above or _NEVER_LARGE
+        self._parts_above, self._whole_max = parts_above or _NEVER_LARGE, whole_max
         self._large = None
         self._check_kept(position)
         try:
@@ -195,6 +197,8 @@ class History:
                 if not lost:  # not verified before its commit comes
                     self._passed[ts] = (fid, offset, length, checksum)
                 return None
+            if length > self._whole_max:
+                raise Oversized(length)
         payload = self._payload(ts, 0, fid, offset)
         if payload is None:
             return None

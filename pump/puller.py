@@ -1,8 +1,9 @@
 """Puller: the pull streams of drainers, old protocol and new.
 
-Drives  `pull_session`
+Drives  `pull_session`, `pull_pages`
 Owns    a task per new-protocol stream that reads its requests
-Holds   of a transaction that goes out in parts, one part is in memory
+Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
+        So many streams at once, and of one connection or address fewer
 Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
         `idle_watermark`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
@@ -20,19 +21,21 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from common import log, moment, rpc, tso
+from common.budget import Ticket
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import admission, metrics, pull_replies, pull_session
-from pump.delivery import Page
-from pump.history import History, PositionPurged
+from pump.history import PositionPurged
 from pump.idle_watermark import IdleWatermark
 from pump.index import IndexDamaged
-from pump.part_reader import PartReader
+from pump.pull_pages import PullPages, cost
 from pump.pull_session import PartMessage, PullSession
 from pump.storage import Storage
 
+STREAMS_MAX = 128
+CONNECTION_STREAMS_MAX = 32
 OUT_OF_RANGE = 11  # gRPC status: the position was purged
 INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
 _PAGE_BYTES = 1 << 20
@@ -40,6 +43,7 @@ SILENCE_MS_MIN = 10
 
 Request = TypeVar("Request", bound=Message)
 
+_BATCH_BYTES = metrics.PULLED_BYTES.labels("batch")
 _logger = log.get("puller")
 
 
@@ -48,6 +52,7 @@ class Stream:
     """One pull stream, as `/status` shows it. `position`: the last timestamp that was sent or covered."""
 
     protocol: str
+    caller: rpc.Caller
     position: int = 0
     session: PullSession | None = None
     is_open: bool = False
@@ -76,6 +81,9 @@ class Pullers:
         cluster_id: int,
         clock: Clock | None = None,
         time: UpstreamTime | None = None,
+        *,
+        streams_max: int = STREAMS_MAX,
+        connection_streams_max: int = CONNECTION_STREAMS_MAX,
     ) -> None:
         self._clock = clock or SystemClock()
         self._storage = storage
@@ -85,6 +93,8 @@ class Pullers:
         self._wakes: set[asyncio.Event] = set()
         self._ending = False
         self._streams: set[Stream] = set()
+        self._streams_max = streams_max
+        self._connection_streams_max = connection_streams_max
 
     def end(self) -> None:
         """End all streams, after the message each may be sending."""
@@ -101,7 +111,7 @@ class Pullers:
             self._check_cluster(request.clusterID)
             await self._check_position(request.startFrom.offset)
             stream.open(request.startFrom.offset)
-            history = self._storage.history()
+            pages = PullPages(self._storage, stream.caller)
             sent = metrics.PULLED_BYTES.labels("entity")
             with self._storage.listener() as wake:
                 self._wakes.add(wake)
@@ -112,13 +122,21 @@ class Pullers:
                             with self._idle.waiting(object(), 0):
                                 await wake.wait()
                             continue
-                        page = await self._page(history, stream.position, _PAGE_BYTES)
-                        for delivery in page.deliveries:
-                            assert delivery.commit_ts > stream.position
-                            stream.position = delivery.commit_ts
-                            sent.inc(delivery.size)
-                            yield pull_replies.entity(delivery)
-                        stream.position = page.covered
+                        with _told_of_failures(stream.position):
+                            page, ticket = await pages.page(stream.position, _PAGE_BYTES)
+                        try:
+                            left, covered = page.deliveries[::-1], page.covered
+                            del page
+                            while left:
+                                assert left[-1].commit_ts > stream.position
+                                stream.position = left[-1].commit_ts
+                                sent.inc(left[-1].size)
+                                # From here on the transport counts it.
+                                ticket.hand_over(cost(left[-1]) if len(left) > 1 else ticket.size)
+                                yield pull_replies.entity(left.pop())
+                        finally:
+                            ticket.close()
+                        stream.position = covered
                 finally:
                     self._wakes.discard(wake)
 
@@ -136,22 +154,19 @@ class Pullers:
             session = PullSession(request.after_ts)
             session.request(request.credit_bytes, request.wait_watermark)
             stream.open(request.after_ts, session)
-            async for message in self._batches(session, requests, request):
-                stream.position = session.position
-                if isinstance(message, PartMessage):
-                    yield pull_replies.part(message)
-                else:
-                    yield pull_replies.batch(
-                        message.deliveries, message.watermark, message.waits_for_start_ts
-                    )
+            async for reply in self._batches(stream, session, requests, request):
+                yield reply
 
     async def _batches(
-        self, session: PullSession, requests: AsyncIterator[bytes], opening: pump_pb2.PullBatchesReq
-    ) -> AsyncIterator[pull_session.Message | PartMessage]:
-        history = self._storage.history()
-        parts: PartReader | None = None
+        self,
+        stream: Stream,
+        session: PullSession,
+        requests: AsyncIterator[bytes],
+        opening: pump_pb2.PullBatchesReq,
+    ) -> AsyncIterator[bytes]:
+        pages = PullPages(self._storage, stream.caller)
         silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
-        sent, now_s = metrics.PULLED_BYTES.labels("batch"), asyncio.get_running_loop().time
+        now_s = asyncio.get_running_loop().time
         said_s = now_s()
         with self._storage.listener() as wake:
             self._wakes.add(wake)
@@ -159,31 +174,29 @@ class Pullers:
             try:
                 while not self._ending:
                     wake.clear()
-                    message: pull_session.Message | PartMessage | None = None
-                    if session.large is not None:
-                        if parts is None or parts.large is not session.large:
-                            parts = self._storage.part_reader(session.large)
-                        message = await self._part(history, session, parts)
-                    elif session.page_bytes and session.position < self._storage.watermark:
-                        page = await self._page(
-                            history, session.position, session.page_bytes, max(opening.parts_above, 0)
-                        )
-                        message = session.page(page)
-                        if message is None and session.position < self._storage.watermark:
+                    reply, ticket = await self._reply(pages, session, max(opening.parts_above, 0))
+                    try:
+                        if reply:
+                            stream.position = session.position
+                            if ticket is not None:
+                                ticket.hand_over(ticket.size)  # from here on the transport counts it
+                            yield reply
                             continue
-                    message = message or session.told()
-                    if message is not None:
-                        sent.inc(message.size)
-                        yield message
-                        said_s = now_s()
-                    elif reader.done():
+                    finally:
+                        if reply:
+                            said_s = now_s()
+                        reply = b""
+                        if ticket is not None:
+                            ticket.close()
+                    if ticket is not None and session.position < self._storage.watermark:
+                        continue  # a page that says nothing by itself
+                    if reader.done():
                         reader.result()
                         return  # the puller sends nothing more: it has left
-                    else:
-                        with self._idle.waiting(session, session.waits_for):
-                            if not await _is_woken(wake, silence_s and said_s + silence_s):
-                                yield session.sign_of_life(self._held_by(session))
-                                said_s = now_s()
+                    with self._idle.waiting(session, session.waits_for):
+                        if not await _is_woken(wake, silence_s and said_s + silence_s):
+                            yield _encoded(session.sign_of_life(self._held_by(session)))
+                            said_s = now_s()
             finally:
                 self._wakes.discard(wake)
                 reader.cancel()
@@ -191,14 +204,27 @@ class Pullers:
                 if not reader.cancelled():
                     reader.exception()  # seen; the stream has ended anyway
 
-    async def _part(self, history: History, session: PullSession, parts: PartReader) -> PartMessage | None:
-        """The next part of a large transaction; None while the puller has no credit."""
-        offset = parts.offset
-        size = session.part_bytes(offset, parts.begin_bytes)
-        if not size:
-            return None
-        with _told_of_failures(session.position):
-            return session.part(offset, await self._storage.part(history, parts, session.position, size))
+    async def _reply(
+        self, pages: PullPages, session: PullSession, parts_above: int
+    ) -> tuple[bytes, Ticket | None]:
+        """The next message, empty if there is none, and the ticket that it was made with."""
+        ticket: Ticket | None = None
+        message: pull_session.Message | PartMessage | None = None
+        try:
+            with _told_of_failures(session.position):
+                if session.large is not None:
+                    made = await pages.part(session)
+                    if made is not None:
+                        message, ticket = made
+                elif session.page_bytes and session.position < self._storage.watermark:
+                    page, ticket = await pages.page(session.position, session.page_bytes, parts_above)
+                    message = session.page(page)
+            message = message or session.told()
+            return _encoded(message) if message is not None else b"", ticket
+        except BaseException:
+            if ticket is not None:
+                ticket.close()
+            raise
 
     def _held_by(self, session: PullSession) -> int:
         """start_ts of the open prewrite that keeps the awaited watermark back; 0 if there is none."""
@@ -212,9 +238,10 @@ class Pullers:
     @contextmanager
     def _stream(self, protocol: str, method: str) -> Iterator[Stream]:
         """Count, log and time one call; a stream that ends because its puller leaves has succeeded."""
-        stream, began_s, label = Stream(protocol), self._clock.monotonic_s(), "fail"
-        self._streams.add(stream)
+        stream, began_s, label = Stream(protocol, rpc.caller()), self._clock.monotonic_s(), "fail"
         try:
+            self._check_streams(stream.caller)
+            self._streams.add(stream)
             yield stream
             label = "succ"
         except (GeneratorExit, asyncio.CancelledError):
@@ -226,6 +253,21 @@ class Pullers:
             if stream.is_open:
                 metrics.PULLERS.labels(protocol).dec()
                 _logger.info("pull stream ended", protocol=protocol, position=stream.position)
+
+    def _check_streams(self, caller: rpc.Caller) -> None:
+        """Raises `RpcStatus` when there is one too many."""
+        same = [stream.caller.connection for stream in self._streams].count(caller.connection)
+        near = sum(stream.caller.address == caller.address != "" for stream in self._streams)
+        if same >= self._connection_streams_max:
+            limit = f"{same} of its connection are open (pull-streams-per-connection)"
+        elif near >= max(self._streams_max // 2, 1):
+            limit = f"{near} of its address are open (half of pull-streams)"
+        elif len(self._streams) >= self._streams_max:
+            limit = f"{self._streams_max} are open (pull-streams)"
+        else:
+            return
+        _logger.warning("pull stream refused", address=caller.address, limit=limit)
+        raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, f"too many pull streams: {limit}")
 
     def facts(self) -> list[dict[str, Any]]:
         """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""
@@ -242,10 +284,6 @@ class Pullers:
 
     def _count(self, protocol: str) -> int:
         return sum(stream.is_open and stream.protocol == protocol for stream in self._streams)
-
-    async def _page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
-        with _told_of_failures(position):
-            return await self._storage.page(history, position, bytes_max, parts_above)
 
     async def _check_position(self, position: int) -> None:
         if self._time is not None and position > self._time.limit_ts:
@@ -279,6 +317,13 @@ def _told_of_failures(position: int) -> Iterator[None]:
         metrics.STORAGE_ERRORS.labels("read_value").inc()
         _logger.error("pull failed", position=position, error=error)
         raise
+
+
+def _encoded(message: pull_session.Message | PartMessage) -> bytes:
+    _BATCH_BYTES.inc(message.size)
+    if isinstance(message, PartMessage):
+        return pull_replies.part(message)
+    return pull_replies.batch(message.deliveries, message.watermark, message.waits_for_start_ts)
 
 
 async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:

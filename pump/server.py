@@ -83,6 +83,7 @@ class PumpServer:
         began_s = self._clock.monotonic_s()
         try:
             payload, head = self._read(data)
+            del data  # it may be large, and is stored from a copy
             if head[1] > self._time.limit_ts or head[2] > self._time.limit_ts:
                 await self._time.look_again()
             if self._admit(payload, head):

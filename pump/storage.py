@@ -10,6 +10,7 @@ Stops   writes what is queued, files it, stores the positions, closes the newest
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -302,18 +303,31 @@ class Storage:
         """A reader for one puller."""
         return History(self._log, self._index, self._losses, self._missing)
 
-    async def page(self, history: History, position: int, bytes_max: int, parts_above: int = 0) -> Page:
+    async def page(
+        self,
+        history: History,
+        position: int,
+        bytes_max: int,
+        parts_above: int = 0,
+        whole_max: int = sys.maxsize,
+    ) -> Page:
         """The next commits behind `position` up to the watermark; one of more than `parts_above` bytes (0:
-        none) is the page's `large`. Raises `PositionPurged` or `Corruption`."""
+        none) is the page's `large`. Raises `PositionPurged`, `Corruption` or `Oversized` as `History.page`.
+
+        A large one is always read from the log: whoever sends it for minutes keeps it in memory otherwise.
+        """
         watermark = self.watermark
         recent = self._recent.after(position, bytes_max)
         if recent is not None:
             total = sum(delivery.size for delivery in recent)
-            if 0 < parts_above < total and (cut := _cut_at_large(recent, parts_above)) is not None:
-                return cut
-            whole = not recent or total < bytes_max
-            return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
-        read = partial(history.page, position, watermark, bytes_max=bytes_max, parts_above=parts_above)
+            large = _find_large(recent, parts_above) if 0 < parts_above < total else None
+            if large is None:
+                whole = not recent or total < bytes_max
+                return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
+            if large > 0:
+                return Page(recent[:large], recent[large].commit_ts - 1)
+        limits = {"bytes_max": bytes_max, "parts_above": parts_above, "whole_max": whole_max}
+        read = partial(history.page, position, watermark, **limits)
         return await self.in_thread(read)
 
     def part_reader(self, large: LargeDelivery) -> PartReader:
@@ -399,12 +413,11 @@ class Storage:
             self._gc_ts = purged
 
 
-def _cut_at_large(deliveries: list[Delivery], parts_above: int) -> Page | None:
-    """The page that ends with the first delivery of more bytes; None if there is none."""
-    for count, (commit_ts, start_ts, head, tail) in enumerate(deliveries):
-        size = len(head) + len(tail)
-        if size > parts_above and start_ts != commit_ts:
-            return Page(deliveries[:count], commit_ts, LargeDelivery(commit_ts, head, tail, size))
+def _find_large(deliveries: list[Delivery], parts_above: int) -> int | None:
+    """Where the first delivery of more bytes stands; None if there is none."""
+    for at, (_, _, head, tail) in enumerate(deliveries):
+        if len(head) + len(tail) > parts_above:
+            return at
     return None
 
 

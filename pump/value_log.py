@@ -16,6 +16,7 @@ from common import binlog, log
 from common.errors import Corruption, Rejected
 from common.record import VALUE_HEADER_SIZE, RecordError, value_header
 from pump import recovery, segment
+from pump.block_cache import BlockCache
 from pump.log_file import LogDirectory
 from pump.logged import Logged
 from pump.recovery import FoundSegment
@@ -80,6 +81,7 @@ class ValueLog:
         self._segment_bytes_max = segment_bytes_max
         self._loss_accepted = loss_accepted
         self._segments: dict[int, Segment] = {}
+        self.blocks = BlockCache()
         self.first_fid = 0
         self.active: Segment
         """The newest segment, the only one that is written."""
