@@ -19,9 +19,14 @@ import pytest
 
 from common import config, errors, log
 from common.daemon import Daemon
+from common.door.limits import CALL_BYTES, CONNECTION_BYTES
+from common.listener import ListenConfig
+from common.quantities import size_bytes
 from common.systemd import Notifier
 from drainer.config import DrainerConfig
+from pump.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.config import PumpConfig
+from pump.pull_pages import ALONE_BYTES
 
 ROOT = Path(__file__).parents[2]
 UNITS = {"pump": PumpConfig, "drainer": DrainerConfig}
@@ -210,6 +215,25 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
     assert not final & {"0", "2", "3"}, "a crash or a peer that is away: another start may do"
     readme = (ROOT / "README.md").read_text()
     assert all(f"\n| {code} |" in readme for code in final)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_bound_memory_above_what_the_limits_allow(name: str) -> None:
+    """And leave no image of it on the disk."""
+    settings = UNITS[name]()
+    assert isinstance(settings, ListenConfig)
+    limits = settings.effective()
+    held = limits.receive_bytes_max + limits.send_bytes_max + limits.calls_max * CALL_BYTES
+    held += limits.connections_max * CONNECTION_BYTES
+    if isinstance(settings, PumpConfig):
+        held += settings.write_queue_bytes + settings.index_queue_bytes + 3 * settings.recent_bytes
+        held += 2 * settings.write_buffer_bytes + settings.cache_bytes + BLOCKS_MAX * BLOCK_BYTES
+        held += settings.pull_streams * 2 * ALONE_BYTES
+    service = unit(name)["Service"]
+    high, most = size_bytes(service["MemoryHigh"] + "iB"), size_bytes(service["MemoryMax"] + "iB")
+    assert held < high < most
+    assert held + 3 * limits.connections_max * CONNECTION_BYTES < most, "all of them over TLS"
+    assert service["LimitCORE"] == "0"
 
 
 @pytest.mark.parametrize("name", UNITS)
