@@ -106,17 +106,27 @@ class EarlyDrops:
     async def _resolve(self, refusal: Refusal) -> bool:
         version = refusal.table.version
         async with self._one_by_one:
+            if not refusal.name:
+                return await self._drop_all(version)
             found = await self._on_session(functools.partial(_broken, version.downstream, refusal))
             if found is None:
                 return True  # it went meanwhile
-            if found.constraint.columns == {column.name.lower() for column in refusal.table.sql.key_columns}:
-                return False  # rows are told apart by it: without it they would be taken for one another
             later = await self._later(version)
             if later is None or not is_given_up(found.constraint, version.info, later):
                 return False
-            if not self._is_wanted(version, later):
-                return False
-            return await self._drop(version, found, later)
+            return self._is_wanted(version, later) and await self._drop(version, found, later)
+
+    async def _drop_all(self, version: TableVersion, *, passes_row_key: bool = False) -> bool:
+        """Whatever the next job of the table ends for good; whether anything went."""
+        later = await self._later(version)
+        went = False
+        if later is not None and self._is_wanted(version, later):
+            for found in await self._on_session(functools.partial(_unique_keys, version.downstream)):
+                if is_given_up(found.constraint, version.info, later):
+                    if passes_row_key and _is_row_key(version, found):
+                        continue  # its rows may never meet
+                    went |= await self._drop(version, found, later)
+        return went
 
     async def half_done(self, job_id: int) -> None:
         """A binlog says that a column is on its way out. All lanes are drained.
@@ -126,14 +136,8 @@ class EarlyDrops:
         async with self._one_by_one:
             table_id = await self._patiently(lambda: self._table_of(job_id))
             version = self._jobs.table(table_id) if table_id else None
-            later = await self._later(version) if version is not None else None
-            if version is None or later is None or not self._is_wanted(version, later):
-                return
-            row_key = {column.name.lower() for column in compile_sql(version.info).key_columns}
-            for found in await self._on_session(functools.partial(_unique_keys, version.downstream)):
-                constraint = found.constraint
-                if constraint.columns != row_key and is_given_up(constraint, version.info, later):
-                    await self._drop(version, found, later)
+            if version is not None:
+                await self._drop_all(version, passes_row_key=True)
 
     def _is_wanted(self, version: TableVersion, later: Later) -> bool:
         """The job's own statement is to run downstream."""
@@ -188,6 +192,13 @@ class EarlyDrops:
 
     async def _drop(self, version: TableVersion, found: Found, later: Later) -> bool:
         job_id, name = later.job_id, version.downstream
+        if _is_row_key(version, found):
+            key = ", ".join(sorted(found.constraint.columns))
+            raise DownstreamError(
+                f"DDL job {job_id} ends the key ({key}) by which rows of {'.'.join(name)} are told apart, and"
+                " rows with the same one came before its end",
+                hint="skip the table with ignore-table, and copy it anew as it is after the job",
+            )
         refused: DownstreamError | None = None
         for statement in await self._on_session(functools.partial(_statements, name, found)):
             noted = Decided(
@@ -224,6 +235,11 @@ class EarlyDrops:
 
     async def _on_session(self, work: Callable[[pymysql.Connection[Any], Server], T]) -> T:
         return await self._keeper.call(self._runner.on_session, work)
+
+
+def _is_row_key(version: TableVersion, found: Found) -> bool:
+    key = {column.name.lower() for column in compile_sql(version.info).key_columns}
+    return found.constraint.columns == key
 
 
 def _run(statement: str, connection: pymysql.Connection[Any], server: Server) -> None:

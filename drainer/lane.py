@@ -36,8 +36,8 @@ from drainer.change import Chunk, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
-from drainer.lane_work import Work
-from drainer.refusal import Ask, RowsRefused, answer, refusal_of
+from drainer.lane_work import Overwritten, Waiting, Work
+from drainer.refusal import Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
 from drainer.sink.trouble import Trouble, trouble_of
@@ -75,16 +75,6 @@ class LaneSettings:
     drift: Drift | None = None
     on_refused: Ask | None = None
     rows_may_wait: bool = False
-
-
-@dataclass(slots=True)
-class Waiting:
-    """What keeps a lane from working: since when (monotonic seconds), how often it tried."""
-
-    trouble: Trouble
-    reason: str
-    since_s: float
-    tries: int = 0
 
 
 class _TooLarge(Exception):
@@ -266,6 +256,9 @@ class Lane(threading.Thread):
         except _TooLarge:
             self._disconnect()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
+        except Overwritten as found:
+            self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
+            return self._wait(Trouble.INTERRUPTED, "rows met others under a key of theirs")
         except (pymysql.err.MySQLError, OSError, Unavailable) as error:
             trouble = trouble_of(error)
             if trouble is None and self._shape_was_other(work, error):
@@ -285,14 +278,23 @@ class Lane(threading.Thread):
     def _is_gone(self, work: Work, error: BaseException) -> bool:
         """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
         refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
-        ask = self._settings.on_refused
         work.refusal = refusal
-        if refusal is None or ask is None or refusal.name in work.asked:
+        if refusal is None or self._settings.on_refused is None or refusal.name in work.asked:
             return False
         work.asked.add(refusal.name)
+        return self._ask(work, refusal)
+
+    def _ask(self, work: Work, refusal: Refusal) -> bool:
+        """Whether the rows may be tried once more for another reason than that nobody knows better."""
         self._roll_back(work, Trouble.LOCK)
-        self._wait(Trouble.INTERRUPTED, f"asking the upstream about {refusal.name} of {refusal.table.label}")
-        return answer(ask(refusal), self._abandoned)
+        what = refusal.name or "the keys"
+        self._wait(Trouble.INTERRUPTED, f"asking the upstream about {what} of {refusal.table.label}")
+        assert self._settings.on_refused is not None
+        try:
+            return answer(self._settings.on_refused(refusal), self._abandoned)
+        except DownstreamError as error:
+            work.refusal = refusal
+            raise self._refused(work, error) from None
 
     def _refused(self, work: Work, error: BinlogError) -> BinlogError:
         """The table can wait where all of its rows come through this lane; else all do."""
@@ -328,7 +330,12 @@ class Lane(threading.Thread):
         if self._replaced:
             changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
         try:
-            return list(statements(fold(changes), self._bytes_max, replaying=work.replaying, cut=work.cut))
+            folds = fold(changes)
+            if self._settings.on_refused is not None:
+                for net in folds:
+                    if net.doubled and not net.table.version.partial:
+                        work.ask_about(net.table)
+            return list(statements(folds, self._bytes_max, replaying=work.replaying, cut=work.cut))
         except (Corruption, DownstreamError) as error:
             raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
 
@@ -343,11 +350,15 @@ class Lane(threading.Thread):
             self._running = statement.table
             if len(statement.sql) >= self._packet_bytes_max:
                 self._refuse_size(connection, work, statement)
-            drift = statement.drift(self._execute(connection, statement))
+            affected = self._execute(connection, statement)
+            drift = statement.drift(affected)
             if drift:
                 if self._settings.strict:
-                    raise self._drifted(work, statement, drift)
+                    self._disconnect()
+                    raise work.not_as_upstream(statement, drift)
                 work.drift.append((statement.table.label, drift))
+            if self._settings.on_refused is not None and statement.overwrote(affected):
+                work.ask_about(statement.table)
         self._running = None
         self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()
@@ -381,14 +392,6 @@ class Lane(threading.Thread):
             return "the lane's position"
         key = ", ".join(column.name for column in table.sql.key_columns)
         return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
-
-    def _drifted(self, work: Work, statement: Statement, rows: int) -> DownstreamError:
-        self._disconnect()
-        return DownstreamError(
-            f"{work.range_text}: table {statement.table.label} is not as upstream's: {rows} rows that a "
-            "statement should touch were not there, or were there already",
-            hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
-        )
 
     def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
         needed = len(statement.sql) + 1

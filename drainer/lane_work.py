@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from drainer.change import Change, Chunk, Position
+from dataclasses import dataclass
+
+from common.errors import DownstreamError
+from drainer.change import Change, Chunk, Position, TableTarget
 from drainer.refusal import Refusal
+from drainer.sink.trouble import Trouble
 from drainer.statement import Statement
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What keeps a lane from working: since when (monotonic seconds), how often it tried."""
+
+    trouble: Trouble
+    reason: str
+    since_s: float
+    tries: int = 0
+
+
+class Overwritten(Exception):
+    """Rows took the place of others, or of each other: of which key, the upstream has to say."""
+
+    def __init__(self, table: TableTarget) -> None:
+        super().__init__(table.label)
+        self.table = table
 
 
 class Work:
@@ -20,6 +42,7 @@ class Work:
         self.in_doubt = False  # an earlier attempt may have been committed
         self.drift: list[tuple[str, int]] = []
         self.asked: set[str] = set()  # constraints that it broke
+        self.about: set[str] = set()  # tables whose keys were asked about
         self.refusal: Refusal | None = None  # what it breaks, and nobody takes away
 
     @property
@@ -28,3 +51,17 @@ class Work:
         if self.first_ts == last_ts:
             return f"transaction with commit_ts {last_ts}"
         return f"transactions with commit_ts {self.first_ts} to {last_ts}"
+
+    def ask_about(self, table: TableTarget) -> None:
+        """Raises `Overwritten`, once for a table."""
+        if table.label not in self.about:
+            self.about.add(table.label)
+            self.prepared = None
+            raise Overwritten(table)
+
+    def not_as_upstream(self, statement: Statement, rows: int) -> DownstreamError:
+        return DownstreamError(
+            f"{self.range_text}: table {statement.table.label} is not as upstream's: {rows} rows that a "
+            "statement should touch were not there, or were there already",
+            hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
+        )

@@ -47,7 +47,7 @@ class TableFold:
     """Net effect on one table. `first` and `last` keep those changes of each key.
 
     `reborn` are keys that went and came back, `passed` changes before the last one, of a gentle table.
-    `mixed`: the changes have several targets.
+    `mixed`: the changes have several targets. `doubled`: a row came to a key that another had not left.
     """
 
     table: TableTarget
@@ -56,6 +56,7 @@ class TableFold:
     reborn: set[bytes] = field(default_factory=set)
     ordered: list[Change] = field(default_factory=list)  # tables without key
     mixed: bool = False
+    doubled: bool = False
     passed: dict[bytes, list[Change]] = field(default_factory=dict)
 
     def is_born(self, key: bytes) -> bool:
@@ -136,6 +137,7 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
         else:
             if op <= PUT_MOVED:
                 net.reborn.add(key)
+                net.doubled = net.doubled or last[key][1] < REMOVE
             if net.table.gentle:
                 net.passed.setdefault(key, []).append(last[key])
             del last[key]  # in the order of the last changes

@@ -47,7 +47,8 @@ Text = tuple[tuple[str, int], ...]
 class Statement:
     """`expected`: the least and the most rows that the server may say it affected.
 
-    `foreign_text`: (column, values) whose character set downstream does not have the text.
+    `foreign_text`: (column, values) whose character set downstream does not have the text. `alone`: rows
+    written where none of their keys is any more; 0 where that is not known.
     """
 
     table: TableTarget
@@ -55,6 +56,13 @@ class Statement:
     expected: tuple[int, int] | None
     lax: bool = False
     foreign_text: Text = ()
+    alone: int = 0
+
+    def overwrote(self, affected: int) -> bool:
+        """Whether rows took the place of others that nobody told to go. Where events are filtered, that is
+        nothing unusual."""
+        most = self.expected[1] if self.expected is not None else self.alone
+        return bool(most) and affected > most and self.table.keyed and not self.table.version.partial
 
     def drift(self, affected: int) -> int:
         """Rows that were there and should not, or the reverse; at least so many."""
@@ -104,7 +112,7 @@ def writes(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False
         head = _head(table, b"REPLACE INTO " if repeats or cut else b"INSERT INTO ")
         # The row of the key is gone: what else a REPLACE counts are rows that held a value of another key.
         surplus = None if replaying or cut else 0
-        yield from _writes(table, head, changes, b"", bytes_max, surplus)
+        yield from _writes(table, head, changes, b"", bytes_max, surplus, alone=True)
 
 
 def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTarget, list[Change]]]:
@@ -188,7 +196,14 @@ def _images(table: TableTarget, changes: list[Change]) -> list[bytes]:
 
 
 def _writes(
-    table: TableTarget, head: bytes, changes: list[Change], tail: bytes, bytes_max: int, surplus: int | None
+    table: TableTarget,
+    head: bytes,
+    changes: list[Change],
+    tail: bytes,
+    bytes_max: int,
+    surplus: int | None,
+    *,
+    alone: bool = False,
 ) -> Iterator[Statement]:
     """Images with what comes before and behind them.
 
@@ -207,7 +222,7 @@ def _writes(
             sql = head + b",".join(some[start:end]) + tail
             rows = end - start
             expected = None if surplus is None else (rows, rows + min(rows, surplus))
-            yield Statement(table, sql, expected, is_lax, foreign)
+            yield Statement(table, sql, expected, is_lax, foreign, rows if alone else 0)
             foreign = ()
 
 
