@@ -259,7 +259,15 @@ class Disk:
         inode = self._entries[path]
         return SimpleNamespace(st_size=0 if inode is None else len(inode.data))
 
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """The data directory itself; what is on a disk in memory is made with `makedirs`."""
+        assert not _is_ours(path)
+        os.mkdir(path, mode)
+
     def unlink(self, path: str) -> None:
+        if not _is_ours(path):
+            os.unlink(path)
+            return
         self._call("unlink", path)
         if self._entries.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", path)
