@@ -15,6 +15,8 @@
     .rebuild  there if a running pump found the index damaged: the next start sets it aside
     value/    the value log     kv/  the index
 
+What is made here is for nobody else: it holds rows.
+
 Never creates the index or the log itself; `storage` does.
 """
 
@@ -22,11 +24,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Sequence
+from typing import Final
 
-from common.durable_file import replace_file, sync_directory
+from common import log
+from common.durable_file import make_directory, replace_file, sync_directory
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
+
+PRIVATE: Final = 0o700
+_logger = log.get("storage")
 
 
 class DataDir:
@@ -35,22 +43,24 @@ class DataDir:
     def __init__(self, path: str) -> None:
         """Make the directory if needed and lock it; `ConfigError` if that cannot be."""
         self.path = os.path.abspath(path)
-        self._lock = self._locked("", ".lock", 0o700, 0o600)
+        self._lock = self._locked("", ".lock")
         try:
-            self._index_lock = self._locked("kv", "LOCK", 0o755, 0o644)
+            self._index_lock = self._locked("kv", "LOCK")
+            self._warn_of_others()
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _locked(self, name: str, lock: str, directory_mode: int, mode: int) -> int:
+    def _locked(self, name: str, lock: str) -> int:
         """A descriptor that holds a lock file of a directory, which is made if needed."""
         directory = os.path.join(self.path, name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            os.makedirs(directory, mode=directory_mode, exist_ok=True)
-            descriptor = os.open(os.path.join(directory, lock), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
+            make_directory(directory, PRIVATE)
+            descriptor = os.open(os.path.join(directory, lock), flags, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"data directory {self.path} cannot be used: {error.strerror}",
+                f"data directory {self.path} cannot be used: {error.filename or directory}: {error.strerror}",
                 hint="set data-dir to a directory that this user may write",
             ) from None
         try:
@@ -62,6 +72,17 @@ class DataDir:
                 hint="another pump uses it; stop that one or give this one its own data-dir",
             ) from None
         return descriptor
+
+    def _warn_of_others(self) -> None:
+        """What is made here is private; what was there before is as it is."""
+        for path in (self.path, self.index_path, self.value_path):
+            if os.path.isdir(path) and (mode := os.stat(path).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+                _logger.warning(
+                    "others may alter what this pump has stored",
+                    directory=path,
+                    mode=f"{stat.S_IMODE(mode):o}",
+                    hint=f"chmod go-w {path}",
+                )
 
     @property
     def value_path(self) -> str:
@@ -189,7 +210,7 @@ class DataDir:
         os.rename(os.path.join(self.path, name), target)
         sync_directory(self.path)
         if name == "kv":
-            before, self._index_lock = self._index_lock, self._locked("kv", "LOCK", 0o755, 0o644)
+            before, self._index_lock = self._index_lock, self._locked("kv", "LOCK")
             os.close(before)
         return target
 

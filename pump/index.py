@@ -64,7 +64,7 @@ class Index:
     @classmethod
     def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
         """`IndexDamaged` if the files are wrong, `ConfigError` if they are in use or the disk refuses."""
-        os.makedirs(path, mode=0o755, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
         try:
             database = plyvel.DB(
                 path,

@@ -197,7 +197,7 @@ class OsLogDirectory:
     def __init__(self, path: str) -> None:
         self._path = path
         self._opened = _OpenFiles()
-        os.makedirs(path, mode=0o755, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
         # Not only when it was made just now: a killed process may have made it or a file, and synced neither.
         sync_directory(os.path.dirname(path) or ".")
         sync_directory(path)
@@ -214,7 +214,7 @@ class OsLogDirectory:
     def create(self, name: str) -> OsLogFile:
         path = os.path.join(self._path, name)
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o600)  # rows are in it
         try:
             os.fsync(descriptor)
             sync_directory(self._path)
