@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from common.clock import Clock
 from common.errors import BinlogError, Conflict
 from common.upstream import Committed, Outcome, RolledBack, Undecided
-from common.upstream.standalone import Change, Definitions, InDoubt, SchemaMoved
+from common.upstream.standalone import Change, Definitions, Forgotten, InDoubt, SchemaMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,9 @@ class MemoryTransactions:
         return self._upstream.deadlines.get(start_ts, 0.0) - self._upstream.time.monotonic_s()
 
     def _entry(self, start_ts: int) -> Outcome | MemoryPrepared:
-        entry = self._upstream.entries.get(start_ts, RolledBack())
+        entry = self._upstream.entries.get(start_ts)
+        if entry is None:
+            raise Forgotten(f"transaction {start_ts} has no entry any more")
         if isinstance(entry, RolledBack):
             raise Conflict(f"transaction {start_ts} is no longer open")
         return entry

@@ -63,6 +63,7 @@ from pumpclient.catalog import Catalog, Fence
 from pumpclient.client import PumpClient, connect
 from pumpclient.ends import Ends, Told
 from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
+from pumpclient.insistence import Insistence
 from pumpclient.leases import Leases, Renewal
 from pumpclient.options import Options
 from pumpclient.outcome_table import Outcomes
@@ -78,8 +79,6 @@ logger: Final = logging.getLogger("pumpclient")
 LEASE_TTL_S: Final = 3.0
 FOLLOW_EVERY_S: Final = 2.0
 SWEEP_EVERY_S: Final = 60.0
-DECIDE_S: Final = 10.0
-DECIDE_PAUSE_S: Final = 0.2
 
 
 class Publisher(Statements[Coroutine[Any, Any, int]]):
@@ -105,6 +104,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self._lease_opened = asyncio.Event()
         self._background = Background()
         self._stopping = asyncio.Event()
+        self._insistence = Insistence(self._clock, self._pauses, self._stopping)
         self._ends = Ends(upstream.transactions, self._pauses, self._stopping)
         self._schema = SchemaPublishing(client, upstream, self)
         self._settlement = Settlement(upstream.transactions, outcomes) if outcomes else None
@@ -247,13 +247,15 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """Carry out the step that commits, with its errors in the words of the host. For `Transaction` and
         schema changes."""
         try:
-            return await self._insist(step)
+            return await self._insistence.on(step)
         except (SchemaMoved, SchemaChanged):
             with suppress(BinlogError):  # it cannot commit any more, and its lease runs out
                 await self.roll_back(start_ts, key, prewrite)
             raise
         except Conflict as error:
             raise self._lost(start_ts, key, error, prewrite) from error
+        except OutcomeUnknown:
+            raise
         except Unavailable as error:
             # Decided or not, nobody knows: a rollback binlog would be believed and might be wrong.
             raise OutcomeUnknown(
@@ -271,7 +273,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             return await self._upstream.transactions.prepare(start_ts, name, ttl_s, schema_revision=revision)
 
         try:
-            return await self._insist(lambda: self._fenced(step, fence))
+            return await self._insistence.on(lambda: self._fenced(step, fence))
         except SchemaChanged:
             raise
         except Conflict as error:
@@ -300,17 +302,6 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
                     f"table {table.name} was altered after the rows were added",
                     hint="run the transaction again",
                 )
-
-    async def _insist(self, step: Callable[[], Awaitable[int]]) -> int:
-        """Ask again after a broken connection: what was decided gives the same answer."""
-        give_up_s = self._clock.monotonic_s() + DECIDE_S
-        while True:
-            try:
-                return await step()
-            except Unavailable:
-                if self._stopping.is_set() or self._clock.monotonic_s() + DECIDE_PAUSE_S > give_up_s:
-                    raise
-            await self._pauses.pause(DECIDE_PAUSE_S, self._stopping)
 
     def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
         """The database has committed a prepared transaction: report it. For `Transaction`."""

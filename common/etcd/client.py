@@ -67,9 +67,12 @@ class Compacted(BinlogError):
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
+    """`create_revision`: since when the key has been there without a break; 0 where that was not asked."""
+
     key: bytes
     value: bytes
     mod_revision: int
+    create_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +379,7 @@ class EtcdClient:
 
 
 def _key_value(pair: Any) -> KeyValue:
-    return KeyValue(pair.key, pair.value, pair.mod_revision)
+    return KeyValue(pair.key, pair.value, pair.mod_revision, pair.create_revision)
 
 
 def _change(event: Any) -> KeyValue | Deleted:

@@ -7,7 +7,7 @@ Ports, written from the need of pump, drainer and embedding programs. Adapters: 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -27,11 +27,13 @@ class RolledBack:
 class Undecided:
     """Its lease is still valid: ask again after `retry_after_s` seconds.
 
-    `unanswered`: or there was no answer about this one among others, and why.
+    `unanswered`: or there was no answer about this one among others, and why. `hint`: what an operator does
+    where it stays so.
     """
 
     retry_after_s: float
     unanswered: str = ""
+    hint: str = field(default="", compare=False)
 
 
 Outcome = Committed | RolledBack | Undecided

@@ -21,9 +21,19 @@ from common import binlog
 from common.clock import ManualClock
 from common.errors import BinlogError, Unavailable
 from common.etcd import EtcdClient
-from common.upstream import Committed, Outcome, Undecided
+from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.standalone import GRACE_S, StandaloneUpstream
-from pumpclient import Failure, OutcomeTable, Publisher, Settled, Transaction, TransactionState
+from common.upstream.standalone.prepared import entries
+from pumpclient import (
+    Failure,
+    OutcomeTable,
+    OutcomeUnknown,
+    Publisher,
+    Settled,
+    Transaction,
+    TransactionState,
+)
+from pumpclient.pause import Pauses
 from pumpclient.testing import MemoryCluster
 
 pytestmark = pytest.mark.integration
@@ -93,6 +103,7 @@ class World:
         upstream = await self.upstream()
         losing = LosingUpstream(upstream.transactions)
         upstream.transactions = losing  # type: ignore[assignment]
+        upstream.catalog._transactions = losing  # type: ignore[assignment]
         client = self.memory.client()
         await client.start()
         publisher = Publisher(client, upstream, outcomes=database.outcomes, clock=self.clock, sleep=self.nap)
@@ -345,9 +356,79 @@ async def test_etcd_is_away_before_the_commit(world: World) -> None:
         await application.prepare()
     application.connection.rollback()
     losing._real = real
+    await world.ask(pump, application.transaction.start_ts)
     world.clock.advance(3.1)
     assert await world.stream(pump) == {}
     assert database.rows() == []
+
+
+@dataclass
+class Interloper:
+    """Another process, which works while the publisher waits before it asks again."""
+
+    work: Callable[[], Awaitable[None]]
+    done: bool = False
+
+    async def nap(self, world: World, seconds: float) -> None:
+        world.clock.advance(seconds)
+        if not self.done:
+            self.done = True
+            await self.work()
+
+
+def _interrupted(publisher: Publisher, world: World, work: Callable[[], Awaitable[None]]) -> None:
+    interloper = Interloper(work)
+    publisher._pauses = publisher._insistence._pauses = Pauses(
+        world.clock, lambda seconds: interloper.nap(world, seconds)
+    )
+
+
+async def _commit_or_ddl(publisher: Publisher, what: str) -> int:
+    if what == "ddl":
+        return await publisher.create_database("shop")
+    transaction = publisher.transaction()
+    await transaction.begin()
+    transaction.add(5, 0, b"row")  # type: ignore[arg-type]
+    return await transaction.commit()
+
+
+@pytest.mark.parametrize("what", ["commit", "ddl"])
+async def test_a_sweep_leaves_the_end_of_who_may_still_ask(world: World, what: str) -> None:
+    """The commit took place, its answer is lost; every pump has passed it, and somebody sweeps."""
+    publisher, losing = await world.publisher(Database(world.path / "app"))
+    other = await world.upstream()
+
+    async def sweep() -> None:
+        await other.transactions.sweep(await other.oracle.timestamp())
+        await other.transactions._flush_forgotten()
+
+    _interrupted(publisher, world, sweep)
+    losing.lose = ("commit", True)
+    assert await _commit_or_ddl(publisher, what) > 0
+
+
+@pytest.mark.parametrize("what", ["commit", "ddl"])
+@pytest.mark.parametrize("judged", [False, True])
+async def test_an_end_that_is_gone_is_unknown_and_not_lost(world: World, what: str, judged: bool) -> None:
+    """As after a machine that slept for longer than ends are kept. Nobody is told a rollback."""
+    publisher, losing = await world.publisher(Database(world.path / "app"))
+    other = await world.upstream()
+
+    async def drop() -> None:
+        async for start_ts, _, _ in entries(world.etcd):
+            await other.transactions.forget(start_ts)
+            await other.transactions._flush_forgotten()
+            if judged:
+                await world.ask(other, start_ts)
+                world.clock.advance(GRACE_S)
+                assert await world.ask(other, start_ts) == RolledBack()
+
+    _interrupted(publisher, world, drop)
+    losing.lose = ("commit", True)
+    with pytest.raises(OutcomeUnknown):
+        await _commit_or_ddl(publisher, what)
+    await publisher.flush(1.0)
+    assert {tp for tp, _, _ in world.memory.pumps["pump"].transactions()} == {binlog.PREWRITE}
 
 
 async def test_the_database_hangs_in_commit_while_the_lease_runs_out(world: World) -> None:

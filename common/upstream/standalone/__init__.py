@@ -16,12 +16,19 @@ from common.upstream.standalone.catalog import Change, Definitions, StandaloneCa
 from common.upstream.standalone.history import StandaloneHistory
 from common.upstream.standalone.layout import CLUSTER_ID, decode_number
 from common.upstream.standalone.oracle import StandaloneOracle
-from common.upstream.standalone.transactions import GRACE_S, InDoubt, SchemaMoved, StandaloneTransactions
+from common.upstream.standalone.transactions import (
+    GRACE_S,
+    Forgotten,
+    InDoubt,
+    SchemaMoved,
+    StandaloneTransactions,
+)
 
 __all__ = [
     "GRACE_S",
     "Change",
     "Definitions",
+    "Forgotten",
     "InDoubt",
     "SchemaMoved",
     "StandaloneCatalog",

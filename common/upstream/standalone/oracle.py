@@ -62,6 +62,7 @@ class StandaloneOracle:
         self._client = client
         self._clock = clock
         self._waiting: deque[_Request] = deque()
+        self._alone: deque[_Request] = deque()  # of a group that was refused: each is tried by itself
         self._worker: asyncio.Task[None] | None = None
         self._last_ts = 0
         self._revision = 0
@@ -122,8 +123,9 @@ class StandaloneOracle:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        self._fail(list(self._waiting), Unavailable("the timestamp oracle is closed"))
-        self._waiting.clear()
+        for waiting in (self._waiting, self._alone):
+            self._fail(list(waiting), Unavailable("the timestamp oracle is closed"))
+            waiting.clear()
 
     async def _request(self, writes: Writes | None) -> Drawn:
         if self._closed:
@@ -139,10 +141,16 @@ class StandaloneOracle:
         """Reserve for whoever waits until nobody does."""
         # Requests made in this turn of the loop belong together.
         await asyncio.sleep(0)
-        while self._waiting:
+        while self._waiting or self._alone:
             group: list[_Request] = []
             try:
                 await self._serve(group)
+            except Rejected as error:
+                # Nothing took place: who is to blame (one too large for etcd) is to fail, and nobody else.
+                if len(group) > 1:
+                    self._alone.extend(group)
+                else:
+                    self._fail(group, error)
             except BinlogError as error:
                 self._fail(group, error)
             except BaseException:
@@ -168,9 +176,13 @@ class StandaloneOracle:
 
     async def _serve(self, group: list[_Request]) -> None:
         """One reservation for everyone who waits when it begins; lost races begin it again."""
+        alone = bool(self._alone)
+        if alone:
+            group.append(self._alone.popleft())
         while True:
             await self._ask_etcds_clock()
-            self._take(group)
+            if not alone:
+                self._take(group)
             if not group:
                 return
             first = max(self._last_ts + 1, tso.from_wall_s(self._physical_s()))

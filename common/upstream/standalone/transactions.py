@@ -15,11 +15,12 @@ A transaction without an entry (its begin never arrived, or it ended long ago an
 back once it is older than a grace, and that is written down before it is said, so nobody can commit it
 afterwards.
 
-An end is dropped when its owner has told a pump (`forget`), or else when every pump's watermark has passed it
-(`sweep`).
+An end is dropped when its owner has told a pump (`forget`), or else some time after every pump's watermark
+has passed it (`sweep`): its owner may still ask, having lost the answer. Dropped ends say nothing: an entry
+that is gone, or was begun anew, is no rollback to who cannot know whether its commit arrived (`Forgotten`).
 
-Deadlines are wall-clock times of the machine that wrote them. Where clocks disagree or jump, a judge also
-believes its own monotonic clock: an entry that has not changed for a whole lease under its eyes is over.
+No wall clock ends what lives: deadlines are those of the machine that wrote them, and who judges believes its
+own monotonic clock alone. An entry that has not changed for a whole lease under its eyes is over.
 """
 
 from __future__ import annotations
@@ -54,17 +55,33 @@ from common.upstream.standalone.prepared import entries
 GRACE_S: Final = 3.0
 LEASE_S: Final = 3.0
 READS_MAX: Final = 100
+KEPT_S: Final = 60.0
+"""An end is kept for so long behind its commit_ts: longer than anybody goes on asking."""
 FORGET_DELAY_S: Final = 0.05
 FORGOTTEN_MAX: Final = 10_000
 SEEN_MAX: Final = 100_000
 RETRY_S: Final = 0.02
 PREPARED_RETRY_S: Final = 0.5
 
+LEASE_HINT: Final = (
+    "its publisher lives and renews its lease: let that program end the transaction, or end the program; the "
+    "lease runs out seconds later"
+)
+ASK_THE_DATABASE: Final = (
+    "only the database {database} knows: run the application's publisher with it again, or settle once: "
+    "await publisher.settle(OutcomeTable(CONNECT))"
+)
+
 _logger = log.get("standalone")
 
 
 class SchemaMoved(Conflict):
     """The catalogue has changed since the rows were encoded. Nothing took place: load it and look."""
+
+
+class Forgotten(Conflict):
+    """There is no entry, or not the one that was begun: it never was, or it ended and was dropped. Who has
+    asked for a commit before cannot tell from this whether it took place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +96,11 @@ class InDoubt:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    """`created`: the revision that the entry was begun with."""
+
     revision: int
     entry: Entry
+    created: int
 
 
 class StandaloneTransactions:
@@ -111,7 +131,7 @@ class StandaloneTransactions:
         drawn = await self._oracle.draw(lambda start_ts: [etcd.put(txn_key(start_ts), value)])
         while len(self._mine) >= SEEN_MAX:  # begun and never ended here; costs one read if ended yet
             del self._mine[next(iter(self._mine))]
-        self._mine[drawn.ts] = _Known(drawn.revision, opened)
+        self._mine[drawn.ts] = _Known(drawn.revision, opened, drawn.revision)
         return drawn.ts
 
     async def commit(
@@ -124,8 +144,8 @@ class StandaloneTransactions:
         """Draw the commit_ts and commit, in one step where this process began it. Asked again, it answers
         the same. `writes` (of the commit_ts) take place in the same step.
 
-        Raises `Conflict` if it is rolled back, `SchemaMoved` if the catalogue's head is not at
-        `schema_revision` any more, `Unavailable`: ask again, it may be committed.
+        Raises `Conflict` if it is rolled back, `Forgotten` where nobody knows, `SchemaMoved` if the
+        catalogue's head is not at `schema_revision` any more, `Unavailable`: ask again, it may be committed.
         """
         final = await self._advance(start_ts, Committed, schema_revision, writes)
         if isinstance(final, Committed):
@@ -189,11 +209,13 @@ class StandaloneTransactions:
         return found, horizon_ts
 
     async def sweep(self, below_ts: int) -> None:
-        """Drop the ends below a timestamp that every pump's watermark has passed: no pump will ask for them.
+        """Drop the ends `KEPT_S` below a timestamp that every pump's watermark has passed: no pump will ask
+        for them, and no owner any more.
 
         They are those that no owner forgets, having died or lost sight of its pump. Open ones whose lease has
         run out are rolled back, as `outcomes` does. Raises `Unavailable`.
         """
+        below_ts = max(below_ts - tso.compose(int(KEPT_S * 1000)), 0)
         async for start_ts, pair, _ in entries(self._client):
             if start_ts >= below_ts:
                 break
@@ -282,7 +304,7 @@ class StandaloneTransactions:
             if now is None or isinstance(now.entry, Committed | RolledBack):
                 del self._mine[start_ts]
             elif now.revision > mine.revision:
-                self._mine[start_ts] = now
+                self._mine[start_ts] = replace(now, created=mine.created)
         return now
 
     async def _advance(
@@ -294,6 +316,7 @@ class StandaloneTransactions:
     ) -> Committed | Prepared:
         """From open to what `entry_of` makes of a commit_ts, drawn in the same step; the entry that it has
         afterwards if that is not open any more."""
+        mine = self._mine.get(start_ts)
         key, known = txn_key(start_ts), await self._known(start_ts)
         while known is not None and isinstance(known.entry, Open):
             compare = [etcd.mod_is(key, known.revision)]
@@ -312,7 +335,7 @@ class StandaloneTransactions:
             assert decided is not None
             if decided.succeeded:
                 entry = entry_of(drawn.ts)
-                self._mine[start_ts] = _Known(drawn.revision, entry)
+                self._mine[start_ts] = _Known(drawn.revision, entry, known.created)
                 return entry
             found = decided.results[0].kvs
             before, known = known.revision, _read(found[0] if found else None)
@@ -321,9 +344,11 @@ class StandaloneTransactions:
         self._mine.pop(start_ts, None)
         if known is not None and isinstance(known.entry, Committed | Prepared):
             return known.entry
-        # Rolled back; never begun; or judged and forgotten: nobody may commit it now.
-        raise Conflict(
-            f"transaction {start_ts} cannot commit: it was rolled back, its lease had run out",
+        # Rolled back, or never begun, or ended and dropped: nobody may commit it now.
+        gone = known is None or mine is None or known.created != mine.created
+        why = "it was rolled back, its lease had run out" if known is not None else "it has no entry any more"
+        raise (Forgotten if gone else Conflict)(
+            f"transaction {start_ts} cannot commit: {why}",
             hint="run the transaction again; if it is long, keep it alive",
         )
 
@@ -343,9 +368,10 @@ class StandaloneTransactions:
             return entry
         left_s = self._left_s(start_ts, found, entry)
         if isinstance(entry, Prepared):
-            return Undecided(max(left_s, PREPARED_RETRY_S))
+            hint = ASK_THE_DATABASE.format(database=entry.database)
+            return Undecided(max(left_s, PREPARED_RETRY_S), hint=hint)
         if left_s > 0:
-            return Undecided(max(left_s, RETRY_S))
+            return Undecided(max(left_s, RETRY_S), hint=LEASE_HINT)
         expected = found.mod_revision if found else 0
         swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(RolledBack())))
         self._seen.pop(start_ts, None)
@@ -358,9 +384,9 @@ class StandaloneTransactions:
         return Undecided(RETRY_S)  # its lease was extended, or it was begun, at this very moment
 
     def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | Prepared | None) -> float:
-        """Seconds until it may be rolled back; 0 or less: now."""
+        """Seconds until it may be rolled back, or its database asked; 0 or less: now."""
         revision = found.mod_revision if found else 0
-        now_s, now_wall_s = self._clock.monotonic_s(), self._clock.wall_s()
+        now_s = self._clock.monotonic_s()
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
         seen_revision, since_s = self._seen.get(start_ts, (revision, now_s))
@@ -369,8 +395,12 @@ class StandaloneTransactions:
         self._seen[start_ts] = (revision, since_s)
         watched_s = now_s - since_s
         if entry is None:
-            return min(self._grace_s - tso.age_s(start_ts, now_wall_s), self._grace_s - watched_s)
-        return min(entry.deadline_ms / 1000 - now_wall_s, entry.lease_ms / 1000 - watched_s)
+            return self._grace_s - watched_s
+        left_s = entry.lease_ms / 1000 - watched_s
+        if isinstance(entry, Open):
+            return left_s
+        # It ends nothing: its database is asked, which answers right at any time.
+        return min(entry.deadline_ms / 1000 - self._clock.wall_s(), left_s)
 
     async def _forget_soon(self) -> None:
         while self._to_forget:
@@ -393,4 +423,6 @@ class StandaloneTransactions:
 
 
 def _read(found: KeyValue | None) -> _Known | None:
-    return None if found is None else _Known(found.mod_revision, decode_entry(found.key, found.value))
+    if found is None:
+        return None
+    return _Known(found.mod_revision, decode_entry(found.key, found.value), found.create_revision)

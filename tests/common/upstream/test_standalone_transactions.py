@@ -15,9 +15,10 @@ from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
 from common.tls import TlsConfig
 from common.upstream import Committed, Outcome, RolledBack, Undecided
-from common.upstream.standalone import GRACE_S, StandaloneHistory, StandaloneUpstream, layout
+from common.upstream.standalone import GRACE_S, Forgotten, StandaloneHistory, StandaloneUpstream, layout
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.oracle import WRITES_MAX
+from common.upstream.standalone.transactions import KEPT_S
 
 pytestmark = pytest.mark.integration
 
@@ -67,6 +68,12 @@ class World:
         found = await self.client.get(layout.txn_key(start_ts))
         return found.value if found else None
 
+    async def watch(self, *start_tss: int) -> None:
+        """Both processes look, and so begin to watch these entries."""
+        questions = [(start_ts, b"key") for start_ts in start_tss]
+        for upstream in (self.ours, self.theirs):
+            await upstream.transactions.outcomes(questions)
+
     def advance(self, seconds: float) -> None:
         self.our_clock.advance(seconds)
         self.their_clock.advance(seconds)
@@ -111,6 +118,7 @@ async def test_begin_roll_back(world: World) -> None:
 
 async def test_an_expired_lease_is_rolled_back_by_whoever_asks(world: World) -> None:
     start_ts = await world.ours.transactions.begin(ttl_s=5.0)
+    assert await world.outcome(start_ts) == Undecided(5.0)
     world.advance(4.5)
     assert await world.outcome(start_ts) == Undecided(pytest.approx(0.5))  # type: ignore[arg-type]
     world.advance(0.5)
@@ -137,17 +145,21 @@ async def test_keep_alive_moves_the_deadline(world: World) -> None:
     assert await world.outcome(start_ts) == Committed(commit_ts)
 
 
-async def test_without_an_entry_only_an_old_transaction_is_rolled_back(world: World) -> None:
+async def test_without_an_entry_a_transaction_is_rolled_back_when_it_was_watched_for_a_grace(
+    world: World,
+) -> None:
     old = tso.from_wall_s(world.their_clock.wall_s() - 3.0)
     young = tso.from_wall_s(world.their_clock.wall_s() - 2.0)
-    assert await world.outcome(old) == RolledBack()
-    assert await world.stored(old) == b"rolled_back"
-    outcome = await world.outcome(young)
-    assert isinstance(outcome, Undecided)
-    assert outcome.retry_after_s == pytest.approx(1.0, abs=0.01)
-    assert await world.stored(young) is None
+    for start_ts in (old, young):
+        assert await world.outcome(start_ts) == Undecided(3.0)
+    world.advance(2.0)
+    for start_ts in (old, young):
+        assert await world.outcome(start_ts) == Undecided(pytest.approx(1.0))  # type: ignore[arg-type]
+        assert await world.stored(start_ts) is None
     world.advance(1.01)
-    assert await world.outcome(young) == RolledBack()
+    for start_ts in (old, young):
+        assert await world.outcome(start_ts) == RolledBack()
+        assert await world.stored(start_ts) == b"rolled_back"
     for start_ts in (old, young):
         with pytest.raises(Conflict):
             await world.ours.transactions.commit(start_ts)
@@ -173,6 +185,55 @@ async def test_a_wall_clock_set_back_does_not_keep_the_dead_alive(world: World) 
     world.their_clock.advance(2.2)
     for start_ts in (begun, absent):
         assert await world.outcome(start_ts) == RolledBack()
+
+
+@pytest.mark.parametrize("ahead_s", [3.0, 3600.0])
+async def test_a_wall_clock_that_is_ahead_ends_nothing_that_lives(world: World, ahead_s: float) -> None:
+    """The judge's clock is ahead of the publisher's, which renews its lease in time."""
+    wall_s = world.their_clock.wall_s
+    world.their_clock.wall_s = lambda: wall_s() + ahead_s  # type: ignore[method-assign]
+    start_ts = await world.ours.transactions.begin(ttl_s=3.0)
+    absent = await world.ours.oracle.timestamp()
+    for _ in range(10):
+        assert await world.outcome(start_ts) == Undecided(3.0)
+        world.advance(1.0)
+        await world.ours.transactions.keep_alive(start_ts, 3.0)
+    assert await world.outcome(absent) == Undecided(3.0)
+    assert (await world.ours.transactions.commit(start_ts)) > start_ts
+
+
+async def _committed_and_dropped(world: World) -> int:
+    """A transaction whose commit had no answer, and of which others have dropped the end since."""
+    ours = world.ours.transactions
+    start_ts = await ours.begin()
+    mine = ours._mine[start_ts]
+    await ours.commit(start_ts)
+    ours._mine[start_ts] = mine  # as after a reply that was lost
+    await world.theirs.transactions.forget(start_ts)
+    await world.theirs.transactions._flush_forgotten()
+    return start_ts
+
+
+@pytest.mark.parametrize("judged", [False, True])
+async def test_an_end_that_others_dropped_is_no_rollback(world: World, judged: bool) -> None:
+    """Also not where somebody has written a rollback into its place, finding nothing."""
+    start_ts = await _committed_and_dropped(world)
+    if judged:
+        await world.watch(start_ts)
+        world.advance(3.0)
+        assert await world.outcome(start_ts) == RolledBack()
+    with pytest.raises(Forgotten):
+        await world.ours.transactions.commit(start_ts)
+
+
+async def test_a_lease_that_ran_out_is_a_rollback_for_certain(world: World) -> None:
+    start_ts = await world.ours.transactions.begin()
+    await world.watch(start_ts)
+    world.advance(3.0)
+    assert await world.outcome(start_ts) == RolledBack()
+    with pytest.raises(Conflict, match="its lease had run out") as caught:
+        await world.ours.transactions.commit(start_ts)
+    assert not isinstance(caught.value, Forgotten)
 
 
 async def test_recorded_outcomes_for_replays(world: World) -> None:
@@ -240,6 +301,8 @@ async def test_outcomes_of_many_take_few_round_trips(world: World) -> None:
 
 async def test_the_same_transaction_twice_in_one_question(world: World) -> None:
     assert await world.theirs.transactions.outcomes([]) == []
+    await world.watch(1, 2)
+    world.advance(3.0)
     answers = await world.theirs.transactions.outcomes([(1, b"a"), (2, b""), (1, b"b")])
     assert answers == [RolledBack()] * 3
 
@@ -299,6 +362,7 @@ async def test_every_interleaving_has_one_winner(world: World, actions: tuple[st
     ):
         start_ts = await world.ours.transactions.begin(ttl_s=5.0)
         if expired:
+            await world.watch(start_ts)
             world.advance(5.0)
         results = await _interleave(world, actions, start_ts, order)
         final = await world.stored(start_ts)
@@ -324,6 +388,7 @@ async def test_every_interleaving_has_one_winner(world: World, actions: tuple[st
 async def test_concurrent_commit_and_expiry_of_many(world: World) -> None:
     for _ in range(3):
         started = await asyncio.gather(*(world.ours.transactions.begin(1.0) for _ in range(100)))
+        await world.watch(*started)
         world.advance(1.0)
         judged = asyncio.create_task(
             world.theirs.transactions.outcomes([(start_ts, b"") for start_ts in started])
@@ -407,12 +472,13 @@ async def test_a_value_that_etcd_refuses(world: World) -> None:
     assert etcd_client.OPS_MAX == 128
 
 
-async def test_a_sweep_drops_ends_below_a_timestamp_and_nothing_else(world: World) -> None:
+async def test_a_sweep_drops_ends_that_nobody_asks_about_and_nothing_else(world: World) -> None:
     ours = world.ours.transactions
     committed, rolled_back, prepared, expired, spanning = [await ours.begin() for _ in range(5)]
     await ours.roll_back(rolled_back)
     await ours.prepare(prepared, "app", 3.0)
     commit_ts = await ours.commit(committed)
+    await world.watch(expired)
     world.advance(4.0)
     live = await ours.begin()
     await ours.hold(spanning, 60.0)
@@ -428,8 +494,27 @@ async def test_a_sweep_drops_ends_below_a_timestamp_and_nothing_else(world: Worl
         return {start_ts for start_ts in begun if await world.stored(start_ts) is not None}
 
     everything = {committed, rolled_back, prepared, expired, spanning, live, later}
-    assert await kept(committed) == everything
-    assert await kept(commit_ts) == {committed, prepared, spanning, live, later}
-    assert await kept(below_ts) == {prepared, spanning, live, later}
+    kept_ts = tso.compose(int(KEPT_S * 1000))
+    assert await kept(below_ts) == everything  # every watermark has passed it, its owner may still ask
+    assert await kept(committed + kept_ts) == everything
+    assert await kept(commit_ts + kept_ts) == {committed, prepared, spanning, live, later}
+    assert await kept(below_ts + kept_ts) == {prepared, spanning, live, later}
     assert await world.outcome(spanning) != RolledBack()
-    assert await world.outcome(expired) == RolledBack()  # as before
+
+
+async def test_a_step_too_large_for_etcd_fails_alone(world: World) -> None:
+    """It shares a request with others, who are not concerned."""
+    ours = world.ours.transactions
+    large, *others = [await ours.begin() for _ in range(4)]
+    job = b"x" * (2 << 20)
+    results = await asyncio.gather(
+        ours.commit(others[0]),
+        ours.commit(large, writes=lambda _: [etcd_client.put(layout.ddl_key(1), job)]),
+        *(ours.commit(start_ts) for start_ts in others[1:]),
+        world.ours.oracle.timestamp(),
+        return_exceptions=True,
+    )
+    assert isinstance(results[1], Rejected)
+    assert "larger than etcd's limit" in results[1].message
+    assert all(isinstance(results[at], int) for at in (0, 2, 3, 4)), results
+    assert await world.outcome(large) == Undecided(3.0)
