@@ -20,6 +20,8 @@ from common.wire import binlog_pb2
 PREWRITE = 0
 COMMIT = 1
 ROLLBACK = 2
+SETTLED_ROLLBACK = -1
+"""In memory: a rollback that a pump has asked for and stored as such (`settled`)."""
 
 # Fields 1 to 3 of a payload, skipped in one step: each is a tag and a varint.
 _LEADING_VARINTS = re.compile(rb"(?:[\x08\x10\x18][\x80-\xff]*[\x00-\x7f]){0,3}", re.DOTALL)
@@ -159,8 +161,17 @@ def commit(start_ts: int, commit_ts: int, prewrite_key: bytes = b"") -> bytes:
 
 
 def rollback(start_ts: int, prewrite_key: bytes = b"") -> bytes:
-    """Payload that ends a transaction as rolled back."""
+    """Payload with which a client ends a transaction as rolled back."""
     return _end(ROLLBACK, start_ts, 0, prewrite_key)
+
+
+SETTLED = b"\x78\x01"
+"""How the payload of a rollback ends that a pump has asked for."""
+
+
+def settled_rollback(start_ts: int) -> bytes:
+    """Payload with which a pump ends a transaction that the store says is rolled back."""
+    return rollback(start_ts) + SETTLED
 
 
 def fake(ts: int) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -42,10 +43,12 @@ from pump.resolver import Resolver
 from pump.server import PumpServer
 from pump.status import StatusRoutes
 from pump.storage import Limits, Storage
+from pump.trace_hold import TraceHold
 from pump.watch import Watch
 
 _FLUSH_DEADLINE_S = 20.0
 _CALLS_END_S = 2.0
+_LET_GO_S = 1.0
 
 logger = log.get("pump")
 
@@ -63,6 +66,8 @@ class Opened:
     presence: Presence | None = None
     closing: Closing | None = None
     beating: asyncio.Task[None] | None = None
+    hold: TraceHold | None = None
+    holding: asyncio.Task[None] | None = None
     lookers: list[asyncio.Task[None]] = field(default_factory=list)
     """Tasks that read the log; they end before it is closed."""
 
@@ -121,7 +126,9 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         if place := identity.place_of(pumps, address, default_id, has_log=has_log):
             logger.warning("taking the place of the pump that is registered at this address", node_id=place)
         node_id, _ = data_dir.node_id("", place or default_id)
-    opened.storage = storage = await open_storage(settings, data_dir, clock, time.limit_ts)
+    opened.storage = storage = await open_storage(
+        settings, data_dir, clock, time.limit_ts, upstream.transactions.clients_know
+    )
     idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
     pullers = Pullers(
         storage,
@@ -140,7 +147,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock, time
     )
     await opened.listener.offer(server.services())
-    background = start_rooms(settings, process, opened, rooms)
+    background = start_rooms(settings, process, opened, rooms, node_id)
     await enter(settings, process, opened, rooms, starting, node_id, address)
     # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
     assert opened.presence is not None
@@ -165,7 +172,9 @@ def advertised(settings: PumpConfig, listener: Listener) -> str:
     return f"{host}:{port or listener.port}"
 
 
-async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int) -> Storage:
+async def open_storage(
+    settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int, clients_know: bool
+) -> Storage:
     """What is stored, ready for more of it."""
     limits = Limits(
         write_queue_bytes_max=settings.write_queue_bytes,
@@ -182,6 +191,7 @@ async def open_storage(settings: PumpConfig, data_dir: DataDir, clock: Clock, li
         write_buffer_bytes=settings.write_buffer_bytes,
         cache_bytes=settings.cache_bytes,
         limit_ts=limit_ts,
+        clients_know=clients_know,
     )
 
 
@@ -235,7 +245,9 @@ class Background:
     retention: Retention
 
 
-def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms) -> Background:
+def start_rooms(
+    settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms, node_id: str
+) -> Background:
     """The tasks behind the services."""
     storage, pullers, idle, closing = rooms.storage, rooms.pullers, rooms.idle, rooms.closing
     resolver = Resolver(
@@ -256,6 +268,8 @@ def start_rooms(settings: PumpConfig, process: daemon.Daemon, opened: Opened, ro
     process.task("upstream-time", rooms.time.run())
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
+    opened.hold = hold = TraceHold(rooms.upstream.garbage, node_id, storage, rooms.clock)
+    opened.holding = process.task("trace-hold", hold.run())
     watch = Watch(storage, resolver, rooms.clock)
     data_dir = opened.data_dir
     assert data_dir is not None
@@ -341,6 +355,11 @@ def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
     async def leave_registry() -> None:
         if opened.beating is not None:
             opened.beating.cancel()
+        if opened.hold is not None and opened.holding is not None:
+            opened.holding.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LET_GO_S):
+                    await opened.hold.leave()
         if opened.presence is not None:
             await opened.presence.leave(for_good=opened.closing is not None and opened.closing.is_over)
 

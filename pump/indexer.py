@@ -22,7 +22,7 @@ from pump import admission, metrics, slow_chaser
 from pump.index import Index
 from pump.logged import Logged
 from pump.recent_commits import RecentCommits
-from pump.sorter import Advanced, Late, Sorter
+from pump.sorter import Advanced, Effect, GivenUp, Late, Sorter
 from pump.value_log import ValueLog
 from pump.value_pointer import ValuePointer
 from pump.worker_thread import WorkerThread
@@ -53,6 +53,7 @@ class Indexer:
         on_advance: Callable[[int], None],
         on_settled: Callable[[], None],
         on_late: Callable[[Late], None],
+        on_given_up: Callable[[int], None],
         on_trouble: Callable[[Exception | None], None],
         on_replayed: Callable[[int], None],
     ) -> None:
@@ -67,6 +68,7 @@ class Indexer:
         self._on_advance = on_advance
         self._on_settled = on_settled
         self._on_late = on_late
+        self._on_given_up = on_given_up
         self._on_trouble = on_trouble
         self._on_replayed = on_replayed
         self._thread = WorkerThread("pump-index")
@@ -247,11 +249,13 @@ class Indexer:
             self._publish(self._sorter.mark(self._marks.popleft()[1]))
         self._on_settled()
 
-    def _publish(self, effects: list[Advanced | Late]) -> None:
+    def _publish(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Advanced):
                 self._recent.advance(effect.watermark)
                 self._on_advance(effect.watermark)
+            elif isinstance(effect, GivenUp):
+                self._on_given_up(effect.start_ts)
             elif not self._replaying:  # it was told when it came
                 self._on_late(effect)
 

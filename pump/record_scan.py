@@ -88,6 +88,8 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
             and 0 < start_ts < 1 << 63
             and (commit_ts == 0 or (0 < commit_ts < 1 << 63 and length >= 22))
         ):
+            if tp == binlog.ROLLBACK and data[behind - 2 : behind] == binlog.SETTLED:
+                tp = binlog.SETTLED_ROLLBACK
             append(new_tuple(Logged, (tp, start_ts, commit_ts, place)))
         else:
             append(_parsed(data[body:behind], place))
@@ -155,7 +157,8 @@ class NotABinlog(Exception):
 
 def _parsed(payload: bytes, place: ValuePointer) -> Logged:
     try:
-        header = binlog.header(binlog.parse(payload))
+        message = binlog.parse(payload)
     except Rejected as error:
         raise NotABinlog(place.offset, error.message) from None
-    return Logged(header.tp, header.start_ts, header.commit_ts, place)
+    tp = binlog.SETTLED_ROLLBACK if message.settled and message.tp == binlog.ROLLBACK else message.tp
+    return Logged(tp, message.start_ts, message.commit_ts, place)

@@ -2,7 +2,8 @@
 
 Drives  `resolve_schedule`
 Does    reads the prewrites' keys, asks about many at once, writes the ends it learns through the normal path
-Why     an open prewrite holds the watermark, and with it every drainer
+Why     an open prewrite holds the watermark, and with it every drainer. Where clients may be wrong about a
+        rollback, theirs are asked about as they come, many in one round
 Holds   one prewrite that cannot be read, or about which nothing can be learned, does not keep the others from
         being asked about; a question that hangs keeps only those that are in it, until its deadline. An end
         settles its prewrite when it is durable and filed, as every other record
@@ -13,20 +14,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from common import binlog, log
 from common.clock import Clock
-from common.errors import BinlogError, Unavailable
-from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided
+from common.errors import BinlogError, Rejected, Unavailable
+from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 from pump import metrics
 from pump.resolve_schedule import Answer, Heard, ResolveSchedule
 from pump.sorter import OpenPrewrite
 from pump.stages import Arrivals
 from pump.storage import Storage, WriteFailed
+from pump.stuck import next_step, said
 from pump.value_pointer import ValuePointer
 
 _TICK_S: Final = 0.05
+_TOGETHER_S: Final = 0.005  # clients that give up within it are asked about in one round
 _ROUNDS_MAX: Final = 4
 _PROBE_PAUSE_MAX_S: Final = 1.0
 ANSWER_DEADLINE_S: Final = 10.0
@@ -59,7 +63,11 @@ class Resolver:
         self._unavailable_since_s: float | None = None
         self._probe_s = 0.0  # while nothing is answered: when to try again
         self._probe_pause_s = _TICK_S
-        self._totals = dict.fromkeys(("asked", "committed", "rolled_back", "undecided", "unanswered"), 0)
+        self._totals = dict.fromkeys(
+            ("asked", "committed", "rolled_back", "undecided", "unanswered", "unknown"), 0
+        )
+        self._told = asyncio.Event()  # a client has said that it rolled back
+        storage.on_given_up = self._given_up
 
     async def run(self) -> None:
         """Ask and write; until cancelled."""
@@ -69,7 +77,17 @@ class Resolver:
                 due = self.due()
                 if due:
                     rounds.create_task(self.ask(due), name="resolver.round")
-                await asyncio.sleep(_TICK_S)
+                self._told.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self._told.wait()
+                        await asyncio.sleep(_TOGETHER_S)
+
+    def _given_up(self, start_ts: int) -> None:
+        prewrite = self._storage.open_prewrite(start_ts)
+        if prewrite is not None:
+            self._schedule.given_up(prewrite)
+            self._told.set()
 
     def heard(self, start_ts: int) -> Heard:
         """What the questions about an open prewrite have brought."""
@@ -157,7 +175,9 @@ class Resolver:
         error: BinlogError
         try:
             async with asyncio.timeout(self._answer_deadline_s):
-                return [*await self._transactions.outcomes(list(questions))]
+                given_up = self._schedule.said_so
+                said = [start_ts for start_ts, _ in questions if start_ts in given_up]
+                return [*await self._transactions.outcomes(list(questions), said)]
         except TimeoutError:
             error = Unavailable(f"no answer within {self._answer_deadline_s:g} s")
         except Unavailable as caught:
@@ -204,13 +224,23 @@ class Resolver:
             header = binlog.Header(binlog.COMMIT, start_ts, answer.commit_ts)
             await self._write(payload, header, "committed")
         elif isinstance(answer, RolledBack):
-            header = binlog.Header(binlog.ROLLBACK, start_ts, 0)
-            await self._write(binlog.rollback(start_ts), header, "rolled_back")
+            header = binlog.Header(binlog.SETTLED_ROLLBACK, start_ts, 0)
+            await self._write(binlog.settled_rollback(start_ts), header, "rolled_back")
         elif isinstance(answer, Undecided) and answer.unanswered:
             self._undecided(start_ts, Answer.UNAVAILABLE, answer.unanswered, answer.retry_after_s)
         elif isinstance(answer, Undecided):
             detail = f"asked again in {answer.retry_after_s:g} s"
-            self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s)
+            self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s, answer.hint)
+        elif isinstance(answer, Unknown):
+            if self._schedule.heard(start_ts).answer is not Answer.UNKNOWN:
+                hint = next_step(start_ts, Heard(answer=Answer.UNKNOWN))
+                _logger.error(
+                    "nobody knows any more what became of a transaction, and drainers wait for it",
+                    start_ts=start_ts,
+                    reason=answer.reason,
+                    next=hint,
+                )
+            self._undecided(start_ts, Answer.UNKNOWN, answer.reason, answer.retry_after_s)
         elif isinstance(answer, BinlogError):
             self._undecided(start_ts, Answer.UNAVAILABLE, str(answer))
         else:
@@ -218,13 +248,39 @@ class Resolver:
             self._undecided(start_ts, Answer.ODD, f"commit_ts {answer.commit_ts}")
 
     def _undecided(
-        self, start_ts: int, answer: Answer, detail: str, retry_after_s: float | None = None
+        self, start_ts: int, answer: Answer, detail: str, retry_after_s: float | None = None, hint: str = ""
     ) -> None:
-        outcome = "undecided" if answer is Answer.ALIVE else "unanswered"
+        outcome = {Answer.ALIVE: "undecided", Answer.UNKNOWN: "unknown"}.get(answer, "unanswered")
         self._totals[outcome] += 1
         metrics.RESOLVED.labels(outcome).inc()
         now_s = self._clock.monotonic_s()
-        self._schedule.undecided(start_ts, now_s, answer, detail, retry_after_s=retry_after_s)
+        self._schedule.undecided(start_ts, now_s, answer, detail, retry_after_s=retry_after_s, hint=hint)
+
+    async def decide(self, start_ts: int, commit_ts: int) -> None:
+        """An operator says what became of a transaction that nobody knows any more: committed at `commit_ts`,
+        or (0) rolled back. Raises `Rejected` where that cannot be, `WriteFailed`.
+        """
+        if not self._storage.is_open(start_ts):
+            raise Rejected(f"transaction {start_ts} is not open here", hint="see `oldest` in /status")
+        if self._schedule.heard(start_ts).answer is not Answer.UNKNOWN:
+            raise Rejected(
+                f"transaction {start_ts} is not left to you: {said(self._schedule.heard(start_ts))}",
+                hint="only what the upstream does not know any more is",
+            )
+        header = binlog.Header(binlog.SETTLED_ROLLBACK, start_ts, 0)
+        payload = binlog.settled_rollback(start_ts)
+        if commit_ts:
+            floor_ts = max(start_ts, self._storage.watermark)
+            if commit_ts <= floor_ts or await self._storage.find(commit_ts) is not None:
+                raise Rejected(
+                    f"{commit_ts} cannot be its commit_ts",
+                    hint=f"give one above {floor_ts} at which nothing else was committed",
+                )
+            header = binlog.Header(binlog.COMMIT, start_ts, commit_ts)
+            payload = binlog.commit(start_ts, commit_ts)
+        _logger.warning("an operator decides a transaction", start_ts=start_ts, commit_ts=commit_ts)
+        await self._storage.write(payload, header)
+        self._schedule.ended(start_ts, self._clock.monotonic_s(), "decided by an operator")
 
     async def _write(self, payload: bytes, header: binlog.Header, outcome: str) -> None:
         start_ts, commit_ts = header.start_ts, header.commit_ts

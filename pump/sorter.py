@@ -1,10 +1,12 @@
 """Sorter: turns arrival order into a watermark at or below which every commit is known.
 
 In     records in log order (`feed`), timestamps drawn from the oracle (`mark`)
-Out    `Advanced(watermark, decided)`, `Late(start_ts, commit_ts)`
+Out    `Advanced(watermark, decided)`, `Late(start_ts, commit_ts)`, `GivenUp(start_ts)`
 Why    a commit timestamp is drawn after its prewrite was acknowledged. So once every prewrite written before
        some place is settled, no commit that arrives later can carry a timestamp smaller than one drawn
        before that place: neither a commit that stands there nor a timestamp drawn while it was the end
+       A client's rollback settles nothing where clients may be wrong: its prewrite stays open until the store
+       was asked, and what the pump then writes itself settles it
 Holds  the watermark never falls; memory grows with open prewrites only, not with what came behind them
 Never  touches disk, network or clock; the indexer drives it
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.binlog import PREWRITE
+from common.binlog import PREWRITE, ROLLBACK
 from pump.logged import Logged
 from pump.value_pointer import START, ValuePointer
 
@@ -48,7 +50,14 @@ class Late:
     was_open: bool
 
 
-Effect = Advanced | Late
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The client of an open prewrite says that it rolled back: worth a question now."""
+
+    start_ts: int
+
+
+Effect = Advanced | Late | GivenUp
 
 
 @dataclass(slots=True)
@@ -64,13 +73,20 @@ class OpenPrewrite:
 
 
 class Sorter:
-    """See the head of this file. `watermark`: where an earlier run had arrived."""
+    """See the head of this file. `watermark`: where an earlier run had arrived; `clients_know`: whether a
+    client's rollback is one."""
 
     def __init__(
-        self, watermark: int = 0, decided: ValuePointer = START, *, ended_max: int = 1 << 16
+        self,
+        watermark: int = 0,
+        decided: ValuePointer = START,
+        *,
+        clients_know: bool = True,
+        ended_max: int = 1 << 16,
     ) -> None:
         self.watermark = watermark
         self.decided = decided
+        self.clients_know = clients_know
         self._ended_max = ended_max
         self._queue: list[OpenPrewrite] = []
         self._front = 0  # entries before it have left
@@ -94,6 +110,11 @@ class Sorter:
                 else:
                     opened[start_ts] = entry = OpenPrewrite(start_ts, place, now_s, place)
                     queue.append(entry)
+                continue
+            if not commit_ts and tp == ROLLBACK and not self.clients_know:
+                if start_ts in opened:
+                    effects.append(GivenUp(start_ts))
+                self._pass(0, place)
                 continue
             if (
                 start_ts != commit_ts
@@ -184,6 +205,9 @@ class Sorter:
 
     def is_open(self, start_ts: int) -> bool:
         return start_ts in self._open
+
+    def open_prewrite(self, start_ts: int) -> OpenPrewrite | None:
+        return self._open.get(start_ts)
 
     def check(self) -> None:
         """Assert what must hold between calls."""

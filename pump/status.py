@@ -94,6 +94,7 @@ class StatusRoutes:
         routes.add("GET", "/status", self._status)
         routes.add("GET", "/drainers", self._drainers)
         routes.add("PUT", "/state/{node_id}/{action}", self._state, guarded=True)
+        routes.add("PUT", "/transactions/{start_ts}/{end}", self._decide, guarded=True)
         routes.add("POST", "/debug/gc/trigger", self._trigger_gc, guarded=True)
         routes.add("GET", "/debug/binlog/{ts}", self._binlog if debug else _debug_is_off, guarded=True)
         routes.add("*", "/metrics", self._metrics)
@@ -198,6 +199,19 @@ class StatusRoutes:
         except Rejected as error:
             return _reply(409, error.message)
         return _reply(200, f"apply action {action} success!")
+
+    async def _decide(self, params: dict[str, str]) -> Response:
+        """An operator says what became of a transaction: `rolled-back`, or its commit_ts."""
+        start, end = params["start_ts"], "0" if params["end"] == "rolled-back" else params["end"]
+        if not all(text.isascii() and text.isdigit() and int(text) < 1 << 63 for text in (start, end)):
+            return _reply(400, f"{start}/{params['end']}: not a start_ts and rolled-back or a commit_ts")
+        if not self._storage.is_open(int(start)):
+            return _reply(404, f"transaction {start} is not open at this pump")
+        try:
+            await self._watch.resolver.decide(int(start), int(end))
+        except BinlogError as error:
+            return _reply(409, str(error))
+        return _reply(200, f"transaction {start} is decided")
 
     async def _trigger_gc(self, _: dict[str, str]) -> Response:
         if self._retention is None:

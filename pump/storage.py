@@ -75,6 +75,8 @@ class Storage:
         self.replayed = asyncio.Event()
         """Set once all that an earlier life left is indexed and sorted."""
         self.index_trouble: Exception | None = None
+        self.on_given_up: Callable[[int], None] = lambda _: None
+        """Called with the start_ts of an open prewrite whose client says that it rolled back."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -91,9 +93,11 @@ class Storage:
         cache_bytes: int = 8 << 20,
         directory: LogDirectory | None = None,
         limit_ts: int = TS_MAX,
+        clients_know: bool = True,
     ) -> Self:
         """Open and recover. What is stored with a timestamp above `limit_ts` cannot be of this upstream: it
         is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up from now on.
+        `clients_know`: see `TransactionStatus`.
         Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
 
@@ -111,13 +115,13 @@ class Storage:
         found = await asyncio.to_thread(open_blocking)
         storage = cls(data_dir, found, limits, clock)
         try:
-            await storage._recover(found.opened, sync, limit_ts)
+            await storage._recover(found.opened, sync, limit_ts, clients_know)
         except BaseException:
             found.close()
             raise
         return storage
 
-    async def _recover(self, opened: Opened, sync: bool, limit_ts: int) -> None:
+    async def _recover(self, opened: Opened, sync: bool, limit_ts: int, clients_know: bool) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
             report(
@@ -128,7 +132,7 @@ class Storage:
                 held_valid_records=opened.cut.suspect,
             )
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
-        self._sorter = Sorter(self.watermark, self._index.handle)
+        self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
         self._recent = RecentCommits(self.watermark, bytes_max=self._limits.recent_bytes_max)
         self._indexer = Indexer(
             self._log,
@@ -143,6 +147,7 @@ class Storage:
             on_advance=self._advance,
             on_settled=self._settled,
             on_late=self._late,
+            on_given_up=lambda start_ts: self.on_given_up(start_ts),
             on_trouble=self._index_trouble,
             on_replayed=self._replayed,
         )
@@ -343,6 +348,10 @@ class Storage:
 
     def is_open(self, start_ts: int) -> bool:
         return self._sorter.is_open(start_ts)
+
+    def open_prewrite(self, start_ts: int) -> OpenPrewrite | None:
+        """The open prewrite of a transaction; None if there is none."""
+        return self._sorter.open_prewrite(start_ts)
 
     @property
     def open_count(self) -> int:

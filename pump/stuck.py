@@ -103,19 +103,20 @@ def subject(payload: bytes) -> Subject:
 
 _NEXT: Final = {
     Answer.NONE: "wait: the upstream is asked soon",
-    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs; what a "
-    "dead database left ends by itself: in a minute, in ten where its store has no trace of it",
+    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs",
     Answer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
     Answer.DAMAGED: "restore the file from a backup; its end may still come from the client",
     Answer.ODD: "the upstream contradicts itself: look the transaction up there",
+    Answer.UNKNOWN: "find out whether its rows were there upstream, then: binlogctl decide {start_ts} "
+    "rolled-back, or binlogctl decide {start_ts} COMMIT_TS",
     Answer.NOT_WRITTEN: "free or repair the disk, then restart the pump",
     Answer.ENDED: "wait for the index; if it does not move, see what /status says about it",
 }
 
 
 def next_step(start_ts: int, heard: Heard) -> str:
-    """What an operator does about it."""
-    return _NEXT[heard.answer].format(start_ts=start_ts)
+    """What an operator does about it; the upstream knows best what there is to do with it."""
+    return (heard.hint or _NEXT[heard.answer]).replace("{start_ts}", str(start_ts))
 
 
 def said(heard: Heard) -> str:

@@ -7,7 +7,7 @@ etcd.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass
 
 from common.clock import Clock
@@ -73,6 +73,8 @@ class MemoryUpstream:
 
 class MemoryTransactions:
     """The table of one `MemoryUpstream`."""
+
+    clients_know = True
 
     def __init__(self, upstream: MemoryUpstream) -> None:
         self._upstream = upstream
@@ -153,7 +155,9 @@ class MemoryTransactions:
             if isinstance(end, RolledBack) or (isinstance(end, Committed) and end.commit_ts < below_ts):
                 await self.forget(start_ts)
 
-    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
+    async def outcomes(
+        self, transactions: list[tuple[int, bytes]], given_up: Collection[int] = ()
+    ) -> list[Outcome]:
         """As pumps ask it: an expired lease is rolled back by the question, unless it is prepared."""
         return [self._judge(start_ts) for start_ts, _ in transactions]
 

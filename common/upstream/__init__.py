@@ -6,7 +6,7 @@ Ports, written from the need of pump, drainer and embedding programs. Adapters: 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -36,7 +36,18 @@ class Undecided:
     hint: str = field(default="", compare=False)
 
 
-Outcome = Committed | RolledBack | Undecided
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """There is no trace of it, and if there was one it may have been collected: only a person can find out.
+
+    `reason` says what was looked at. Ask again after `retry_after_s` seconds all the same.
+    """
+
+    reason: str
+    retry_after_s: float = field(default=60.0, compare=False)
+
+
+Outcome = Committed | RolledBack | Undecided | Unknown
 
 
 class TimestampOracle(Protocol):
@@ -49,8 +60,17 @@ class TimestampOracle(Protocol):
 
 
 class TransactionStatus(Protocol):
-    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
-        """What became of each (start_ts, prewrite_key), in order.
+    @property
+    def clients_know(self) -> bool:
+        """Whether a client that says "rolled back" has asked before. TiDB's says so of every commit that had
+        an error, also where it took place."""
+        ...
+
+    async def outcomes(
+        self, transactions: list[tuple[int, bytes]], given_up: Collection[int] = ()
+    ) -> list[Outcome]:
+        """What became of each (start_ts, prewrite_key), in order; of those `given_up` (start_ts) the client
+        has said that it rolled back, and nothing of them is on its way any more.
 
         An expired or absent lease is rolled back by this call, which makes the answer final.
         Raises `Unavailable` when the store does not answer.

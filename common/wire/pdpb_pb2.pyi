@@ -629,6 +629,50 @@ class GetAllStoresResponse(_message.Message):
 Global___GetAllStoresResponse: _TypeAlias = GetAllStoresResponse  # noqa: Y015
 
 @_typing.final
+class GetGCSafePointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGCSafePointRequest: _TypeAlias = GetGCSafePointRequest  # noqa: Y015
+
+@_typing.final
+class GetGCSafePointResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SAFE_POINT_FIELD_NUMBER: _builtins.int
+    safe_point: _builtins.int
+    """what was overwritten or rolled back at or before it may be collected"""
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        safe_point: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "safe_point", b"safe_point"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGCSafePointResponse: _TypeAlias = GetGCSafePointResponse  # noqa: Y015
+
+@_typing.final
 class UpdateServiceGCSafePointRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -118,6 +118,12 @@ NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind wher
 have it. Marks it offline, so that drainers no longer wait for a pump and pumps no longer keep
 data for a drainer; says what is lost by it. A node that lives is refused, a pump that drainers
 still need is refused without -yes. -delete removes the entry altogether.""",
+    "decide": """\
+OUTCOME is rolled-back, or the commit_ts. For a transaction of which TiKV has no trace any more: a
+pump that was away for longer than garbage is kept stops before it (`status` shows it, its log
+names it) and never guesses. Look upstream whether its rows were there; any commit_ts will do that
+lies above the pump's watermark and at which nothing else was committed. What the upstream can
+still answer for is refused. -node-id names one pump; without it all are told.""",
     "ddl list": """\
 -node-id names the drainer; not needed where only one lives.""",
     "ddl rewrite": """\
@@ -194,6 +200,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "forget:run",
         arguments=_NODE,
         flags=("kind", "yes", "delete", *CONNECTION),
+    ),
+    Command(
+        "decide",
+        "say what became of a transaction that the upstream does not know any more",
+        "decide:run",
+        arguments=(Argument("START_TS"), Argument("OUTCOME")),
+        flags=("node-id", *CONNECTION),
     ),
     Command(
         "ddl list",

@@ -184,6 +184,25 @@ class FakeCluster:
         """The keys that a transaction has locked now."""
         return [key for key, row in self.mvcc.rows.items() if row.lock and row.lock.start_ts == start_ts]
 
+    def collect(self, safe_point: int) -> int:
+        """Garbage collection: up to `safe_point`, as far as services let it; how far it went.
+
+        Ends old transactions first. Of each key what a reader at the safe point sees is left, and what is
+        later; rollbacks and locks that were committed go, whatever they told of.
+        """
+        held = min((ts for ts, until_s in self.service_safe_points.values()), default=safe_point)
+        safe_point = self.gc_safe_point = max(self.gc_safe_point, min(safe_point, held))
+        for key, row in self.mvcc.rows.items():
+            if row.lock is not None and row.lock.start_ts <= safe_point:
+                self.mvcc.roll_back(key, row.lock.start_ts)
+            seen = next(
+                (one for one in row.writes if one.commit_ts <= safe_point and one.kind in (PUT, DELETE)), None
+            )
+            row.writes[:] = [
+                one for one in row.writes if one.commit_ts > safe_point or (one is seen and one.kind == PUT)
+            ]
+        return safe_point
+
     def snapshot(self, ts: int) -> dict[bytes, bytes]:
         """All values at a timestamp, blind to locks; what a reader must see."""
         return self.mvcc.snapshot(ts)

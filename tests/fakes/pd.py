@@ -97,6 +97,11 @@ class FakeMember:
             "ScanRegions": self._handler("ScanRegions", pdpb_pb2.ScanRegionsRequest, self._scan),
             "GetStore": self._handler("GetStore", pdpb_pb2.GetStoreRequest, self._store),
             "GetAllStores": self._handler("GetAllStores", pdpb_pb2.GetAllStoresRequest, self._stores),
+            "GetGCSafePoint": self._handler(
+                "GetGCSafePoint",
+                pdpb_pb2.GetGCSafePointRequest,
+                lambda _: pdpb_pb2.GetGCSafePointResponse(safe_point=self._pd.cluster.gc_safe_point),
+            ),
             "UpdateServiceGCSafePoint": self._handler(
                 "UpdateServiceGCSafePoint", pdpb_pb2.UpdateServiceGCSafePointRequest, self._safe_point
             ),

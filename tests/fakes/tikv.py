@@ -271,6 +271,12 @@ class LocalPd:
     async def recent(self, max_age_s: float = 2.0) -> int:
         return self._cluster.ts()
 
+    async def now(self) -> int:
+        """The safe point of the garbage collection."""
+        self._ask(10.0)
+        await asyncio.sleep(0)
+        return self._cluster.gc_safe_point
+
     def _ask(self, deadline_s: float) -> None:
         self.asked += 1
         if self.away:

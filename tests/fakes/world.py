@@ -38,7 +38,7 @@ class TikvWorld:
         return Snapshot(self.client, self.locks, self.cluster.ts() if ts is None else ts, **options)
 
     def transactions(self, **options: Any) -> TikvTransactions:
-        return TikvTransactions(self.client, self.locks, self.pd, **options)
+        return TikvTransactions(self.client, self.locks, self.pd, self.pd, **options)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

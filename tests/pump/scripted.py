@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from common.errors import BinlogError, Unavailable
@@ -37,9 +38,14 @@ class ScriptedTransactions:
     hung: set[int] = field(default_factory=set)
     """A question with one of these is never answered."""
     gone: bool = False
+    given_up: set[int] = field(default_factory=set)
+    clients_know: bool = True
 
-    async def outcomes(self, transactions: list[tuple[int, bytes]]) -> list[Outcome]:
+    async def outcomes(
+        self, transactions: list[tuple[int, bytes]], given_up: Collection[int] = ()
+    ) -> list[Outcome]:
         self.asked.append(list(transactions))
+        self.given_up |= set(given_up)
         if self.gone:
             raise Unavailable("the store is gone")
         if any(start_ts in self.hung for start_ts, _ in transactions):

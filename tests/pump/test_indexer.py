@@ -51,6 +51,7 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
+        on_given_up=lambda _: None,
         on_trouble=lambda error: troubles.append(str(error)),
         on_replayed=lambda _: None,
     )
@@ -92,6 +93,7 @@ async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
+        on_given_up=lambda _: None,
         on_trouble=lambda _: None,
         on_replayed=lambda _: None,
     )

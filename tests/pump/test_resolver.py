@@ -114,6 +114,7 @@ async def test_orphans_of_both_kinds_settle_in_one_round_and_nothing_is_lost(tmp
             "rolled_back": 1,
             "undecided": 0,
             "unanswered": 0,
+            "unknown": 0,
             "rounds_under_way": 0,
             "unavailable_s": 0.0,
         }
@@ -321,7 +322,7 @@ async def test_nothing_is_written_after_the_close(tmp_path: Path, caplog: pytest
         answered = asyncio.Event()
         outcomes = one.upstream.outcomes
 
-        async def late(transactions: list[tuple[int, bytes]]) -> list[object]:
+        async def late(transactions: list[tuple[int, bytes]], _: object) -> list[object]:
             await answered.wait()
             return [*await outcomes(transactions)]
 

@@ -18,7 +18,7 @@ from common.door import AdminGuard, Peer, Request, Response, Routes
 from common.errors import Rejected, Unavailable
 from common.node import NodeStatus
 from common.registry import ClusterView, NodeEntry
-from common.upstream import Undecided
+from common.upstream import Undecided, Unknown
 from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import status
@@ -179,12 +179,38 @@ async def test_strangers_change_nothing(tmp_path: Path) -> None:
     async with page(tmp_path, retention=Retention()) as one:
         for method, target in (
             ("PUT", "/state/p1/close"),
+            ("PUT", "/transactions/10/rolled-back"),
             ("POST", "/debug/gc/trigger"),
             ("GET", "/debug/binlog/10"),
         ):
             assert (await one.ask(method, target, "10.0.0.9")).status == 403
         assert one.left == []
         assert (await one.ask("GET", "/debug/gc/trigger")).status == 405
+
+
+async def test_an_operator_decides_what_nobody_knows(tmp_path: Path) -> None:
+    async with page(tmp_path) as one:
+        one.one.upstream.answers[10] = [Unknown("no trace of it")]
+        await one.one.prewrite(10)
+        assert (await one.state("/transactions/10/25"))[0] == 409  # nobody has asked yet
+        one.one.clock.advance(1.5)
+        await one.one.round()
+        own = await one.pump()
+        assert own["oldest_open"]["upstream"] == "nobody knows it any more: no trace of it"
+        assert "binlogctl decide 10 rolled-back" in own["oldest_open"]["next"]
+        for target, status in (
+            ("/transactions/x/25", 400),
+            ("/transactions/10/committed", 400),
+            ("/transactions/11/25", 404),
+            ("/transactions/10/9", 409),
+        ):
+            assert (await one.state(target))[0] == status
+        assert await one.state("/transactions/10/25") == (
+            200,
+            {"message": "transaction 10 is decided", "code": 200, "data": None},
+        )
+        await one.one.settled()
+        assert await one.one.commits() == [25]
 
 
 # -- drainers, gc, binlog ------------------------------------------------------------------------

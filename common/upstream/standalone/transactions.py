@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -264,7 +264,14 @@ class StandaloneTransactions:
                 self._forget_soon(), name="transactions.forget"
             )
 
-    async def outcomes(self, transactions: Sequence[tuple[int, bytes]]) -> list[Outcome]:
+    @property
+    def clients_know(self) -> bool:
+        """See the port: a publisher tells what stands in its entry."""
+        return True
+
+    async def outcomes(
+        self, transactions: Sequence[tuple[int, bytes]], given_up: Collection[int] = ()
+    ) -> list[Outcome]:
         """See the port `TransactionStatus`. The keys are not needed here."""
         start_tss = [start_ts for start_ts, _ in transactions]
         found: dict[int, KeyValue | None] = {}

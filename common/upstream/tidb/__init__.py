@@ -11,7 +11,7 @@ from common.upstream.tidb.history import TidbHistory
 from common.upstream.tidb.locks import LockResolver
 from common.upstream.tidb.oracle import PdOracle
 from common.upstream.tidb.pd import NotPd, PdClient
-from common.upstream.tidb.safe_point import ServiceSafePoint
+from common.upstream.tidb.safe_point import CollectedUpTo, ServiceSafePoint
 from common.upstream.tidb.snapshot import Snapshot
 from common.upstream.tidb.tikv import TikvClient
 from common.upstream.tidb.transactions import TikvTransactions
@@ -29,7 +29,8 @@ class TidbUpstream:
         self.garbage = ServiceSafePoint(pd)
         self._tikv = TikvClient(pd, tls=tls, clock=clock)
         locks = LockResolver(self._tikv, self.oracle)
-        self.transactions = TikvTransactions(self._tikv, locks, self.oracle)
+        self._collected = CollectedUpTo(pd)
+        self.transactions = TikvTransactions(self._tikv, locks, self.oracle, self._collected)
         self.history = TidbHistory(lambda ts: Snapshot(self._tikv, locks, ts), self.oracle, self.garbage)
 
     @classmethod
@@ -47,6 +48,7 @@ class TidbUpstream:
 
     async def close(self) -> None:
         """End everything; whoever still waits gets `Unavailable`."""
+        await self._collected.close()
         await self._tikv.close()
         await self.oracle.close()
         await self.pd.close()

@@ -174,6 +174,13 @@ class PdClient:
         stores = [_store(message) for message in reply.stores]
         return [store for store in stores if store.state is not StoreState.TOMBSTONE]
 
+    async def gc_safe_point(self, *, deadline_s: float = DEADLINE_S) -> int:
+        """Up to where garbage may be collected by now. Raises `Unavailable`."""
+        reply = await self._successful(
+            "GetGCSafePoint", pdpb_pb2.GetGCSafePointRequest(), pdpb_pb2.GetGCSafePointResponse, deadline_s
+        )
+        return int(reply.safe_point)
+
     async def update_safe_point(
         self, service_id: str, ttl_s: int, safe_point: int, *, deadline_s: float = DEADLINE_S
     ) -> int:

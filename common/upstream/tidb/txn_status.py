@@ -46,6 +46,12 @@ class NotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingThere(RolledBack):
+    """There was no lock and no record, and from now on there is a rollback. A commit that garbage collection
+    has removed looks the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class OtherPrimary:
     """The key is not the primary key of the transaction: the question cannot be answered there."""
 
@@ -82,7 +88,7 @@ def status_of(reply: kvrpcpb_pb2.CheckTxnStatusResponse) -> Status:
         return Committed(reply.commit_version)
     if reply.action in (kvrpcpb_pb2.TTLExpirePessimisticRollback, kvrpcpb_pb2.LockNotExistDoNothing):
         return Unlocked()
-    return RolledBack()
+    return NothingThere() if reply.action == kvrpcpb_pb2.LockNotExistRollback else RolledBack()
 
 
 def recorded(info: kvrpcpb_pb2.MvccInfo, start_ts: int) -> Committed | RolledBack | None:

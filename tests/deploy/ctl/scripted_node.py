@@ -43,7 +43,12 @@ async def listening(node: ScriptedNode, tls: ServerTls | None = None) -> AsyncIt
         node.asked.append(f"/apply/{params['action']}")
         return node.answer
 
+    async def decide(params: dict[str, str]) -> Response:
+        node.asked.append(f"/transactions/{params['start_ts']}/{params['end']}")
+        return node.answer
+
     routes.add("GET", "/status", status)
+    routes.add("PUT", "/transactions/{start_ts}/{end}", decide)
     routes.add("PUT", "/state/{node_id}/{action}", state)
     routes.add("PUT", "/apply/{action}", apply)
     server = await door.serve([], routes, "127.0.0.1", 0, tls=tls)

@@ -1,0 +1,109 @@
+"""Garbage hold: what somebody still needs of the upstream stays readable while he runs.
+
+Drives  the upstream's hold on garbage
+In      from which timestamp on it is needed, 0: nothing is
+Order   each `renew_s` anew, for `ttl_s`: who dies lets go so, who restarts in time still finds it held
+Holds   never more than a day back: what is held is not collected in all of the cluster
+Stops   by cancellation; `release` lets go at once, for who will not come back
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from common import log, tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import Rejected, Unavailable
+from common.upstream import GarbageHold
+
+logger = log.get("garbage_hold")
+
+BACK_MAX_S: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held, in words. `is_old` and `is_late`: it is not held any more, or was collected already."""
+
+    what: str
+    is_old: str
+    is_late: str
+    hint: str
+
+
+class Hold:
+    """One holder's. `position`: from where on; `name`: under which PD knows it."""
+
+    def __init__(
+        self,
+        garbage: GarbageHold,
+        name: str,
+        position: Callable[[], int],
+        clock: Clock,
+        held: Held,
+        *,
+        ttl_s: int,
+        renew_s: float,
+    ) -> None:
+        self._garbage = garbage
+        self._name = name
+        self._position = position
+        self._clock = clock
+        self._held = held
+        self._ttl_s = ttl_s
+        self._renew_s = renew_s
+        self._backoff = Backoff(1.0, 30.0)
+        self._held_ts = 0
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Hold until cancelled, or until the upstream says that it takes no holds."""
+        while True:
+            pause_s = await self.renew()
+            if pause_s is None:
+                return
+            await asyncio.sleep(pause_s)
+
+    async def renew(self) -> float | None:
+        """Hold once; seconds until the next time, None: never."""
+        ts = self._position()
+        if ts <= 0:
+            return self._renew_s
+        behind_s = tso.age_s(ts, self._clock.wall_s())
+        if behind_s > BACK_MAX_S:
+            self._say(self._held.is_old, ts=ts)
+            await self.release()
+            return self._renew_s
+        try:
+            floor_ts = await self._garbage.hold(self._name, ts, self._ttl_s)
+        except Unavailable as error:
+            logger.warning(f"{self._held.what} cannot be held for now", reason=str(error))
+            return self._backoff.next_s()
+        except Rejected as error:
+            self._say("the upstream takes no holds on garbage", reason=str(error))
+            return None
+        self._backoff.reset()
+        self._held_ts = ts
+        if floor_ts > ts:
+            self._say(self._held.is_late, ts=ts, kept_from=floor_ts)
+        else:
+            self._trouble = ""
+        return self._renew_s
+
+    async def release(self) -> None:
+        """Let go; without an answer the hold ends by itself."""
+        if self._held_ts:
+            ts, self._held_ts = self._held_ts, 0
+            with contextlib.suppress(Unavailable, Rejected):
+                await self._garbage.hold(self._name, ts, 0)
+
+    def _say(self, trouble: str, **values: object) -> None:
+        """Loudly, but not each time."""
+        if trouble != self._trouble:
+            logger.error(trouble, hint=self._held.hint, **values)
+        self._trouble = trouble
