@@ -8,6 +8,7 @@ Never  keeps a rule that cannot be understood: `ConfigError` names the key and t
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,11 +23,29 @@ from drainer.table_route import RouteRule, TableRouter
 
 CHECKPOINT_SCHEMA: Final = "tidb_binlog"
 """Where drainers keep their checkpoints downstream unless they are told otherwise."""
+RULE_FIELDS: Final = (
+    "ignore_schemas",
+    "replicate_do_db",
+    "replicate_do_table",
+    "ignore_table",
+    "ignore_txn_commit_ts",
+    "case_sensitive",
+    "table_migrate_rule",
+    "binlog_filter_rule",
+    "column_rule",
+    "sync_ddl",
+)
+"""Options that rules are made of and that may change while a drainer runs: as one set, at one place."""
+FIXED_FIELDS: Final = ("loopback_control", "channel_id", "checkpoint_schema")
+"""Those that need a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`channel_id` is None without loopback control. `own_schemas` (lower case) never replicate."""
+    """`channel_id` is None without loopback control. `own_schemas` (lower case) never replicate.
+
+    `text`: what they were read from, canonical; `rule_history` makes them of it again.
+    """
 
     names: TableFilter = field(default_factory=TableFilter)
     events: EventFilter = field(default_factory=EventFilter)
@@ -36,6 +55,7 @@ class Rules:
     sync_ddl: bool = True
     channel_id: int | None = None
     own_schemas: frozenset[str] = frozenset()
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def keep_all_as_is(self) -> bool:
@@ -72,7 +92,13 @@ def read_rules(settings: DrainerConfig) -> Rules:
         sync_ddl=settings.sync_ddl,
         channel_id=settings.channel_id if settings.loopback_control else None,
         own_schemas=frozenset(own),
+        text=_text(settings),
     )
+
+
+def _text(settings: DrainerConfig) -> str:
+    fields = {name: getattr(settings, name) for name in (*RULE_FIELDS, *FIXED_FIELDS)}
+    return json.dumps(fields, sort_keys=True)
 
 
 # -- single keys ------------------------------------------------------------------------------------------
