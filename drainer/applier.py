@@ -11,71 +11,39 @@ Stops   `stop` takes no further item, commits what lanes have, stores `consisten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
 
 from common import log
 from common.clock import Clock
 from common.errors import DownstreamError
 from drainer import metrics
+from drainer.applier_settings import ApplierSettings, ItemSource
 from drainer.batch_taking import BatchTaking
-from drainer.change import Position
+from drainer.change import COMPLETE, Position
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.checkpoint_keeper import CheckpointKeeper
-from drainer.column_match import FULL
+from drainer.checkpoint_upkeep import CheckpointUpkeep
 from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_assembly import DeskPlan, open_desk, open_early
 from drainer.ddl_barrier import DdlBarrier
 from drainer.ddl_desk import DdlDesk
 from drainer.hand_over import HandOver
-from drainer.lane import LaneSettings
 from drainer.lane_count import LaneCount
 from drainer.lane_set import LaneSet
-from drainer.merger import Merged, MergedBatch, Spilled
+from drainer.merger import MergedBatch, Spilled
 from drainer.relay import RelayLog
+from drainer.rule_change import RuleChange
+from drainer.rule_taking import RuleTaking
+from drainer.rules import Rules
 from drainer.sink import mysql
+from drainer.table_learning import TableLearning
 from drainer.table_reader import TableReader
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, Transaction
+from drainer.txn import Ddl, Transaction
 
 logger = log.get(__name__)
-
-# How often tables that were dropped upstream, and are kept for a while, are looked through.
-PURGE_S: Final = 60.0
-HOLD_S: Final = 5.0
-"""So often a drainer looks whether the downstream is where it was, and by that shows that it lives."""
-# By row kind; handed to the metric once per hand-over, a call each would cost as much as the dispatching.
-_EVENT_METRICS: Final = tuple(
-    metrics.EVENTS.labels({INSERT: "Insert", UPDATE: "Update", DELETE: "Delete"}[kind]) for kind in range(3)
-)
-
-
-class ItemSource(Protocol):
-    """The translator, as the applier sees it."""
-
-    def translate(self, merged: Merged) -> Item: ...
-
-    def pieces(self, spilled: Spilled) -> Iterator[Transaction]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ApplierSettings:
-    """`sync_mode` as in `column_match`. `lanes_max`: so many lanes at most are tried; 0: their number stays.
-    `whole_transactions`: one lane, and no transaction is ever cut.
-
-    `maps_positions` as `maps` of the keeper. `keep_schema` is called with the commit_ts of every DDL, before
-    its checkpoint is stored.
-    """
-
-    lane: LaneSettings
-    checkpoint_interval_s: float = 0.5
-    safe_mode: bool = False
-    sync_mode: int = FULL
-    lanes_max: int = 0
-    whole_transactions: bool = False
-    maps_positions: bool = False
-    keep_schema: Callable[[int], None] = lambda _commit_ts: None
 
 
 class Applier:
@@ -90,6 +58,7 @@ class Applier:
         clock: Clock,
         desk_plan: DeskPlan,
         *,
+        rules: RuleChange | None = None,
         control: Control | None = None,
         relay: RelayLog | None = None,
     ) -> None:
@@ -117,24 +86,25 @@ class Applier:
             ddl_runner, self._keeper, start.intent, clock, settings.keep_schema, self.desk, self._hands, early
         )
         self._changed = asyncio.Event()
-        self.desk.on_change = self._changed.set
+        self._control.on_change = self.desk.on_change = self._changed.set
         if self.desk.waits:  # all of it comes again from the checkpoint on
             self._keeper.stored_ts = start.floor_ts
+        self._learning = TableLearning(self._tables, self._keeper, start, lambda: self._lanes, self.settle)
+        change = rules or RuleChange(None, Rules(), start.basis)
+        self.rules = RuleTaking(change, self._learning, self._keeper, start.past_ts, self)
         self._lanes = self._lane_set(start.positions, start.floor_ts if self.desk.waits else None)
         count = len(start.positions)
         self.lane_count = LaneCount(
             count, settings.lanes_max or count, lambda: self._lanes, lambda: self.rows, clock
         )
         self._broken = False
-        self._guessed = False  # some targets are of tables that the downstream may not have any more
         self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
         self._taking = BatchTaking()
         self._finished = asyncio.Event()
         self._last_ts = self._lanes.resolved_ts
         self._doing = "starting"
         self._kinds: list[int] = []  # of the row events dispatched since the last hand-over
-        self.transactions = 0
-        self.rows = 0
+        self.transactions = self.rows = 0
 
     def _lane_set(self, positions: Sequence[Position], after_ts: int | None = None) -> LaneSet:
         return LaneSet(
@@ -147,6 +117,7 @@ class Applier:
             whole=self._settings.whole_transactions,
             on_progress=self._changed.set,
             on_failed=self._fail,
+            on_table_changed=lambda: self._learning.note_changed(),
             after_ts=after_ts,
         )
 
@@ -207,6 +178,13 @@ class Applier:
             self._failure.set_exception(error)
         self._changed.set()
 
+    def wake(self) -> None:
+        """Let the stream look around, if it waits."""
+        self._taking.wake()
+        self._changed.set()
+
+    # -- tasks of the daemon ---------------------------------------------------------------------
+
     async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
         """Apply until stopped. Raises what made it impossible to go on."""
         self._lanes.start()
@@ -239,17 +217,8 @@ class Applier:
 
     async def keep_checkpoint(self) -> None:
         """Store the checkpoint whenever it has moved, at most once an interval; purge what it has passed."""
-        purged_s = held_s = self._clock.monotonic_s()
-        while True:
-            await asyncio.sleep(self._settings.checkpoint_interval_s)
-            await self.save_checkpoint()
-            now_s = self._clock.monotonic_s()
-            if now_s - held_s >= HOLD_S:
-                held_s = now_s
-                await self._keeper.call(self._keeper.store.hold)
-            if now_s - purged_s >= PURGE_S:
-                purged_s = now_s
-                await self._keeper.call(self._ddl_runner.purge, self._keeper.stored_ts)
+        upkeep = CheckpointUpkeep(self._keeper, self.save_checkpoint, self._ddl_runner.purge, self._clock)
+        await upkeep.run(lambda: self._settings.checkpoint_interval_s)
 
     async def save_checkpoint(self) -> None:
         await self._keeper.save(self._lanes.resolved_ts)
@@ -308,6 +277,10 @@ class Applier:
     async def _apply(self, batch: MergedBatch) -> None:
         self._doing = "applying"
         for merged in batch.entries:
+            if merged.commit_ts > self.rules.boundary_ts:
+                await self.rules.leave_past()
+            if self._control.holds and self._control.paused:
+                await self._pause()
             if merged.spilled is not None:
                 await self._apply_large(merged.spilled)
             else:
@@ -333,12 +306,44 @@ class Applier:
 
     async def _between_batches(self) -> None:
         """What needs drained lanes and a place between two transactions."""
+        if self._last_ts >= self.rules.boundary_ts:
+            await self.rules.leave_past()
+        if self.rules.wanted:
+            await self.rules.take()
         if self.desk.wants_pause(self._last_ts):
             await self._drained()
             await self.desk.pause(self._last_ts)
             self._lanes.forget()
         if self.lane_count.wanted != len(self._lanes) and self._last_ts >= self._highest_ts:
             await self._change_lanes(self.lane_count.wanted)
+
+    async def _pause(self) -> None:
+        """Nothing is translated meanwhile: other rules may come."""
+        await self._hand_over()
+        self._doing = "held back by the operator"
+        while self._control.holds and self._control.paused:
+            if self.rules.wanted:
+                await self.rules.take()
+            self._changed.clear()
+            if self._failure.done():
+                await self._failure
+            await self._changed.wait()
+        self._doing = "applying"
+
+    def place(self) -> Position:
+        """Where the stream is: in a large transaction, or behind a whole one."""
+        reached = self._lanes.reached
+        if reached.rows != COMPLETE:
+            return reached
+        return Position(max(self._last_ts, self._highest_ts))
+
+    async def settle(self, work: Callable[[Any], None]) -> Position:
+        """Drain the lanes, and store that they stand here in one transaction with `work`."""
+        await self._hand_over()
+        await self._drained()
+        place = self.place()
+        await self._keeper.together(work, lanes_at=place, upto_ts=place.complete_ts)
+        return place
 
     async def _apply_large(self, spilled: Spilled) -> None:
         """Piece by piece; reading the file and looking it over is done on a thread.
@@ -373,18 +378,18 @@ class Applier:
         if transaction.last and not self._cut_short:
             self._hands.append(transaction)
         lanes = self._lanes
-        if self._guessed and transaction.commit_ts > self._highest_ts:
-            lanes.forget()
-            self._guessed = False
         transaction = self.desk.divert(transaction)
         if not lanes.knows(transaction):
-            await self._learn(transaction)
+            await self._learning.learn(transaction)
         self.rows += lanes.dispatch(transaction)
         if transaction.last:
             self._last_ts = transaction.commit_ts
             self.transactions += 1
         for events in transaction.tables:
             self._kinds += events.kinds
+        if self._learning.goes_alone(transaction.commit_ts):
+            await self._hand_over()
+            await self._drained()
 
     async def _admit(self, transaction: Transaction) -> None:
         """What was taken before goes out; then wait for leave."""
@@ -394,17 +399,10 @@ class Applier:
         await self._control.admit(rows, transaction.size_bytes)
         self._doing = "applying"
 
-    async def _learn(self, transaction: Transaction) -> None:
-        unknown = self._lanes.unknown(transaction)
-        read = self._tables.targets
-        if transaction.commit_ts <= self._highest_ts:  # the downstream may be behind a DDL that comes later
-            read, self._guessed = self._tables.targets_of_the_past, True
-        self._lanes.learn(await self._keeper.call(read, unknown, len(self._lanes)))
-
     async def _hand_over(self) -> None:
         """Give the lanes everything cut so far, once it is in the relay log."""
         if self._kinds:
-            for kind, metric in enumerate(_EVENT_METRICS):
+            for kind, metric in enumerate(metrics.ROW_EVENTS):
                 metric.inc(self._kinds.count(kind))
             self._kinds.clear()
         await self._hands.give(self._lanes, self._last_ts)
@@ -434,8 +432,10 @@ class Applier:
             await self._control.admit(1, len(ddl.query))
         if self._taking.is_stopping():
             return
-        await self._barrier.apply(ddl)
+        ran = await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts
+        if ran:
+            self._learning.passed(ddl)
         self._lanes.hand_over(ddl.commit_ts)
         self._doing = "applying"
 

@@ -30,6 +30,8 @@ from drainer.ddl_policy import APPLY, REWRITE, STOP, Policy
 from drainer.ddl_render import NotDerivable
 from drainer.ddl_rules import Rule
 from drainer.merger import Merged, MergedBatch, Spilled
+from drainer.rule_change import RuleChange
+from drainer.rules import Rules
 from drainer.savepoint import Savepoint
 from drainer.txn import Ddl, Item, Transaction
 
@@ -37,7 +39,6 @@ logger = log.get(__name__)
 
 SWEEP_S: Final = 3600.0
 COMPRESS_S: Final = 2.0
-_EVENTS: Final = tuple(metrics.EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
 
 
 class ItemSource(Protocol):
@@ -82,6 +83,7 @@ class ArchiveApplier:
         checkpoint_interval_s: float = 0.5,
         retention_days: int = 0,
         compresses: bool = False,
+        rules: RuleChange | None = None,
     ) -> None:
         self._archive = archive
         self._savepoint = savepoint
@@ -97,6 +99,9 @@ class ArchiveApplier:
         self._storing = asyncio.Lock()
         self._broken = False
         self._taking = BatchTaking()
+        self._changed = asyncio.Event()
+        self._control.on_change = self._changed.set
+        self._change = rules or RuleChange(None, Rules(), None)
         self._finished = asyncio.Event()
         self._doing = "starting"
         self._start_ts = self._last_ts = self._synced = start.commit_ts
@@ -147,6 +152,27 @@ class ArchiveApplier:
     def set_rules(self, rules: Sequence[Rule]) -> None:
         """Other rules, for every DDL from now on."""
         self._policy = Policy(rules)
+
+    def check_rules(self, rules: Rules) -> None:
+        """Raises `ConfigError` for rules that contradict each other."""
+        self._change.check(rules, lambda _schema, _table: False)
+
+    async def change_rules(self, rules: Rules) -> int:
+        """Take rules that `check_rules` let pass between two transactions, when all before is in the archive
+        and the savepoint; the commit_ts behind which they are in force. Raises `Rejected`."""
+        return await self._change.asked_for(rules, self._wake, lambda: self._doing)
+
+    def _wake(self) -> None:
+        self._taking.wake()
+        self._changed.set()
+
+    async def _take_rules(self) -> None:
+        with self._change.taking(self._last_ts, self._last_ts) as history:
+            await self._settled()
+            await self._hand_over()
+            await self._settled()
+            await self.save_checkpoint()
+            self._change.take(history)
 
     # -- tasks of the daemon ---------------------------------------------------------------------
 
@@ -248,6 +274,8 @@ class ArchiveApplier:
     async def _apply(self, batch: MergedBatch) -> None:
         self._doing = "archiving"
         for merged in batch.entries:
+            if self._control.holds and self._control.paused:
+                await self._pause()
             if merged.spilled is not None:
                 await self._apply_large(merged.spilled)
             else:
@@ -266,6 +294,19 @@ class ArchiveApplier:
             self._last_ts = max(self._last_ts, batch.watermark)
         await self._hand_over()
         await asyncio.sleep(0)
+        if self._change.asked and not self._taking.is_stopping():
+            await self._take_rules()
+
+    async def _pause(self) -> None:
+        """Nothing is translated meanwhile: other rules may come."""
+        await self._hand_over()
+        self._doing = "held back by the operator"
+        while self._control.holds and self._control.paused:
+            if self._change.asked:
+                await self._take_rules()
+            self._changed.clear()
+            await self._changed.wait()
+        self._doing = "archiving"
 
     async def _admit(self, transaction: Transaction) -> None:
         await self._hand_over()
@@ -328,7 +369,7 @@ class ArchiveApplier:
         Waits only where much waits already.
         """
         if self._kinds:
-            for kind, metric in enumerate(_EVENTS):
+            for kind, metric in enumerate(metrics.ROW_EVENTS):
                 metric.inc(self._kinds.count(kind))
             self.rows += len(self._kinds)
             self._kinds.clear()

@@ -29,6 +29,7 @@ from drainer.collector import Collector
 from drainer.config import DrainerConfig
 from drainer.ddl_policy import Policy
 from drainer.operating import Operating
+from drainer.rule_change import RuleChange
 from drainer.rules import read_rules
 from drainer.savepoint import Savepoint, adopt_cluster
 from drainer.schema import SchemaTracker
@@ -79,8 +80,9 @@ async def build(
         checkpoint_interval_s=settings.checkpoint_interval_s,
         retention_days=settings.retention_days,
         compresses=bool(settings.compression),
+        rules=RuleChange(translator, rules, None),
     )
-    operating.make_archive_live(translator, applier)
+    operating.make_archive_live(applier)
     return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)
 
 

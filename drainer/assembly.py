@@ -25,7 +25,8 @@ from common.starting import WaitFor, at_once
 from common.tls import ClientTls, TlsConfig
 from common.upstream import Upstream
 from drainer import ddl_rules, metrics, takeover
-from drainer.applier import Applier, ApplierSettings
+from drainer.applier import Applier
+from drainer.applier_settings import ApplierSettings
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.collector import Collector
 from drainer.column_match import FULL
@@ -42,6 +43,7 @@ from drainer.loopback import LoopbackMarks
 from drainer.operating import Operating
 from drainer.relay import RelayLog
 from drainer.relay_child import RelayChild
+from drainer.rule_change import RuleChange
 from drainer.rules import Rules, read_rules
 from drainer.savepoint import adopt_cluster
 from drainer.session_mode import session_mode, session_variables
@@ -265,13 +267,11 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 
 
-def _runners(
-    settings: DrainerConfig, store: CheckpointStore, target: Target, translator: Translator
-) -> Callable[..., DdlRunner]:
-    """Makes DDL runners of a schema and a guard of their sessions."""
+def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) -> Callable[..., DdlRunner]:
+    """Makes DDL runners of a schema, routes and a guard of their sessions."""
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
-    return lambda schema, guard: DdlRunner(target, schema, translator.route, guard, keep)
+    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep)
 
 
 def applier_settings(
@@ -383,23 +383,24 @@ async def build(
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
+    changes = RuleChange(translator, rules, start.basis)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)
     relay = ready.relay
-    runner_for = _runners(settings, store, target, translator)
+    runner_for = _runners(settings, store, target)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     applier = Applier(
         start,
         store,
         target,
         translator,
-        runner_for(schema.tracker, store.guard_ddl),
+        runner_for(schema.tracker, translator.route, store.guard_ddl),
         applier_settings(settings, marks, schema.keep, clock),
         clock,
         DeskPlan(
             waiting,
             Policy(ddl_rules.parse(settings.ddl_rules)),
             schema.tracker,
-            lambda frozen: runner_for(frozen, release_guard),
+            lambda frozen: runner_for(frozen, frozen.route, release_guard),
             settings.data_dir,
             settings.quarantine_bytes,
             UpstreamJobs(
@@ -408,11 +409,13 @@ async def build(
                 translator.replicated,
                 translator.runs,
             ),
+            lambda: translator.rules.router.route,
         ),
+        rules=changes,
         control=operating.control,
         relay=relay,
     )
-    operating.make_live(translator, applier)
+    operating.make_live(applier)
     return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)
 
 

@@ -5,6 +5,7 @@ Tables in the schema `tidb_binlog` (or as configured):
     checkpoint       clusterID, checkPoint   one row a cluster in the Go drainer's format (`checkpoint_row`)
     lanes            cluster_id, lane, epoch, applied_ts, applied_rows
     drainer_state    cluster_id, epoch, lane_count, owner, checkpoint, intent
+    lane_basis       see `lane_basis_table`
     schema_snapshot  see `schema_store`
 
 `lanes` is the truth while lanes run: a lane moves its row in the transaction that carries its rows. The
@@ -35,6 +36,7 @@ from drainer import checkpoint_tables, takeover
 from drainer.change import Position
 from drainer.checkpoint_row import Checkpoint, Intent
 from drainer.committed import Committed
+from drainer.lane_basis_table import LaneBasisTable
 from drainer.lane_table import LaneTable
 from drainer.row_table import RowTable
 from drainer.schema_store import SchemaChanges, SchemaStore, StoredSchema
@@ -80,6 +82,7 @@ class CheckpointStore:
         self._lanes = mysql.qualified(schema, "lanes")
         self._claims = Claims(schema, cluster_id)
         self._snapshot = SchemaStore(schema, cluster_id)
+        self.basis = LaneBasisTable(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
         self._connection: pymysql.Connection[Any] | None = None
@@ -165,6 +168,7 @@ class CheckpointStore:
         try:
             self._row.ensure(self._for_row(connection))
             checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
+            self.basis.ensure(connection)
             self._end_predecessor(connection, beginner)
             state = self._lock_state(connection)
             found = self._find(connection, state, takeover.next_epoch(state, beginner))
@@ -208,7 +212,9 @@ class CheckpointStore:
         except pymysql.err.MySQLError as error:
             if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
                 raise
-            checkpoint_tables.create(connection, self._schema, self._snapshot.create_statement)
+            checkpoint_tables.create(
+                connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
+            )
             mysql.run(connection, statement)
         ((epoch, owner, checkpoint, intent),) = mysql.rows(
             connection,
@@ -238,7 +244,8 @@ class CheckpointStore:
             % (self._lanes, self._cluster_id, SIDE_LANES),
         )
         positions = tuple(Position(int(ts), int(done)) for ts, done in lanes)
-        return Found(row, state, positions, others, self._row_target is not None)
+        basis = self.basis.load(connection, state.epoch) if state else None
+        return Found(row, state, positions, others, self._row_target is not None, basis)
 
     def _begin(self, connection: pymysql.Connection[Any], found: Found, start: Start) -> None:
         """Write what `start` says; the downstream first, the row behind it."""
@@ -258,6 +265,7 @@ class CheckpointStore:
         guard.begin(connection)
         if start.foreign:
             self._snapshot.clear(connection)
+        self.basis.begin(connection, self.epoch, known=start.basis is not None, drained=start.drained)
         mysql.run(
             connection,
             b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
@@ -340,7 +348,7 @@ class CheckpointStore:
         self,
         work: Callable[[pymysql.Connection[Any]], None],
         *,
-        lanes_at: int | None = None,
+        lanes_at: int | Position | None = None,
         clear_intent: bool = False,
         checkpoint: Checkpoint | None = None,
     ) -> None:
@@ -350,7 +358,7 @@ class CheckpointStore:
         """
         self._update(
             intent=b"NULL" if clear_intent else None,
-            position=None if lanes_at is None else Position(lanes_at),
+            position=Position(lanes_at) if isinstance(lanes_at, int) else lanes_at,
             checkpoint=checkpoint,
             also=work,
         )
@@ -390,15 +398,8 @@ class CheckpointStore:
             if checkpoint is not None:
                 self._check_order(checkpoint)
                 settings.append(b"checkpoint=" + mysql.literal(checkpoint.to_json()))
-            matched = mysql.run(
-                connection,
-                b"UPDATE "
-                + self._state
-                + b" SET "
-                + mysql.joined(settings)
-                + b" WHERE cluster_id=%d AND epoch=%d" % (self._cluster_id, self.epoch),
-            )
-            if matched != 1:
+            changed = self._state, mysql.joined(settings), self._cluster_id, self.epoch
+            if mysql.run(connection, b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
                 connection.rollback()
                 self._guard.check(connection)
                 raise self.lane_table().fenced()

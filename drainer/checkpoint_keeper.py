@@ -22,6 +22,7 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Unavailable
 from drainer import metrics
+from drainer.change import Position
 from drainer.checkpoint import Checkpoint, CheckpointStore, Intent, Start
 from drainer.sink import mysql
 
@@ -129,13 +130,15 @@ class CheckpointKeeper:
             await self.call(self.store.settle, checkpoint, resolved_ts)
             self._note_stored(checkpoint.commit_ts)
 
-    async def together(self, work: Callable[[Any], None], *, lanes_at: int, upto_ts: int) -> None:
+    async def together(self, work: Callable[[Any], None], *, lanes_at: int | Position, upto_ts: int) -> None:
         """`work` in one transaction with all lanes at `lanes_at` and the checkpoint for `upto_ts`."""
         async with self._storing:
             checkpoint = self.checkpoint(upto_ts)
-            await self.call(
-                functools.partial(self.store.together, work, lanes_at=lanes_at, checkpoint=checkpoint)
-            )
+            store = functools.partial(self.store.together, work, lanes_at=lanes_at)
+            if checkpoint.commit_ts < self.stored_ts:  # held back since
+                await self.call(store)
+                return
+            await self.call(functools.partial(store, checkpoint=checkpoint))
             self._note_stored(checkpoint.commit_ts)
 
     @property

@@ -14,7 +14,7 @@ import pymysql
 from common.errors import DownstreamError
 from drainer.sink import mysql
 
-NAMES: Final = ("drainer_state", "lanes", "schema_snapshot", "quarantine", "ddl_decisions")
+NAMES: Final = ("drainer_state", "lanes", "lane_basis", "schema_snapshot", "quarantine", "ddl_decisions")
 _CREATE_STATE: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT NOT NULL,"
     b" lane_count INT NOT NULL, owner VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, checkpoint MEDIUMTEXT,"
@@ -31,11 +31,12 @@ _WITHOUT_TRANSACTIONS: Final = (
 )
 
 
-def create(connection: pymysql.Connection[Any], schema: str, create_snapshot: bytes) -> None:
-    """The tables of a start; the state's last: where it is, all are."""
+def create(connection: pymysql.Connection[Any], schema: str, *others: bytes) -> None:
+    """The tables of a start, `others` too; the state's last: where it is, all are."""
     mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(schema))
     mysql.run(connection, _CREATE_LANES % mysql.qualified(schema, "lanes"))
-    mysql.run(connection, create_snapshot)
+    for statement in others:
+        mysql.run(connection, statement)
     mysql.run(connection, _CREATE_STATE % mysql.qualified(schema, "drainer_state"))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from drainer.rate_limit import Limits, RateLimit
 
 _logger = log.get("control")
 
-Commit = Callable[[], None]
+Commit = Callable[[], Awaitable[int] | None]
 Prepare = Callable[[DrainerConfig], Commit]
 RATE_FIELDS: Final = frozenset({"rate_rows", "rate_bytes"})
 LOG_FIELDS: Final = frozenset({"log_level"})
@@ -42,6 +42,7 @@ class Control:
         self.waiting_s = 0.0
         """Seconds that rows have waited for the rate limit so far."""
         self.holds = not self._rate.limits.unlimited
+        self.on_change: Callable[[], None] = lambda: None
 
     # -- what the applier asks ---------------------------------------------------------------------
 
@@ -121,15 +122,26 @@ class Control:
     def _update(self) -> None:
         self.holds = not self._let_go and (self._paused or not self._rate.limits.unlimited)
         self._changed.set()
+        self.on_change()
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Options that can change while running. `prepare` checks new values, raises `ConfigError` and changes
-    nothing; what it returns puts them in place and cannot fail."""
+    """Options that can change while running. `prepare` checks new values, raises `ConfigError` or `Rejected`
+    and changes nothing; what it returns puts them in place and cannot fail. Where they are `placed`, it is
+    awaited, gives the commit_ts behind which they are in force, and may yet be `Rejected`."""
 
     fields: frozenset[str]
     prepare: Prepare
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """Keys that changed; behind which commit_ts rules are in force, None if they did not change."""
+
+    keys: list[str]
+    commit_ts: int | None = None
 
 
 class Reload:
@@ -139,17 +151,22 @@ class Reload:
         self.settings = settings
         self._read = read
         self._live: list[Live] = []
+        self._running = asyncio.Lock()
 
-    def add(self, fields: Iterable[str], prepare: Prepare) -> None:
-        """Make these options (names of fields of `DrainerConfig`) live. Again, `prepare` takes the place of
-        the one before."""
+    def add(self, fields: Iterable[str], prepare: Prepare, *, placed: bool = False) -> None:
+        """Make these options (names of fields of `DrainerConfig`) live; `placed` ones at most once. Again,
+        `prepare` takes the place of the one before."""
         names = frozenset(fields)
         assert names <= config.options(DrainerConfig).keys(), names
-        self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare)]
+        self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare, placed)]
 
-    def run(self) -> list[str]:
-        """Put what changed in place; the keys of it. Raises `ConfigError`, and `Rejected` naming what needs
-        a restart; nothing is changed then."""
+    async def run(self) -> Reloaded:
+        """Put what changed in place. Raises `ConfigError`, and `Rejected` naming what needs a restart, or
+        why rules cannot change; nothing is changed then."""
+        async with self._running:
+            return await self._run()
+
+    async def _run(self) -> Reloaded:
         fresh = self._read()
         changed = changed_fields(self.settings, fresh)
         known = frozenset[str]().union(*(live.fields for live in self._live))
@@ -158,13 +175,16 @@ class Reload:
                 f"{', '.join(fixed)}: a change of this needs a restart; nothing was changed",
                 hint="restart the drainer, or take the change back and reload again",
             )
-        commits = [live.prepare(fresh) for live in self._live if live.fields & changed.keys()]
-        for commit in commits:
-            commit()
+        touched = [live for live in self._live if live.fields & changed.keys()]
+        commits = [(live.placed, live.prepare(fresh)) for live in touched]
+        commit_ts = None
+        for _, commit in sorted(commits, key=lambda one: not one[0]):  # what may yet be refused first
+            answer = commit()
+            commit_ts = commit_ts if answer is None else await answer
         self.settings = fresh
         keys = sorted(changed.values())
-        _logger.info("configuration read again", changed=keys)
-        return keys
+        _logger.info("configuration read again", changed=keys, rules_behind=commit_ts)
+        return Reloaded(keys, commit_ts)
 
 
 def changed_fields(before: DrainerConfig, after: DrainerConfig) -> dict[str, str]:

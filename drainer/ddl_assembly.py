@@ -14,10 +14,13 @@ from common.clock import Clock
 from drainer.change import Position
 from drainer.checkpoint import SIDE_LANES
 from drainer.checkpoint_keeper import CheckpointKeeper
+from drainer.ddl_alteration import Route
 from drainer.ddl_apply import DdlRunner
-from drainer.ddl_desk import DdlDesk, Frozen, Schema, Waiting
+from drainer.ddl_derive import same_names
+from drainer.ddl_desk import DdlDesk, Waiting
 from drainer.ddl_policy import Policy
 from drainer.early_drop import EarlyDrops, UpstreamJobs
+from drainer.frozen_schema import Frozen, Schema
 from drainer.lane import LaneSettings
 from drainer.lane_set import LaneSet
 from drainer.quarantine_release import Rooms
@@ -28,9 +31,8 @@ from drainer.table_reader import TableReader
 
 @dataclass(frozen=True, slots=True)
 class DeskPlan:
-    """`runner_for` makes a runner that sees the schema as it was behind one DDL; `bytes_max` may wait.
-
-    `jobs`: of an upstream that can be asked.
+    """`runner_for` makes a runner that sees schema and routes as they were behind one DDL; `bytes_max` may
+    wait; `route` gives where tables go now. `jobs`: of an upstream that can be asked.
     """
 
     waiting: Waiting
@@ -40,6 +42,7 @@ class DeskPlan:
     data_dir: str
     bytes_max: int
     jobs: UpstreamJobs | None = None
+    route: Callable[[], Route] = lambda: same_names
 
 
 def open_desk(
@@ -77,7 +80,16 @@ def open_desk(
             keeper, plan.waiting.table, make_lanes, tables.targets, plan.runner_for, clock, numbers, on_freed
         )
 
-    desk = DdlDesk(plan.waiting, highest_ts, plan.schema, rooms, plan.policy, plan.data_dir, plan.bytes_max)
+    desk = DdlDesk(
+        plan.waiting,
+        highest_ts,
+        plan.schema,
+        rooms,
+        plan.policy,
+        plan.data_dir,
+        plan.bytes_max,
+        plan.route,
+    )
     keeper.floor = lambda: desk.floor
     return desk
 

@@ -47,6 +47,7 @@ class DdlBarrier:
     ) -> None:
         self._early = early
         self._desk = desk
+        desk.log_kept = lambda ddl: hands.log_ddl(ddl, None)
         self._hands = hands
         self._keep_schema = keep_schema
         self._runner = runner
@@ -57,8 +58,9 @@ class DdlBarrier:
         self.progress = ""
         """How far the statement under way is, in the downstream's words."""
 
-    async def apply(self, ddl: Ddl) -> None:
-        """Run it, pass over it, or let its tables wait; then the stream goes on behind it."""
+    async def apply(self, ddl: Ddl) -> bool:
+        """Run it, pass over it, or let its tables wait; then the stream goes on behind it. Whether it ran:
+        then all lanes stand at it, stored."""
         keeper = self._keeper
         if ddl.half_done and self._early is not None:
             await self._early.half_done(ddl.job_id)
@@ -80,10 +82,11 @@ class DdlBarrier:
         keeper.schema_ts = ddl.commit_ts
         self._keep_schema(ddl.commit_ts)
         if not ran:
-            return
+            return False
         metrics.EVENTS.labels("DDL").inc()
         await keeper.end_ddl(ddl.commit_ts)
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+        return True
 
     async def _ask_progress(self, ddl: Ddl) -> None:
         while True:
@@ -101,6 +104,7 @@ class DdlBarrier:
         else:
             before = await call(runner.before, ddl)
             if ddl.refused and text is None:  # what the downstream would make of it loses rows
+                await self._hands.log_ddl(ddl, None)
                 await self._desk.refused(ddl, self._keeper.schema_version, before, ddl.refused)
                 return False
             if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):

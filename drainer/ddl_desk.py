@@ -16,17 +16,20 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from common import log
 from common.errors import DownstreamError, Rejected
 from drainer import decisions, metrics
 from drainer.checkpoint import CheckpointStore
+from drainer.ddl_alteration import Route
+from drainer.ddl_derive import same_names
 from drainer.ddl_policy import APPLY, REWRITE, SKIP, STOP, Policy, Ruling
 from drainer.ddl_rules import Rule
+from drainer.frozen_schema import Frozen, Schema
 from drainer.quarantine import Decision, Entry, Floor, Met, Quarantine, Queue
 from drainer.quarantine_log import Directory, KeptDdl, QuarantineLog
 from drainer.quarantine_release import Release, Rooms, entry_of
@@ -44,23 +47,6 @@ CLOSE_S: Final = 5.0
 DECISIONS_SHOWN: Final = 50
 BYTES_MAX: Final = 4 << 30
 """For what waits since an earlier life, where nothing more may wait."""
-
-
-class Schema(Protocol):
-    """What a DDL needs of the tracked schema behind it."""
-
-    def database_collation(self, schema: str) -> tuple[str, str] | None: ...
-
-
-class Frozen:
-    """The tracked schema as it was behind one DDL."""
-
-    def __init__(self, schema: Schema, ddl: Ddl) -> None:
-        names = {ddl.schema, *(name for name, _ in ddl.tables)}
-        self._collations = {name.lower(): schema.database_collation(name) for name in names}
-
-    def database_collation(self, schema: str) -> tuple[str, str] | None:
-        return self._collations.get(schema.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +77,9 @@ def take_over(store: CheckpointStore, *, foreign: bool) -> Waiting:
 
 
 class DdlDesk:
-    """`highest_ts`: of the highest lane position at the start. `on_change`: the stream may go on now."""
+    """`highest_ts`: of the highest lane position at the start. `route` gives where tables go now.
+    `on_change`: the stream may go on now. `log_kept` is awaited with a DDL that waits, before it is stored.
+    """
 
     def __init__(
         self,
@@ -102,7 +90,9 @@ class DdlDesk:
         policy: Policy,
         data_dir: str,
         bytes_max: int,
+        route: Callable[[], Route] = lambda: same_names,
     ) -> None:
+        self._route = route
         self._may_wait = bytes_max > 0
         self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
         self._quarantine = Quarantine(waiting.entries, highest_ts)
@@ -122,6 +112,7 @@ class DdlDesk:
         self._wake = asyncio.Event()
         self._full = False
         self.on_change: Callable[[], None] = lambda: None
+        self.log_kept: Callable[[Ddl], Awaitable[None]] = _unlogged
         self._count()
 
     # -- what the applier asks ----------------------------------------------------------------------
@@ -135,6 +126,10 @@ class DdlDesk:
     def floor(self) -> Floor | None:
         """The checkpoint must not be stored above it: neither its commit_ts nor its schema version."""
         return self._quarantine.floor
+
+    def waits_for(self, schema: str, table: str) -> bool:
+        """Whether a table of the upstream waits."""
+        return self._quarantine.waits_for(schema, table)
 
     @property
     def has_room(self) -> bool:
@@ -168,12 +163,14 @@ class DdlDesk:
             return Ruling(PASSED, "done before the last stop")
         queue = meeting.queue
         assert queue is not None
+        await self.log_kept(ddl)
+        queue.exhausted = False  # release may have come to the end meanwhile
         log_of = self._logs[queue.number]
         for other in meeting.absorbed:
             log_of.absorb(self._logs.pop(other.number))
             self._asked.discard(other.number)
             self._caught_up.discard(other.number)
-        log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl)))
+        log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
         changed = meeting.changed
         if changed is not None:
             await self._keeper.call(
@@ -225,7 +222,7 @@ class DdlDesk:
         )
         queue = self._quarantine.begin(entry)
         kept = self._logs[queue.number] = QuarantineLog(self._directory)
-        kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl)))
+        kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
         self._count()
         logger.warning(
             "DDL was refused: its tables wait, all others go on",
@@ -436,6 +433,10 @@ class DdlDesk:
     def _count(self) -> None:
         metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in self._quarantine.entries))
         metrics.QUARANTINE_BYTES.set(self._directory.size_bytes)
+
+
+async def _unlogged(_ddl: Ddl) -> None:
+    """Without a relay log."""
 
 
 __all__ = ["APPLY", "KEPT", "PASSED", "REWRITE", "SKIP", "DdlDesk", "Frozen", "Waiting", "take_over"]

@@ -17,7 +17,7 @@ new one; each goes to the lane of its own key, and both count as the same row ev
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -110,9 +110,20 @@ class Dispatcher:
         """What to do with rows of a table version."""
         self._targets[target.version] = _Cut.of(target)
 
-    def forget(self) -> None:
-        """The downstream's tables may have changed: targets are asked for again."""
-        self._targets.clear()
+    def forget(self, names: Collection[tuple[str, str]] | None = None) -> list[TableTarget]:
+        """Tables downstream (None: all; else by name, lower case) may have changed: targets are asked for
+        again. Those that were known."""
+        gone = [
+            version
+            for version in self._targets
+            if names is None or tuple(map(str.lower, version.downstream)) in names
+        ]
+        return [self._targets.pop(version).target for version in gone]
+
+    @property
+    def reached(self) -> Position:
+        """Behind what was dispatched last."""
+        return self._last
 
     def dispatch(self, transaction: Transaction) -> int:
         """Cut one transaction, or the next piece of one; the number of row events it had.

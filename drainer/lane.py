@@ -82,7 +82,7 @@ class _TooLarge(Exception):
 
 
 class Lane(threading.Thread):
-    """`on_committed(lane, sequence, rows)` and `on_failed(lane, error)` are called on the lane's thread."""
+    """On its thread: `on_committed(lane, sequence, rows)`, `on_failed(lane, error)`, `on_table_changed()`."""
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Lane(threading.Thread):
         clock: Clock,
         on_committed: Callable[[int, int, int], None],
         on_failed: Callable[[int, BaseException], None],
+        on_table_changed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
         self.number = number
@@ -102,6 +103,7 @@ class Lane(threading.Thread):
         self._clock = clock
         self._on_committed = on_committed
         self._on_failed = on_failed
+        self._on_table_changed = on_table_changed
         self._condition = threading.Condition()
         self._queue: deque[Chunk] = deque()
         self._queued_bytes = 0
@@ -422,6 +424,7 @@ class Lane(threading.Thread):
         for change in work.changes:
             if self._replaced.get(change[0], change[0]) is target:
                 self._replaced[change[0]] = fresh
+        self._on_table_changed()
         work.prepared = None
         return True
 

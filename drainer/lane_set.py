@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from common.clock import Clock
@@ -28,7 +28,8 @@ class LaneSet:
     """`safe_until`: rows at or below it may be downstream already. `whole`: transactions are never cut.
 
     Lanes are numbered from `first` on. The stream begins behind `after_ts`, if not behind the last lane.
-    `on_progress` and `on_failed` are called on the event loop.
+    `on_progress`, `on_failed` and `on_table_changed` (downstream: targets are outdated) are called on the
+    event loop.
     """
 
     def __init__(
@@ -44,18 +45,29 @@ class LaneSet:
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
         first: int = 0,
+        on_table_changed: Callable[[], None] = lambda: None,
         after_ts: int | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_progress = on_progress
         self._failed = on_failed
+        self._table_changed = on_table_changed
         self._dispatcher = Dispatcher(positions, whole=whole)
         done_ts = min(position.complete_ts for position in positions)
         self._progress = Progress(len(positions), done_ts if after_ts is None else after_ts)
         self._first = first
         self._working = self._looks = 0
         self._lanes = [
-            Lane(number, target, table, settings, clock, self._on_committed, self._on_failed)
+            Lane(
+                number,
+                target,
+                table,
+                settings,
+                clock,
+                self._on_committed,
+                self._on_failed,
+                self._on_table_changed,
+            )
             for number in range(first, first + len(positions))
         ]
         for lane in self._lanes:
@@ -83,9 +95,14 @@ class LaneSet:
         for target in targets:
             self._dispatcher.learn(target)
 
-    def forget(self) -> None:
-        """Downstream tables may have changed."""
-        self._dispatcher.forget()
+    def forget(self, names: Collection[tuple[str, str]] | None = None) -> list[TableTarget]:
+        """Tables downstream (None: all; else lower case names) may have changed; what was known of them."""
+        return self._dispatcher.forget(names)
+
+    @property
+    def reached(self) -> Position:
+        """Behind what was dispatched last."""
+        return self._dispatcher.reached
 
     def dispatch(self, transaction: Transaction) -> int:
         """Cut a transaction (or a piece of one); the number of its row events."""
@@ -163,6 +180,9 @@ class LaneSet:
 
     def _on_failed(self, lane: int, error: BaseException) -> None:
         self._report(self._failed, error)
+
+    def _on_table_changed(self) -> None:
+        self._report(self._table_changed)
 
     def _report(self, function: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told

@@ -9,6 +9,8 @@ from common import tso
 from common.metrics import counter, gauge, histogram, tally_histogram
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
+ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
+"""By row kind (`drainer.txn`); told once per hand-over, a call each would cost as much as the dispatching."""
 CHECKPOINT_TSO: Final = gauge(
     "binlog_drainer_checkpoint_tso", "Physical milliseconds of the stored checkpoint."
 )

@@ -373,7 +373,7 @@ class ObinlogWriter:
         )
         if self._bare:
             return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data)
-        data += delimited(_OWN_BYTES, json.dumps(asdict(ddl), separators=(",", ":")).encode())
+        data += delimited(_OWN_BYTES, json.dumps(_ddl_document(ddl), separators=(",", ":")).encode())
         return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data) + _ZONE
 
     def _ts(self, commit_ts: int) -> bytes:
@@ -383,6 +383,13 @@ class ObinlogWriter:
         if not high:
             return varint(commit_ts)
         return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]
+
+
+def _ddl_document(ddl: Ddl) -> dict[str, Any]:
+    document = asdict(ddl)
+    if not ddl.targets:  # a reader of before routes were logged knows no such key
+        del document["targets"]
+    return document
 
 
 def commit_ts_of(head: bytes) -> int:

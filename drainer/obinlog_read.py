@@ -139,6 +139,7 @@ def ddl(read: Read, found: Head) -> Ddl:
 def _own_ddl(document: dict[str, Any]) -> Ddl:
     document["tables"] = tuple((schema, table) for schema, table in document["tables"])
     document["instead"] = tuple(document["instead"])
+    document["targets"] = tuple((schema, table) for schema, table in document.get("targets", ()))
     for key in ("before", "after"):
         document[key] = tuple(Tracked(**tracked) for tracked in document[key])
     return Ddl(**document)

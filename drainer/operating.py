@@ -27,25 +27,11 @@ from drainer.archive_applier import ArchiveApplier
 from drainer.config import DrainerConfig
 from drainer.control import Commit, Control, Reload, add_own, rate_of
 from drainer.ddl_desk import DdlDesk
-from drainer.rules import read_rules
+from drainer.rules import RULE_FIELDS, Rules, read_rules
 from drainer.server import NodeState, Shown, add_control_routes, add_routes
 from drainer.standby import STANDBY, Standby, StandbyStatus
 from drainer.status import ApplierFacts, CollectorFacts, Status, View
-from drainer.translator import Translator
 
-RULE_FIELDS: Final = (
-    "ignore_schemas",
-    "replicate_do_db",
-    "replicate_do_table",
-    "ignore_table",
-    "ignore_txn_commit_ts",
-    "case_sensitive",
-    "table_migrate_rule",
-    "binlog_filter_rule",
-    "column_rule",
-    "sync_ddl",
-)
-"""What a reload puts in place as one set of rules."""
 WENT_BACK_SHOWN: Final = 10
 
 _logger = log.get("operating")
@@ -146,7 +132,7 @@ class Operating:
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
 
-    def make_live(self, translator: Translator, applier: Applier) -> None:
+    def make_live(self, applier: Applier) -> None:
         """Hook what a reload can change to the rooms that follow it, and the routes that decide about DDL."""
 
         def ddl(fresh: DrainerConfig) -> Commit:
@@ -158,7 +144,7 @@ class Operating:
                 batch_rows=fresh.txn_batch, checkpoint_interval_s=fresh.checkpoint_interval_s
             )
 
-        self._follow_rules(translator)
+        self._follow_rules(applier.rules.check, applier.rules.change)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
         if self._desk is None and self._status is None:  # the first one
@@ -170,7 +156,7 @@ class Operating:
             raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
         return self._desk
 
-    def make_archive_live(self, translator: Translator, applier: ArchiveApplier) -> None:
+    def make_archive_live(self, applier: ArchiveApplier) -> None:
         """The same for a drainer whose downstream is a directory."""
 
         def ddl(fresh: DrainerConfig) -> Commit:
@@ -180,12 +166,19 @@ class Operating:
         def pace(fresh: DrainerConfig) -> Commit:
             return lambda: applier.change_pace(checkpoint_interval_s=fresh.checkpoint_interval_s)
 
-        self._follow_rules(translator)
+        self._follow_rules(applier.check_rules, applier.change_rules)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["checkpoint_interval_s"], pace)
 
-    def _follow_rules(self, translator: Translator) -> None:
-        self.reload.add(RULE_FIELDS, lambda fresh: translator.prepared(read_rules(fresh)))
+    def _follow_rules(
+        self, check: Callable[[Rules], None], change: Callable[[Rules], Awaitable[int]]
+    ) -> None:
+        def rules(fresh: DrainerConfig) -> Commit:
+            found = read_rules(fresh)
+            check(found)
+            return lambda: change(found)
+
+        self.reload.add(RULE_FIELDS, rules, placed=True)
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
         """The pipeline is there: its status, gauges and controls, from now on, in place of any before."""

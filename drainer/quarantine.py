@@ -13,6 +13,9 @@ does. Lanes move on past the entry while the checkpoint stays before it, so a re
     rows and DDL of tables that do not wait     at or below the lanes' positions: done before
     rows and DDL of waiting tables, since then  at or below the entry's own position: done before; else kept
 
+A table waits under its name upstream and under that of its target: whatever is routed there waits with it,
+rows and DDL, since what they are downstream is one table. Entries of releases before have the first alone.
+
 The second line does not ask the lanes, whose positions say nothing of these tables; the first is right for
 rows of a waiting table from before it waited, because all lanes were drained and put behind them when it
 began to. Membership is stored and not derived again: rules, filters and texts may have changed in between.
@@ -156,6 +159,12 @@ def name_of(schema: str, table: str) -> Name:
     return schema.lower(), table.lower()
 
 
+def _keys(version: TableVersion) -> list[Name]:
+    """What a table's rows wait under: its names on both sides, their databases."""
+    names = [name_of(version.schema, version.name), name_of(*version.downstream)]
+    return list(dict.fromkeys([*names, *((schema, "") for schema, _ in names)]))
+
+
 class Quarantine:
     """`highest`: the highest lane position found at start; nothing at or below it is new."""
 
@@ -192,6 +201,11 @@ class Quarantine:
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)
 
+    def waits_for(self, schema: str, table: str) -> bool:
+        """Whether a table waits under its name upstream."""
+        name = name_of(schema, table)
+        return name in self._owners or (name[0], "") in self._owners
+
     def _owner(self, name: Name, commit_ts: int) -> tuple[Queue, Name] | None:
         """The queue in which a table waits at that place of the stream, and under which name."""
         for key in (name, (name[0], "")):
@@ -202,7 +216,7 @@ class Quarantine:
 
     def _touched(self, ddl: Ddl) -> dict[Name, Queue]:
         """Waiting names that a DDL concerns."""
-        names = {name_of(*name) for name in ddl.tables}
+        names = {name_of(*name) for name in ddl.names}
         touched = {}
         for name in names:
             found = self._owner(name, ddl.commit_ts)
@@ -232,11 +246,13 @@ class Quarantine:
             return Meeting(Met.KEPT, own)
         if not touched:
             return Meeting(Met.PASSED if ddl.commit_ts <= self._highest_ts else Met.FREE)
-        names = {name_of(*name) for name in ddl.tables}
+        names = {name_of(*name) for name in ddl.names}
         new = {name for name in names if self._owner(name, ddl.commit_ts) is None}
-        if new and ddl.commit_ts <= self._highest_ts:
-            # It would have taken these tables in: an earlier life had a reason to leave it out.
-            return Meeting(Met.PASSED)
+        if ddl.commit_ts <= self._highest_ts:
+            if new & {name_of(*name) for name in ddl.tables}:
+                # It would have taken these tables in: an earlier life had a reason to leave it out.
+                return Meeting(Met.PASSED)
+            new.clear()  # an earlier life kept it when only names upstream waited
         if all(ddl.commit_ts <= self._owners[key][1].position.complete_ts for key in touched):
             return Meeting(Met.DONE)
         queues = sorted(set(touched.values()), key=lambda queue: queue.number)
@@ -289,8 +305,7 @@ class Quarantine:
         except KeyError:
             pass
         found = None
-        name = name_of(version.schema, version.name)
-        keys = [key for key in (name, (name[0], "")) if key in self._owners]
+        keys = [key for key in _keys(version) if key in self._owners]
         if keys:
             key = min(keys, key=lambda key: self._owners[key][1].tables[key])
             queue, entry = self._owners[key]
@@ -312,7 +327,7 @@ class Quarantine:
 
     def is_done(self, ddl: Ddl) -> bool:
         """Whether release has done a kept DDL before."""
-        names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.tables]
+        names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.names]
         entries = [self._owners[found[1]][1] for found in names if found is not None]
         own = self.queue_of(ddl.job_id)
         if not entries and own is not None:
@@ -323,8 +338,9 @@ class Quarantine:
         """What release has not applied yet of something kept."""
         tables = []
         for events in part.tables:
-            found = self._owner(name_of(events.table.schema, events.table.name), part.commit_ts)
-            position = Position(0) if found is None else self._owners[found[1]][1].position
+            found = self._route(events.table)
+            waits = found is not None and found[2] <= part.commit_ts
+            position = self._owners[found[1]][1].position if found is not None and waits else Position(0)
             left = undone(events, part.commit_ts, position)
             if left is not None:
                 tables.append(left)

@@ -27,6 +27,7 @@ from drainer.ddl_policy import Policy
 from drainer.loopback import LoopbackMarks
 from drainer.relay_recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
 from drainer.relay_source import RelaySource
+from drainer.rule_change import RuleChange
 from drainer.rules import read_rules
 from drainer.sink.mysql import Target
 from drainer.sink.session_claim import DDL, RELEASE
@@ -111,4 +112,5 @@ def _applier(
             settings.data_dir,
             settings.quarantine_bytes,
         ),
+        rules=RuleChange(None, rules, start.basis),
     )

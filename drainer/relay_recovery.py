@@ -26,11 +26,12 @@ import pymysql
 from common import log, tso
 from common.clock import Clock
 from common.errors import ConfigError, Conflict, Unavailable
-from drainer.applier import HOLD_S, Applier
+from drainer.applier import Applier
 from drainer.binlog_directory import BinlogDirectory
 from drainer.change import COMPLETE, Position
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.checkpoint_row import Checkpoint, Intent
+from drainer.checkpoint_upkeep import HOLD_S
 from drainer.relay_source import RelaySource
 from drainer.relay_tables import RelayTables
 from drainer.sink import mysql

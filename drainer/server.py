@@ -10,7 +10,8 @@ drainer while it goes on, answer with a status of its own:
 
     PUT /apply/pause, /apply/resume   hold rows and DDL back, or let them go
     PUT /apply/rate?rows=N&bytes=M    at most so many a second; 0: unlimited, one left out stays as it is
-    PUT /reload                       read the configuration file again
+    PUT /reload                       read the configuration file again; other rules (filters, routes,
+                                      columns) are in force after the `commit_ts` of the answer
     GET /config                       the configuration, secrets masked
 
 Everything but GET /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
@@ -28,6 +29,7 @@ from common.errors import ConfigError, Rejected
 from common.quantities import size_bytes
 from common.rpc import Service
 from common.wire import drainer_pb2
+from drainer.control import Reloaded
 from drainer.rate_limit import Limits
 
 CODE_OK: Final = 200
@@ -133,10 +135,10 @@ class ControlSource(Protocol):
 def add_control_routes(
     routes: Routes,
     control: ControlSource,
-    reload: Callable[[], list[str]],
+    reload: Callable[[], Awaitable[Reloaded]],
     configuration: Callable[[], dict[str, Any]],
 ) -> None:
-    """`reload` gives the changed keys; raises `ConfigError`, `Rejected`. `configuration` is masked."""
+    """`reload` raises `ConfigError`, `Rejected`. `configuration` is masked."""
 
     async def pause(_: dict[str, str]) -> Response:
         control.pause()
@@ -160,12 +162,15 @@ def add_control_routes(
 
     async def read_again(_: dict[str, str]) -> Response:
         try:
-            changed = reload()
+            found = await reload()
         except ConfigError as error:
             return _answer(str(error), CODE_OTHER, status=400)
         except Rejected as error:
             return _answer(str(error), CODE_OTHER, status=409)
-        return _answer("configuration read again", CODE_OK, {"changed": changed})
+        data: dict[str, Any] = {"changed": found.keys}
+        if found.commit_ts is not None:
+            data["commit_ts"] = found.commit_ts
+        return _answer("configuration read again", CODE_OK, data)
 
     async def show(_: dict[str, str]) -> Response:
         return json_response(configuration(), indent=2)

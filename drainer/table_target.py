@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.errors import DownstreamError
-from drainer.causality import KeyFacts, Spread, fold_id_of, key_facts, lane_of_table
+from drainer.causality import KeyFacts, fold_id_of, key_facts, lane_of_table
 from drainer.change import Form, TableTarget
 from drainer.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
 from drainer.sink import mysql
@@ -124,14 +124,10 @@ def missing(version: TableVersion) -> DownstreamError:
 def refreshed(target: TableTarget, downstream: DownstreamTable, *, sync_mode: int) -> TableTarget | None:
     """The target after somebody changed the table downstream, for changes that are in a lane already.
 
-    None if nothing that statements name is different, or if the changes would have to be spread otherwise:
-    only a new start can do that.
+    None if nothing that statements name is different. The changes stay spread as they were, whatever the
+    table is now: later ones are spread anew (`table_learning`).
     """
     made = target_of(target.version, 1, downstream, sync_mode=sync_mode)
-    if made.keyed != target.keyed or made.sql.key_columns != target.sql.key_columns:
-        return None
-    if made.spread is not target.spread and target.spread is not Spread.BY_TABLE:
-        return None
-    fresh = replace(made, spread=target.spread, lane=target.lane)
+    fresh = replace(made, spread=target.spread, lane=target.lane, fold_id=target.fold_id)
     same = (fresh.name, fresh.sql.column_list, fresh.form, fresh.fillers)
     return None if same == (target.name, target.sql.column_list, target.form, target.fillers) else fresh

@@ -14,11 +14,12 @@ Never  begins quietly elsewhere than where somebody stopped: clashes are refused
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import Conflict, Corruption
 from drainer.change import COMPLETE, Position
 from drainer.checkpoint_row import Checkpoint, Intent
+from drainer.lane_basis import HASH_VERSION, StoredBasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class State:
 class Found:
     """Everything stored for a cluster. `lanes` may be empty, parts of it may be missing.
 
-    `elsewhere`: the row lives on a server of its own and may lag behind the state by the last save.
+    `elsewhere`: the row lives on a server of its own and may lag behind the state by the last save. `basis`:
+    what is stored of what the lanes' positions belong to.
     """
 
     row: Checkpoint | None
@@ -43,6 +45,7 @@ class Found:
     lanes: tuple[Position, ...] = ()
     other_clusters: tuple[int, ...] = ()
     elsewhere: bool = False
+    basis: StoredBasis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class Start:
 
     `checkpoint` is what was stored, None when the cluster had nothing. `positions` has one entry a lane,
     never below `floor_ts`, the checkpoint's place. `safe_until`: rows up to this commit_ts may already be
-    downstream. `foreign`: another program wrote the checkpoint last.
+    downstream. `foreign`: another program wrote the checkpoint last. `basis`: what the positions belong to,
+    None where it is not known, or nobody's any more.
     """
 
     epoch: int
@@ -77,6 +81,17 @@ class Start:
     safe_until: int
     floor_ts: int = 0
     foreign: bool = False
+    basis: StoredBasis | None = None
+
+    @property
+    def past_ts(self) -> int:
+        """Rows and DDL up to here may have gone downstream before this start."""
+        return max(*(position.commit_ts for position in self.positions), self.intent_ts)
+
+    @property
+    def intent_ts(self) -> int:
+        """commit_ts of the DDL that was under way; 0 if none was."""
+        return self.intent.commit_ts if self.intent is not None else 0
 
     @property
     def drained(self) -> bool:
@@ -98,7 +113,7 @@ def take_over(found: Found, beginner: Beginner) -> Start:
     positions = positions or (floor,)
     if len(set(positions)) == 1 and positions[0].rows == COMPLETE:
         positions = (positions[0],) * beginner.lane_count
-    return Start(
+    start = Start(
         epoch=next_epoch(found.state, beginner),
         checkpoint=checkpoint,
         positions=positions,
@@ -107,6 +122,21 @@ def take_over(found: Found, beginner: Beginner) -> Start:
         floor_ts=floor_ts,
         foreign=foreign,
     )
+    return replace(start, basis=None if foreign else _basis(found.basis, drained=start.drained))
+
+
+def _basis(found: StoredBasis | None, *, drained: bool) -> StoredBasis | None:
+    """What is stored of it, as far as it counts: of lanes at one place only the rules do."""
+    if found is None or (drained and not found.is_known):
+        return None
+    if not found.is_known:
+        raise Corruption(
+            f"the lanes' positions are those of another release (hash version {found.hash_version}, known is"
+            f" {HASH_VERSION}): rows between them would be applied twice or not at all",
+            hint="start that release again and stop it gracefully: all lanes then stand at one place, from"
+            " where this one can go on",
+        )
+    return replace(found, tables={}) if drained else found
 
 
 def next_epoch(state: State | None, beginner: Beginner) -> int:

@@ -11,7 +11,8 @@ Never  drops a binlog in silence: what cannot be understood raises `Corruption` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from drainer.mark_rows import MarkRows, is_mark_table
 from drainer.merger import Merged, Spilled
 from drainer.row_gate import CLOSED, RowGate
 from drainer.row_shape import REPAIR_HINT, row_events
+from drainer.rule_history import Era, RuleHistory
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker, UnknownTable, is_system_schema
 from drainer.table_filter import TableFilter
@@ -53,21 +55,19 @@ class Translator:
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
         self.rules = Rules()
-        self._next_rules: Rules | None = None
+        self._eras: deque[Era] = deque()  # of an earlier life, still to come
         self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
-        self._take_rules()
 
     # -- rules ----------------------------------------------------------------------------------------
 
     def replace_rules(self, rules: Rules) -> None:
-        """Rules from the next binlog on, also while a large transaction is read on another thread.
+        """Rules from here on, between two transactions. Raises `ConfigError`, and keeps the old ones, if they
+        contradict each other for a table that exists."""
+        self.check_rules(rules)
+        self.take_rules(rules)
 
-        Raises `ConfigError`, and keeps the old ones, if they contradict each other for a table that exists.
-        """
-        self.prepared(rules)()
-
-    def prepared(self, rules: Rules) -> Callable[[], None]:
-        """`replace_rules` in two steps: errors now, and a function that puts the rules in place."""
+    def check_rules(self, rules: Rules) -> None:
+        """Raises `ConfigError` as `replace_rules` would."""
         if not (rules.router.is_empty and rules.columns.is_empty):
             for name in self._schema.names():
                 if rules.allows(*name):
@@ -75,14 +75,29 @@ class Translator:
                     table = self._schema.table_named(*name) if not rules.columns.is_empty else None
                     if table is not None:
                         rules.columns.left_out(*name, table.info)
-        return lambda: setattr(self, "_next_rules", rules)
 
-    def _take_rules(self) -> None:
-        rules, self._next_rules = self._next_rules, None
-        if rules is not None:
-            self.rules = rules
-            self._gates.clear()
-            self._placed.clear()
+    def take_rules(self, rules: Rules) -> None:
+        """`replace_rules` for rules that were checked."""
+        self._eras.clear()
+        self._enter(rules)
+
+    def replay(self, history: RuleHistory) -> None:
+        """Rules as they were, each from its place of the stream on, until others are taken."""
+        self._enter(history.eras[0].rules)
+        self._eras = deque(history.eras[1:])
+
+    def _enter(self, rules: Rules) -> None:
+        self.rules = rules
+        self._gates.clear()
+        self._placed.clear()
+
+    def _follow_eras(self, commit_ts: int) -> None:
+        while self._eras and self._eras[0].after_ts < commit_ts:
+            self._enter(self._eras.popleft().rules)
+
+    def names(self) -> list[tuple[str, str]]:
+        """All tables of the tracked schema, whether they replicate or not."""
+        return list(self._schema.names())
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]:
         """The downstream name of a table, or with "" of a database, by the rules of now."""
@@ -97,13 +112,12 @@ class Translator:
         if known is None:
             target = rules.router.route(table.schema, table.name)
             left_out = rules.columns.left_out(table.schema, table.name, table.info)
-            same_name = target == (table.schema, table.name)
             known = table
-            partial = rules.withholds(table.schema, table.name, routed=not same_name)
-            if left_out or partial or not same_name:
-                known = replace(
-                    table, target=None if same_name else target, left_out=left_out, partial=partial
-                )
+            # With routes every table is known by its name downstream: others may be routed there.
+            routed = not rules.router.is_empty
+            partial = rules.withholds(table.schema, table.name, routed=routed)
+            if left_out or partial or routed:
+                known = replace(table, target=target if routed else None, left_out=left_out, partial=partial)
             if len(self._placed) >= _PLACED_MAX:
                 self._placed.clear()
             self._placed[table] = known
@@ -127,9 +141,9 @@ class Translator:
 
     def translate(self, merged: Merged) -> Item:
         """Raises `Corruption` (unknown table, broken payload) or `ConfigError` (contradicting rules)."""
-        if self._next_rules is not None:
-            self._take_rules()
         commit_ts, payload = merged.commit_ts, merged.payload
+        if self._eras:
+            self._follow_eras(commit_ts)
         passed_over = commit_ts in self.rules.passed_over
         try:
             message = binlog_pb2.Binlog.FromString(payload)
@@ -164,8 +178,11 @@ class Translator:
         return Transaction(message.start_ts, commit_ts, self._tables(prewrite, commit_ts), len(payload))
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
-        """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first."""
-        self._take_rules()
+        """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first.
+
+        Rules must not be replaced before the last piece is made.
+        """
+        self._follow_eras(spilled.commit_ts)
         empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
         if spilled.commit_ts in self.rules.passed_over:
             return iter((empty,))
@@ -311,7 +328,12 @@ class Translator:
             refused=verdict.refused,
             before=before,
             after=after,
+            targets=() if verdict.skip else self._targets(verdict.tables),
         )
+
+    def _targets(self, names: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        router = self.rules.router
+        return () if router.is_empty else tuple(router.route(*name) for name in names)
 
     def _skip_reason(self, job: DdlJob, names: Sequence[tuple[str, str]]) -> str:
         if not job.took_effect:

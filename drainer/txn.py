@@ -96,7 +96,8 @@ class Ddl:
     filters or routes leave only a part of it or give it other names. `refused` says why it can neither run
     nor be passed over without the downstream losing rows: somebody has to decide. `before` and `after` are
     the tracked definitions of the tables that it changed, where they existed. `half_done`: not finished; it
-    says that a column is not written any more.
+    says that a column is not written any more. `targets` are the names of `tables` downstream, empty without
+    routes.
     """
 
     commit_ts: int
@@ -113,6 +114,12 @@ class Ddl:
     before: tuple[Tracked, ...] = field(default=(), repr=False)
     after: tuple[Tracked, ...] = field(default=(), repr=False)
     half_done: bool = False
+    targets: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Whatever it concerns, under the names upstream and downstream."""
+        return (*self.tables, *self.targets)
 
 
 Item = Transaction | Ddl

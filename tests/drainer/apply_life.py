@@ -24,7 +24,8 @@ from deploy.playground.downstream import Downstream
 from deploy.playground.limits import MARIADB, misplaced
 from deploy.playground.scenario import load
 from deploy.playground.verify import compare
-from drainer.applier import Applier, ApplierSettings
+from drainer.applier import Applier
+from drainer.applier_settings import ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.control import Control
 from drainer.ddl_apply import DdlRunner
@@ -35,6 +36,7 @@ from drainer.ddl_policy import Policy
 from drainer.early_drop import UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
+from drainer.rule_change import RuleChange
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker
 from drainer.sink import mysql
@@ -142,7 +144,7 @@ class Life:
                 take_over(self.store, foreign=self.start.foreign),
                 Policy(),
                 tracker,
-                lambda frozen: DdlRunner(target, frozen, keep=keep),
+                lambda frozen: DdlRunner(target, frozen, frozen.route, keep=keep),
                 DATA_DIR,
                 64 << 20,
                 UpstreamJobs(
@@ -150,7 +152,9 @@ class Life:
                 )
                 if history
                 else None,
+                lambda: self.translator.rules.router.route,
             ),
+            rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
             control=self.control,
         )
 

@@ -23,7 +23,8 @@ from deploy.playground.limits import MARIADB
 from deploy.playground.mariadb import MariaDbServer
 from deploy.playground.scenario import load
 from deploy.playground.verify import Report, compare
-from drainer.applier import Applier, ApplierSettings
+from drainer.applier import Applier
+from drainer.applier_settings import ApplierSettings
 from drainer.checkpoint import CheckpointStore, Start
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_aside import KeepDropped

@@ -16,7 +16,7 @@ from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer import ddl_barrier
-from drainer.applier import PURGE_S
+from drainer.checkpoint_upkeep import PURGE_S
 from drainer.ddl_job import DROP_TABLE
 from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.sink import mysql

@@ -308,7 +308,7 @@ class TestElsewhere:
             target,
             b"SELECT table_name FROM information_schema.tables WHERE table_schema=" + mysql.literal(SCHEMA),
         )
-        assert sorted(tables) == [("drainer_state",), ("lanes",), ("schema_snapshot",)]
+        assert sorted(tables) == [("drainer_state",), ("lane_basis",), ("lanes",), ("schema_snapshot",)]
         store = opened(target, row_target=rows)
         assert store.start(2, 100, NOW).positions == (Position(300),) * 2
         assert row(rows)["consistent"] is False, "durable before the start returns"

@@ -147,10 +147,13 @@ def test_a_table_that_changed_is_made_anew_only_if_statements_differ() -> None:
     assert (fresh.form, fresh.lane, fresh.spread) == (Form.UPSERT, target.lane, target.spread)
 
 
-def test_a_coarser_key_cannot_be_taken_up_by_a_running_lane() -> None:
+def test_changes_that_are_in_a_lane_stay_there_when_a_unique_key_comes() -> None:
     target = target_of(version(), 4, downstream(ID, NAME, V))
     more = downstream(ID, NAME, V, keys=(PRIMARY, UniqueKey("v", (KeyPart("v"),))))
-    assert refreshed(target, more, sync_mode=FULL) is None
+    fresh = refreshed(target, more, sync_mode=FULL)
+    assert fresh is not None
+    assert (fresh.form, fresh.lane, fresh.spread) == (Form.REWRITE, target.lane, target.spread)
+    assert target_of(version(), 4, more).spread is not target.spread
 
 
 @pytest.mark.parametrize(

@@ -96,39 +96,60 @@ class Living:
         return check
 
 
-def test_what_did_not_change_is_left_alone() -> None:
+async def test_what_did_not_change_is_left_alone() -> None:
     living = Living()
-    assert living.reload.run() == []
+    assert (await living.reload.run()).keys == []
     assert living.placed == []
 
 
-def test_live_options_take_effect_and_are_named() -> None:
+async def test_live_options_take_effect_and_are_named() -> None:
     living = Living()
     living.file = replace(living.file, txn_batch=7, ignore_schemas="x")
-    assert living.reload.run() == ["syncer.ignore-schemas", "syncer.txn-batch"]
+    assert (await living.reload.run()).keys == ["syncer.ignore-schemas", "syncer.txn-batch"]
     assert living.placed == ["filter", "pace"]
     assert living.reload.settings.txn_batch == 7
-    assert living.reload.run() == [], "they are the present ones now"
+    assert (await living.reload.run()).keys == [], "they are the present ones now"
 
 
-def test_one_option_that_needs_a_restart_refuses_all() -> None:
+async def test_what_has_a_place_in_the_stream_goes_first_and_says_where() -> None:
+    living = Living()
+
+    async def placed() -> int:
+        living.placed.append("rules")
+        if living.file.sync_ddl:
+            return 4711
+        raise Rejected("no place", hint="again")
+
+    living.reload.add(["ignore_table", "sync_ddl"], lambda _fresh: placed, placed=True)
+    living.file = replace(living.file, txn_batch=7, ignore_table=({"db-name": "d", "tbl-name": "t"},))
+    found = await living.reload.run()
+    assert (found.keys, found.commit_ts) == (["syncer.ignore-table", "syncer.txn-batch"], 4711)
+    assert living.placed == ["rules", "pace"]
+    living.file = replace(living.file, txn_batch=8, sync_ddl=False)
+    with pytest.raises(Rejected, match="no place"):
+        await living.reload.run()
+    assert living.placed == ["rules", "pace", "rules"], "nothing else was changed"
+    assert living.reload.settings.txn_batch == 7
+
+
+async def test_one_option_that_needs_a_restart_refuses_all() -> None:
     living = Living()
     living.file = replace(living.file, ignore_schemas="x", pd_urls="http://b:1", worker_count=9)
     with pytest.raises(Rejected, match=r"pd-urls, syncer\.worker-count: a change of this needs a restart"):
-        living.reload.run()
+        await living.reload.run()
     assert living.placed == []
     assert living.reload.settings.ignore_schemas != "x"
 
 
-def test_a_wrong_value_changes_nothing_not_even_what_came_before_it() -> None:
+async def test_a_wrong_value_changes_nothing_not_even_what_came_before_it() -> None:
     living = Living()
     living.file = replace(living.file, ignore_schemas="x", txn_batch=13)
     with pytest.raises(ConfigError, match="txn-batch"):
-        living.reload.run()
+        await living.reload.run()
     assert living.placed == []
 
 
-def test_a_file_that_cannot_be_read_changes_nothing() -> None:
+async def test_a_file_that_cannot_be_read_changes_nothing() -> None:
     living = Living()
 
     def broken() -> DrainerConfig:
@@ -136,7 +157,7 @@ def test_a_file_that_cannot_be_read_changes_nothing() -> None:
 
     living.reload._read = broken
     with pytest.raises(ConfigError):
-        living.reload.run()
+        await living.reload.run()
     assert living.placed == []
 
 
@@ -159,12 +180,12 @@ async def test_rate_and_log_level_are_live() -> None:
     level = room.level
     root = logging.getLogger().level
     try:
-        assert reload.run() == ["log-level", "syncer.rate-rows"]
+        assert (await reload.run()).keys == ["log-level", "syncer.rate-rows"]
         assert control.limits == Limits(5, 0) == rate_of(fresh)
         assert room.level == logging.ERROR
         fresh = replace(fresh, rate_rows=6, log_level="loud")
         with pytest.raises(ConfigError, match="loud"):
-            reload.run()
+            await reload.run()
         assert control.limits.rows == 5
     finally:
         log.change_level(level)

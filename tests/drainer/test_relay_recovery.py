@@ -18,7 +18,8 @@ from common.errors import ConfigError, Conflict, Corruption, DirectoryLocked
 from common.rowcodec.encoder import RowEncoder
 from deploy.playground.mariadb import MariaDbServer
 from drainer import ddl_rules, relay_assembly, relay_recovery
-from drainer.applier import Applier, ApplierSettings
+from drainer.applier import Applier
+from drainer.applier_settings import ApplierSettings
 from drainer.binlog_directory import BinlogDirectory
 from drainer.change import Position
 from drainer.checkpoint import Checkpoint, CheckpointStore, Intent
