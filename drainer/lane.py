@@ -36,7 +36,7 @@ from drainer.change import Chunk, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
-from drainer.lane_work import Overwritten, Waiting, Work
+from drainer.lane_work import Overwritten, TooLarge, Waiting, Work
 from drainer.refusal import Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
@@ -75,10 +75,6 @@ class LaneSettings:
     drift: Drift | None = None
     on_refused: Ask | None = None
     rows_may_wait: bool = False
-
-
-class _TooLarge(Exception):
-    """A statement that the session's limit does not let through."""
 
 
 class Lane(threading.Thread):
@@ -255,7 +251,7 @@ class Lane(threading.Thread):
                 self._transaction(connection, work, work.prepared)
             self._table.committed.note(self.number, work.position)
             return None
-        except _TooLarge:
+        except TooLarge:
             self._disconnect()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
         except Overwritten as found:
@@ -398,7 +394,7 @@ class Lane(threading.Thread):
     def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
         needed = len(statement.sql) + 1
         if mysql.packet_bytes_max(connection, "global") >= needed:
-            raise _TooLarge
+            raise TooLarge
         self._disconnect()
         raise DownstreamError(
             f"{work.range_text}: a row of table {statement.table.label} needs a statement of {needed} bytes, "

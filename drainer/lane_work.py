@@ -11,6 +11,10 @@ from drainer.sink.trouble import Trouble
 from drainer.statement import Statement
 
 
+class TooLarge(Exception):
+    """A statement that the session's limit does not let through."""
+
+
 @dataclass(slots=True)
 class Waiting:
     """What keeps a lane from working: since when (monotonic seconds), how often it tried."""
