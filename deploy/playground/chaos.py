@@ -1,5 +1,5 @@
 """Breaks things at random moments, and keeps up what died in between: processes killed or frozen,
-connections reset, the downstream read-only, the disk under the relay log full.
+connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
 Owns    the random choice of fault and moment (seeded)
@@ -19,8 +19,10 @@ from typing import Final
 
 import pymysql
 
-from common.clock import Clock
-from common.errors import Unavailable
+from common import tso
+from common.clock import Clock, ManualClock, SystemClock
+from common.errors import Corruption, Unavailable
+from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster import Cluster
 from deploy.playground.replay import Replay
 from deploy.playground.session import Writer
@@ -34,7 +36,12 @@ AWAY_S: Final = (0.5, 3.0)
 WATCH_S: Final = 0.2
 RESTART_AFTER_S: Final = 0.5
 DEATHS_IN_A_ROW_MAX: Final = 10
+CLOCK_MOVES_MAX_S: Final = 3600.0
 REPLAY_KILLS: Final = 5
+
+
+class ConflictingClocks(Corruption):
+    """The cluster's clock followed a wrong one."""
 
 
 class Keeper:
@@ -81,7 +88,8 @@ class Chaos:
         self._nodes: list[Process] = [node.process for node in cluster.nodes]
         self._mariadb = cluster.mariadb.process
         self._faults: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (6, self._kill),
+            (5, self._kill),
+            (1, self._clock_jumps),
             (3, self._freeze),
             (2, self._cut_connections),
             (1, self._stall_connections),
@@ -184,6 +192,31 @@ class Chaos:
         async with self._writer.paused():
             await self._frozen(self._cluster.etcd)
             await self._cluster.until_etcd_answers()
+
+    async def _clock_jumps(self) -> None:
+        """A program whose clock is days ahead or behind draws timestamps: nobody else is to follow."""
+        upstream = self._cluster.upstream
+        assert upstream is not None
+        off_s = self._random.choice((-8, 8, 400)) * 86_400.0
+        before = await upstream.oracle.timestamp()
+        try:
+            wrong = await StandaloneUpstream.connect(
+                self._cluster.etcd_endpoint, clock=ManualClock(SystemClock().wall_s() + off_s)
+            )
+        except Unavailable:
+            return
+        try:
+            drawn = [await wrong.oracle.timestamp() for _ in range(10)]
+        except Unavailable:
+            return
+        finally:
+            await wrong.close()
+        self._count("clock jumped")
+        after = await upstream.oracle.timestamp()
+        if sorted({before, *drawn, after}) != [before, *drawn, after]:
+            raise ConflictingClocks(f"timestamps do not rise: {before}, {drawn}, {after}")
+        if (moved_s := tso.physical_s(after) - tso.physical_s(before)) > CLOCK_MOVES_MAX_S:
+            raise ConflictingClocks(f"one process moved the cluster's clock by {moved_s:.0f} s")
 
     async def _disk_full(self) -> None:
         disk = self._cluster.small_disk

@@ -7,7 +7,7 @@ from typing import Final
 
 from deploy.playground.limits import MARIADB, MISPLACED, MISPLACED_REASON
 from deploy.playground.options import Options
-from deploy.playground.statistics import Statistics
+from deploy.playground.statistics import Statistics, quantile
 from deploy.playground.verify import Report
 
 DIFFERENCES_MAX: Final = 1000
@@ -51,6 +51,8 @@ def summary(statistics: Statistics) -> str:
     parts += [f"{count} times {fault}" for fault, count in sorted(statistics.faults.items())]
     if statistics.lag_s:
         parts.append(f"lag p50 {statistics.lag_ms(0.5):.0f} ms, p99 {statistics.lag_ms(0.99):.0f} ms")
+    if statistics.quiet_lag_s:
+        parts.append(f"quiet: {quantile(statistics.quiet_lag_s, 0.5):.1f} s behind")
     if statistics.first_row_s:
         parts.append(f"first row after {statistics.first_row_s:.1f} s")
     return "summary: " + ", ".join(parts or ["nothing was measured"])
@@ -80,6 +82,7 @@ def result_json(report: Report, statistics: Statistics, options: Options) -> str
             "replay_s": round(statistics.replay_s, 2),
             "lag_p50_ms": round(statistics.lag_ms(0.5), 1),
             "lag_p99_ms": round(statistics.lag_ms(0.99), 1),
+            "quiet_lag_s": round(quantile(statistics.quiet_lag_s, 0.5), 3),
             "first_row_s": round(statistics.first_row_s, 2),
             "seed": options.seed,
         },

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -47,6 +47,7 @@ FIRST_ID: Final = 1000  # above every id of a recording
 SHOW_S: Final = 0.25
 STATUS_S: Final = 0.05
 STALLED_S: Final = 60.0
+QUIET_S: Final = 5.0
 DDL_PAUSE_S: Final = 2.0
 RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
 
@@ -78,6 +79,7 @@ class Run:
             await self.cluster.upstream.oracle.unpin()
             last_commit_ts = await self._random_workload(model, measures_lag=True)
             await self._drain(max(last_commit_ts, scenario.last_commit_ts))
+            await self._quiet()
             return await self._compare(replace(scenario, expected=[*scenario.expected, *model.expected()]))
 
     async def archive(self) -> Model:
@@ -217,6 +219,17 @@ class Run:
                     hint=f"see {process.log}",
                 )
             await asyncio.sleep(STATUS_S)
+
+    async def _quiet(self) -> None:
+        """Nobody writes: what does the Drainer say of its lag meanwhile?"""
+        self._phase = "quiet"
+        assert self.cluster.drainer is not None
+        end_s = self._clock.monotonic_s() + QUIET_S
+        while self._clock.monotonic_s() < end_s:
+            await asyncio.sleep(STATUS_S)
+            with suppress(Unavailable):
+                status = await self.cluster.drainer.status()
+                self.statistics.quiet_lag_s.append(float(status["LagSeconds"]))
 
     async def _compare(self, scenario: Scenario) -> Report:
         self._phase = "comparing"

@@ -36,6 +36,8 @@ class Statistics:
     started_s: float = 0.0
     ended_s: float = 0.0
     lag_s: list[float] = field(default_factory=list)
+    quiet_lag_s: list[float] = field(default_factory=list)
+    """What the Drainer said, look by look, while nobody wrote."""
     _window: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     @property

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from drainer.lag import IDLE_S
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +107,9 @@ def test_the_demo_verifies(scratch: Path) -> None:
         lines[-1],
     )
     assert re.search(r"lag p50 \d+ ms, p99 \d+ ms", lines[-1])
+    quiet = re.search(r"quiet: ([\d.]+) s behind", lines[-1])
+    assert quiet is not None
+    assert float(quiet[1]) < IDLE_S, "who has nothing to do is not behind"
     assert any("first replicated row after" in line for line in lines)
     assert any(re.search(r"txn/s .* lag p50 .* checkpoint \d+", line) for line in lines)
     assert list(scratch.iterdir()) == []
