@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -145,6 +146,43 @@ async def test_each_try_asks_the_upstream_again(
     assert upstream.now == []
     assert start.floor_ts == 500
     store.close()
+    await nodes.close()
+
+
+class Damaged(Moments):
+    """Its history cannot be read."""
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        raise Corruption("a job of the history is damaged")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("lacks", ["history", "relay log", "clock"])
+async def test_who_could_not_go_on_fences_off_nobody(
+    clock: ManualClock, target: mysql.Target, etcd_clean: str, tmp_path: Path, lacks: str
+) -> None:
+    living = CheckpointStore(target, CLUSTER)
+    living.start(2, 100, 1000)
+    living.save(Checkpoint(500, False, 0, living.epoch))
+    session = mysql.session_id(living._connected())
+    nodes = await etcd.connect(etcd_clean)
+    upstream = {"history": Damaged(2000), "relay log": Moments(2000), "clock": Moments(*[400] * 100)}[lacks]
+    settings = settings_for(target, tmp_path)
+    if lacks == "relay log":
+        settings = replace(settings, relay_log_dir=str(tmp_path / "relay"))
+        (tmp_path / "relay").mkdir()
+        (tmp_path / "relay" / ".purged").write_text("?")
+    starting = Starting(0.0, SystemClock(), lambda text: None)
+    operating: Any = SimpleNamespace(
+        control=Control(SystemClock()), make_live=lambda *_: None, wait_for=starting.wait_for
+    )
+    async with contextlib.AsyncExitStack() as ends:
+        with pytest.raises(Corruption):
+            await assembly.build(settings, cast(Upstream, upstream), nodes, None, ends, operating, lambda: 0)
+    living.hold()
+    assert mysql.session_id(living._connected()) == session, "its session was not ended either"
+    living.save(Checkpoint(600, False, 0, living.epoch))
+    living.close()
     await nodes.close()
 
 

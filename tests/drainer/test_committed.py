@@ -183,6 +183,8 @@ def test_whatever_was_lost_nothing_is_written_any_more(server: Server, lost: str
     if lanes.committed.of(1) != Position(100) or lost == "the start itself":
         with pytest.raises(WentBack):
             lanes.advance(lane, 1, Position(400))
+    with pytest.raises(WentBack):
+        store.hold()  # on a quiet day, too
     ddl = mysql.connect(server.target)
     with pytest.raises(WentBack):
         store.guard_ddl(ddl)

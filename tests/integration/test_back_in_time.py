@@ -53,14 +53,23 @@ class BackInTime(Scene):
 
 @asynccontextmanager
 async def running(
-    endpoint: str, directory: Path, free_port: Callable[[], int], port: Callable[[MariaDbServer], int]
+    endpoint: str,
+    directory: Path,
+    free_port: Callable[[], int],
+    port: Callable[[MariaDbServer], int],
+    *,
+    ends: bool = False,
 ) -> AsyncIterator[BackInTime]:
-    """A drainer that replicates what a writer writes; at the end everything is there once."""
+    """A drainer that replicates what a writer writes; at the end everything is there once.
+
+    `ends`: the test ends it.
+    """
     await (await StandaloneUpstream.connect(endpoint)).close()
     server = MariaDbServer()
     await asyncio.to_thread(server.start, directory / "a")
     scene = BackInTime(endpoint, server, directory, free_port)
     scene.port = port(server)
+    scene.extra = f'\n[syncer.relay]\nlog-dir = "{directory / "relay"}"\nmax-file-size = "4KiB"\n'
     scene.start("pump", "pump", "--node-id=back-pump")
     writing: asyncio.Task[None] | None = None
     try:
@@ -70,6 +79,8 @@ async def running(
         writing = asyncio.create_task(scene.write())
         await scene.until_rows(100)
         yield scene
+        if ends:
+            return
         scene.finished = True
         await asyncio.wait_for(writing, DEADLINE_S)
         await scene.until_rows(scene.written)
@@ -156,3 +167,17 @@ def end_one_session(target: mysql.Target) -> None:
     )
     mysql.run(connection, b"KILL CONNECTION %d" % found)
     connection.close()
+
+
+async def test_an_emptied_downstream_is_not_filled_from_now_on(
+    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    """Without a checkpoint a start begins where it is told to: that would be a gap here."""
+    async with running(etcd_clean, tmp_path, free_port, lambda server: server.port, ends=True) as scene:
+        connection = scene.server.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("DROP DATABASE tidb_binlog")
+        connection.close()
+        assert await asyncio.to_thread(scene.processes["drainer"].wait, DEADLINE_S) == 5
+        said = (tmp_path / "drainer.log").read_text()
+        assert "and had when this drainer began" in said
