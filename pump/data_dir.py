@@ -157,8 +157,10 @@ class DataDir:
     @property
     def purged_fid(self) -> int:
         """The log's first file to which `purged_ts` belongs. A directory of before has no such note: then
-        any. Raises `ConfigError`."""
-        text = self._read(".purged-files") or str(sys.maxsize)
+        any, unless nothing was purged. Raises `ConfigError`."""
+        text = self._read(".purged-files")
+        if not text:
+            return sys.maxsize if self.purged_ts else 0
         return int(text) if text.isdigit() else 0
 
     def keep_purged(self, ts: int, first_fid: int) -> None:

@@ -76,14 +76,14 @@ def open_all(
     data_dir.take_rebuild()
 
     def attempt() -> Found:
-        is_cut = cut_index(data_dir.index_path)
+        _cut_index(data_dir.index_path)
         index = Index.open(
             data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
         )
         try:
             if index.max_commit_ts > limit_ts:
                 raise _FromTheFuture(index.max_commit_ts)
-            return _open_log(data_dir, directory, limits, losses, index, is_cut)
+            return _open_log(data_dir, directory, limits, losses, index)
         except BaseException:
             index.close()
             raise
@@ -124,10 +124,9 @@ def _open_log(
     limits: Limits,
     losses: AcceptedLosses,
     index: Index,
-    is_cut: bool,
 ) -> Found:
-    """The log behind an index that is open. `is_cut`: the end of the index is lost. `IndexDamaged` as well
-    where the log ends before what the index knows: nothing may lead to what is written there next."""
+    """The log behind an index that is open. `IndexDamaged` as well where the log ends before what the index
+    knows: nothing may lead to what is written there next."""
     head = index.head
     value_log = ValueLog(
         directory,
@@ -143,25 +142,22 @@ def _open_log(
         losses.forget_before(value_log.first_fid)
         if head != START and head >= value_log.end:
             raise IndexDamaged(f"the index knows records behind the end of the log, {value_log.end}")
-        lacks = is_cut or (head == START and index.max_commit_ts == 0)
-        _know_purged(data_dir, index, value_log, lacks)
+        _know_purged(data_dir, index, value_log)
     except BaseException:
         value_log.close(healthy=False)
         raise
     return Found(index, value_log, opened, losses)
 
 
-def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog, lacks: bool) -> None:
-    """Let index and directory know what is gone. `lacks`: the index may not know it any more.
+def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog) -> None:
+    """Let index and directory know what is gone.
 
-    A pump that keeps it in the index alone may have purged since the directory was told.
+    Each may know it better: the index may have lost its end, and a pump that keeps it in the index alone may
+    have been here. Where files are gone that neither was told of, the log says.
     """
-    purged, first_fid = data_dir.purged_ts, value_log.first_fid
-    if lacks:
-        if first_fid > (data_dir.purged_fid if purged else 0):
-            purged = max(purged, oldest_whole_commit(value_log) - 1)
-    else:
-        purged = max(purged, index.gc_ts)
+    purged, first_fid = max(data_dir.purged_ts, index.gc_ts), value_log.first_fid
+    if first_fid > data_dir.purged_fid:
+        purged = max(purged, oldest_whole_commit(value_log) - 1)
     if first_fid:
         data_dir.keep_purged(purged, first_fid)
     if purged > index.gc_ts:
@@ -187,8 +183,8 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
     return largest + 1
 
 
-def cut_index(path: str) -> bool:
-    """Cut off what LevelDB would step over; whether there was any. Raises `IndexDamaged`."""
+def _cut_index(path: str) -> None:
+    """Cut off what LevelDB would step over. Raises `IndexDamaged`."""
     descriptors: dict[str, int] = {}
 
     def read(name: str, offset: int, size: int) -> bytes:
@@ -213,4 +209,3 @@ def cut_index(path: str) -> bool:
             reason=cut.reason,
         )
         os.truncate(os.path.join(path, cut.name), cut.size)
-    return bool(verdict.cuts)

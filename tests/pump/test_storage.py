@@ -25,7 +25,7 @@ from pump.index import IndexDamaged
 from pump.opening import oldest_whole_commit
 from pump.storage import Limits, Storage, WriteFailed
 from pump.value_log import ValueLog
-from pump.value_pointer import START
+from pump.value_pointer import START, ValuePointer
 from tests.pump import corpus
 from tests.pump.memory_log import MemoryDirectory
 from tests.pump.payloads import header, opened, pull, put, put_pair, wait_watermark
@@ -655,3 +655,57 @@ async def test_what_was_purged_is_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.purged is not a timestamp: '1oo'"):
         async with opened(tmp_path):
             pass
+
+
+@pytest.mark.parametrize("loses", ["all", "its end"])
+@pytest.mark.parametrize("is_noted", [True, False])
+async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
+    loses: str, is_noted: bool, tmp_path: Path
+) -> None:
+    """One that keeps it in the index alone: no note of ours may stand for what it removed later."""
+    limits = Limits(segment_bytes_max=2000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 600, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+        if is_noted:
+            storage.purged_to(41, 1)
+            storage.value_log.remove(0)
+    async with opened(tmp_path, limits=limits) as storage:
+        newest, before = storage.value_log.first_fid, storage.gc_ts
+        storage.value_log.remove(newest + 3)
+        storage.index.set_gc_ts(300)
+    if loses == "all":
+        shutil.rmtree(tmp_path / "kv")
+    else:
+        (log,) = (tmp_path / "kv").glob("*.log")
+        log.write_bytes(b"")
+    async with opened(tmp_path, limits=limits) as storage:
+        first = next(ts for ts in range(11, 600, 10) if is_whole(storage, ts - 1))
+        assert before < first - 1 <= storage.gc_ts
+        for position in (before, first - 11):
+            with pytest.raises(PositionPurged):
+                await pull(storage, position, from_disk=True)
+        served = await pull(storage, storage.gc_ts, from_disk=True)
+        assert [one.commit_ts for one in served] == list(range(first, 600, 10))
+
+
+def is_whole(storage: Storage, start_ts: int) -> bool:
+    """Whether a transaction's prewrite is still in the log."""
+    log = storage.value_log
+    stretches = log.stretches(ValuePointer(log.first_fid, 0), log.end)
+    return any(
+        one.tp == binlog.PREWRITE and one.start_ts == start_ts for found, _ in stretches for one in found
+    )
+
+
+async def test_what_was_purged_here_is_known_exactly_though_the_index_is_lost(tmp_path: Path) -> None:
+    """Nobody is told that more is gone than is: a drainer that stands there goes on."""
+    limits = Limits(segment_bytes_max=2000)
+    async with opened(tmp_path, limits=limits) as storage:
+        for ts in range(10, 600, 10):
+            await put_pair(storage, ts, ts + 1, bytes(300))
+        storage.purged_to(41, 1)
+        storage.value_log.remove(0)
+    shutil.rmtree(tmp_path / "kv")
+    async with opened(tmp_path, limits=limits) as storage:
+        assert storage.gc_ts == 41
