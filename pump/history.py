@@ -236,7 +236,8 @@ class History:
         prewrite = self._payload(header.commit_ts, header.start_ts, *place)
         if prewrite is None:
             return None
-        if header_of(prewrite, segment.file.path, place.offset).tp != binlog.PREWRITE:
+        found = header_of(prewrite, segment.file.path, place.offset)
+        if (found.tp, found.start_ts) != (binlog.PREWRITE, header.start_ts):
             self._without_prewrite(header, at)
             return None
         return Delivery(header.commit_ts, header.start_ts, *binlog.halves(prewrite, commit))

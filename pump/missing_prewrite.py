@@ -2,7 +2,7 @@
 
 In     the commit, where it stands; index, log, accepted losses
 Out    nothing where the prewrite is among accepted losses, else the error that says what is the matter:
-           in the log    the index is damaged, whatever else it may miss: it is built anew
+           in the log    the index is damaged, whatever else it may miss: it is built anew, once
            nowhere       sent to another pump, or lost; only the operator can let it go
 Why    a hole is an error, never a jump; but an error that no restart and no option ends is a hole for ever
 
@@ -28,35 +28,48 @@ _KNOWN_MAX: Final = 1 << 12
 class MissingPrewrites:
     """Of one storage; shared by its readers."""
 
-    def __init__(self, log: ValueLog, losses: AcceptedLosses) -> None:
+    def __init__(self, log: ValueLog, losses: AcceptedLosses, *, index_is_new: bool) -> None:
+        """`index_is_new`: it was built in this life, so building it again would change nothing."""
         self._log = log
         self._losses = losses
+        self._index_is_new = index_is_new
         self._nowhere: set[tuple[int, ValuePointer]] = set()
         self._lock = threading.Lock()
 
     def pass_over(self, start_ts: int, commit_ts: int, place: ValuePointer) -> None:
         """Return where the loss was accepted. Raises `IndexDamaged` or `Corruption`."""
+        if self._losses.has(place):
+            self._losses.passed_over(commit_ts, start_ts, place, place)
+            return
         found = self._search(start_ts, place)
-        if found is not None:
+        if found is not None and not self._index_is_new:
             raise IndexDamaged(
                 f"the index does not know the prewrite {start_ts} of commit {commit_ts}, which stands at "
                 f"{segment.name_of(found.fid)} offset {found.offset}",
                 hint="try again: the pump starts anew and builds the index from the log",
             )
-        if self._losses.has(place):
-            self._losses.passed_over(commit_ts, start_ts, place, place)
-            return
-        lost = self._lost_before(place, start_ts)
+        lost = self._lost_before(place, start_ts) if found is None else None
         if lost is None:
-            name = segment.name_of(place.fid)
-            raise Corruption(
-                f"commit {commit_ts} has no prewrite {start_ts} on this pump; it stands at {name} "
-                f"offset {place.offset}",
-                hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, this "
-                "commit was sent to the wrong one; to go on without the transaction start the pump with "
-                f"`--accept-loss {name}:{place.offset}`",
-            )
+            raise self._nowhere_to_be_found(start_ts, commit_ts, place, found)
         self._losses.passed_over(commit_ts, start_ts, place, lost)
+
+    @staticmethod
+    def _nowhere_to_be_found(
+        start_ts: int, commit_ts: int, place: ValuePointer, found: ValuePointer | None
+    ) -> Corruption:
+        here = f"{segment.name_of(place.fid)}:{place.offset}"
+        way_on = f"to go on without the transaction start the pump with `--accept-loss {here}`"
+        if found is not None:
+            return Corruption(
+                f"another record has the timestamp of prewrite {start_ts}, which stands at "
+                f"{segment.name_of(found.fid)} offset {found.offset}, of commit {commit_ts}",
+                hint=f"two clients took one timestamp; {way_on}",
+            )
+        return Corruption(
+            f"commit {commit_ts} has no prewrite {start_ts} on this pump; it stands at {here}",
+            hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, this "
+            f"commit was sent to the wrong one; {way_on}",
+        )
 
     def _search(self, start_ts: int, commit: ValuePointer) -> ValuePointer | None:
         """Where the prewrite stands in front of its commit; None if it does not."""

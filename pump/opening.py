@@ -52,6 +52,7 @@ class Found:
     value_log: ValueLog
     opened: Opened
     losses: AcceptedLosses
+    index_is_new: bool
 
     def close(self) -> None:
         """Let go of it without finishing anything."""
@@ -146,7 +147,7 @@ def _open_log(
     except BaseException:
         value_log.close(healthy=False)
         raise
-    return Found(index, value_log, opened, losses)
+    return Found(index, value_log, opened, losses, head == START)
 
 
 def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog) -> None:

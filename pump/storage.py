@@ -59,7 +59,7 @@ class Storage:
         self._index = found.index
         self._log = found.value_log
         self._losses = found.losses
-        self._missing = MissingPrewrites(found.value_log, found.losses)
+        self._missing = MissingPrewrites(found.value_log, found.losses, index_is_new=found.index_is_new)
         self._limits = limits
         self._clock = clock
         self._threads = ThreadPoolExecutor(_HISTORY_THREADS, thread_name_prefix="pump-history")

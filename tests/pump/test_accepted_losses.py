@@ -252,3 +252,20 @@ async def test_the_log_is_searched_once_for_a_prewrite_that_is_nowhere(
             with pytest.raises(Corruption, match="commit 1000 has no prewrite 995"):
                 history.page(999, 1000, bytes_max=1000)
             monkeypatch.setattr(storage.value_log, "stretches", None)
+
+
+async def test_two_records_of_one_timestamp_do_not_build_the_index_anew_for_ever(tmp_path: Path) -> None:
+    """Clients that take no timestamps of the oracle; the index can lead to one of the two alone."""
+    expected = await stored(tmp_path)
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        await put(storage, binlog.prewrite(1000, b"key", b"value"), binlog.prewrite(990, b"key", b"value"))
+        await put(storage, binlog.commit(990, 1000, b"key"), binlog.commit(1000, 1010, b"key"))
+        await wait_watermark(storage, 1010)
+    with pytest.raises(IndexDamaged):
+        await served_by_puller(tmp_path)
+    with pytest.raises(Corruption, match="another record has the timestamp of prewrite 1000") as caught:
+        await served_by_puller(tmp_path)
+    lost = caught.value.hint.rpartition("--accept-loss ")[2].strip("`")
+    found = await served(tmp_path, lost)
+    assert found[: len(expected)] == expected
+    assert [one.commit_ts for one in found[len(expected) :]] == [1000]

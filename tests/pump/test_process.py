@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from common import binlog, etcd, node, rpc
-from common.errors import BinlogError, Rejected
+from common.errors import BinlogError, Rejected, Unavailable
 from common.etcd_server import EtcdServer
 from common.node import NodeStatus
 from common.registry import DRAINERS, PUMPS
 from common.upstream.standalone import StandaloneUpstream
+from pump.index import Index, key_of
 from tests.pump import corpus
 from tests.pump.process import PumpClient, PumpProcess, Start
 
@@ -407,6 +408,39 @@ async def test_altered_log_names_file_and_offset_and_can_be_given_up(
     place = line.split("--accept-loss ")[1].split("`")[0]
     await process.start_and_wait(f"--accept-loss={place}")
     assert process.stop() == 0
+
+
+async def test_a_puller_that_finds_the_index_damaged_ends_the_pump_and_gets_all_from_the_next_life(
+    pump: Start, upstream: StandaloneUpstream
+) -> None:
+    process = pump("-node-id=p1")
+    await process.start_and_wait()
+    client = PumpClient(process.address, upstream.cluster_id)
+    for ts in (10, 20, 30):
+        await client.write(binlog.prewrite(ts, b"k", b"v"))
+        await client.write(binlog.commit(ts, ts + 1))
+    assert process.stop() == 0
+    index = Index.open(str(process.directory / "kv"))
+    index._database.delete(key_of(20))
+    index.close()
+    await process.start_and_wait()
+    with pytest.raises(Unavailable, match="does not know the prewrite 20 of commit 21"):
+        await commits_up_to(client, 31)
+    assert await asyncio.to_thread(process.wait) == 2  # at which a supervisor starts it again
+    await process.start_and_wait()
+    assert await commits_up_to(client, 31) == [11, 21, 31]
+    await client.close()
+    assert process.stop() == 0
+
+
+async def commits_up_to(client: PumpClient, last: int) -> list[int]:
+    found: list[int] = []
+    async with asyncio.timeout(20):
+        async for headers, _, _ in client.pull_batches(0):
+            found += [header.commit_ts for header in headers if not header.is_fake]
+            if found[-1:] == [last]:
+                break
+    return found
 
 
 async def test_a_pump_whose_etcd_goes_away_keeps_serving(
