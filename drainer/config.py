@@ -199,7 +199,8 @@ class DrainerConfig(ArchiveOptions):
         False,
         key="syncer.strict",
         kind="bool",
-        help="stop where downstream rows are not as they should be, instead of counting them",
+        help="stop where downstream rows are not as they should be, instead of counting them, or of letting"
+        " their table wait",
     )
     log_values: bool = option(
         False, key="syncer.log-values", kind="bool", help="errors of the downstream may show row values"
