@@ -133,6 +133,7 @@ class _Hook:
         session.flush()
         transaction = session.info.get(PUBLISHED)
         if transaction is not None:
+            self._outcomes.require_transaction(session.connection().connection)
             session.execute(text(self._outcomes.statement(transaction.start_ts)))
             transaction.prepare()
 

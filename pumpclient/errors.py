@@ -9,6 +9,7 @@
         ├── RecoveryTimeout      (Unavailable)  transactions without a prewrite did not end in time
         ├── ClientClosed                        the client or publisher was closed, or never started
         ├── TransactionOver      (Rejected)     the transaction has ended already
+        ├── NoTransaction        (Rejected)     the host's connection commits each statement by itself
         ├── InvalidDefinition    (Rejected)     a table, a column or a row that the catalogue does not allow
         ├── TransactionLost      (Conflict)     it was rolled back by others because its lease ran out
         ├── SchemaChanged        (Conflict)     a table of the transaction was altered under its hands
@@ -57,6 +58,10 @@ class TransactionOver(PumpClientError, Rejected):
 
 class TransactionLost(PumpClientError, Conflict):
     """Somebody else found the lease expired and rolled the transaction back; that is final."""
+
+
+class NoTransaction(PumpClientError, Rejected):
+    """Changes on this connection would be committed one by one, published or not."""
 
 
 class InvalidDefinition(PumpClientError, Rejected):

@@ -30,6 +30,7 @@ EXPORTED = [
     "InvalidDefinition",
     "Kind",
     "NoPumpRegistered",
+    "NoTransaction",
     "Options",
     "OutcomeTable",
     "OutcomeUnknown",
