@@ -23,7 +23,7 @@ _PING_S: Final = 310.0
 _PONG_S: Final = 20.0
 _QUICK_PONG_S: Final = 3.0
 _NOWHERE: Final = "127.0.0.1:0"
-_SOCKET: Final = "unix://"
+_SOCKET: Final = "unix:"
 _RETRYABLE: Final = frozenset({CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE})
 _CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", -1),
