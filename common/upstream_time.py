@@ -116,6 +116,11 @@ class UpstreamTime:
                 hint="`binlogctl doctor` compares all clocks of the cluster",
             )
 
+    @property
+    def clock(self) -> Clock:
+        """This process's clock, whose wall time is the upstream's: for whatever is measured against it."""
+        return _UpstreamClock(self, self._clock)
+
     def facts(self) -> dict[str, Any]:
         """For `/status`."""
         return {
@@ -123,3 +128,11 @@ class UpstreamTime:
             "ahead_of_host_s": round(self.ahead_s, 3),
             "limit_ts": self.limit_ts,
         }
+
+
+class _UpstreamClock:
+    """See `UpstreamTime.clock`."""
+
+    def __init__(self, time: UpstreamTime, clock: Clock) -> None:
+        self.wall_s = time.now_s
+        self.monotonic_s = clock.monotonic_s

@@ -83,7 +83,8 @@ async def build(
         rules=RuleChange(translator, rules, None),
     )
     operating.make_archive_live(applier)
-    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)
+    clocked = operating.upstream_clock
+    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
 
 
 def directory_of(settings: DrainerConfig) -> str:

@@ -18,7 +18,7 @@ from pymysql.err import MySQLError
 
 from common import log, rpc
 from common.backoff import Backoff
-from common.clock import SystemClock
+from common.clock import Clock, SystemClock
 from common.errors import Conflict, Unavailable
 from common.registry import Registry
 from common.starting import WaitFor, at_once
@@ -416,7 +416,8 @@ async def build(
         relay=relay,
     )
     operating.make_live(applier)
-    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken)
+    clocked = operating.upstream_clock
+    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
 
 
 def open_collector(
@@ -426,14 +427,15 @@ def open_collector(
     tls: TlsConfig | None,
     after_ts: int,
     unbroken: Callable[[], int | None],
+    clock: Clock,
 ) -> Collector:
-    """What pulls, merges and spills binlogs behind `after_ts`."""
+    """What pulls, merges and spills binlogs behind `after_ts`. `clock`: the upstream's."""
     return Collector(
         nodes,
         upstream.history,
         cluster_id=upstream.cluster_id,
         after_ts=after_ts,
-        clock=SystemClock(),
+        clock=clock,
         queue_bytes_max=settings.pull_bytes,
         spill=SpillDirectory(
             os.path.join(settings.data_dir, "spill"),

@@ -108,6 +108,11 @@ class Operating:
         self._time = time
 
     @property
+    def upstream_clock(self) -> Clock:
+        """What lag is measured by."""
+        return self._clock if self._time is None else self._time.clock
+
+    @property
     def wait_for(self) -> WaitFor:
         """For whatever a start asks of others."""
         return self._starting.wait_for

@@ -203,7 +203,10 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     nodes = await etcd.connect(etcd_clean)
     starting = Starting(60.0, SystemClock(), lambda _: None)
     operating: Any = SimpleNamespace(
-        control=Control(SystemClock()), make_live=lambda *_: None, wait_for=starting.wait_for
+        control=Control(SystemClock()),
+        make_live=lambda *_: None,
+        wait_for=starting.wait_for,
+        upstream_clock=SystemClock(),
     )
     async with contextlib.AsyncExitStack() as ends:
         applier, _ = await assembly.build(
