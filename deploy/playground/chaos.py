@@ -34,6 +34,7 @@ DOWN_S: Final = (0.1, 1.5)
 FROZEN_S: Final = (0.5, 6.0)
 AWAY_S: Final = (0.5, 3.0)
 WATCH_S: Final = 0.2
+OLD_S: Final = (1.0, 4.0)
 RESTART_AFTER_S: Final = 0.5
 DEATHS_IN_A_ROW_MAX: Final = 10
 CLOCK_MOVES_MAX_S: Final = 3600.0
@@ -96,6 +97,7 @@ class Chaos:
             (1, self._read_only),
             (1, self._etcd_killed),
             (1, self._etcd_frozen),
+            (1, self._put_back),
         ]
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
@@ -217,6 +219,20 @@ class Chaos:
             raise ConflictingClocks(f"timestamps do not rise: {before}, {drawn}, {after}")
         if (moved_s := tso.physical_s(after) - tso.physical_s(before)) > CLOCK_MOVES_MAX_S:
             raise ConflictingClocks(f"one process moved the cluster's clock by {moved_s:.0f} s")
+
+    async def _put_back(self) -> None:
+        """The downstream fails over to a copy that is some seconds old."""
+        self._count("put back")
+        await self._while_down(self._cluster.mariadb.keep_copy)
+        await asyncio.sleep(self._random.uniform(*OLD_S))
+        await self._while_down(self._cluster.mariadb.put_back)
+
+    async def _while_down(self, work: Callable[[], None]) -> None:
+        self._mariadb.kill()  # asked to end: nobody starts it again meanwhile
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            self._mariadb.start()
 
     async def _disk_full(self) -> None:
         disk = self._cluster.small_disk

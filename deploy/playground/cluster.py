@@ -16,8 +16,10 @@ import shutil
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from common.clock import Clock
@@ -35,20 +37,34 @@ READY_DEADLINE_S = 30.0
 POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
 RELAY_DISK_MIB = 96
+RELOAD_S = 30.0
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 # No proxy of the environment may come between us and loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+Routes = Mapping[tuple[str, str], str]
+"""Targets in the same database by (schema, table)."""
+
+
 def http_get(url: str, timeout_s: float = 1.0) -> bytes:
     """Body of a GET; `Unavailable` when there is none with status 200."""
+    return _http(urllib.request.Request(url), timeout_s)
+
+
+def http_put(url: str, timeout_s: float) -> bytes:
+    """The same for a PUT without a body."""
+    return _http(urllib.request.Request(url, method="PUT"), timeout_s)
+
+
+def _http(request: urllib.request.Request, timeout_s: float) -> bytes:
     try:
-        with _opener.open(url, timeout=timeout_s) as reply:
+        with _opener.open(request, timeout=timeout_s) as reply:
             body: bytes = reply.read()
             return body
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise Unavailable(f"{url} does not answer: {error}") from None
+        raise Unavailable(f"{request.full_url} does not answer: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,7 @@ class Cluster:
         self.proxy: Proxy | None = None
         self.small_disk: SmallDisk | None = None
         self._clock = clock
+        self._drainer_text = ""
 
     @property
     def nodes(self) -> list[Node]:
@@ -141,7 +158,9 @@ class Cluster:
         for node in self.pumps:
             await self.until_ready(node)
 
-    async def start_drainer(self, name: str = "drainer", syncer: str = "") -> Node:
+    async def start_drainer(
+        self, name: str = "drainer", syncer: str = "", routes: Routes = MappingProxyType({})
+    ) -> Node:
         """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
         server = self.mariadb
         relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
@@ -151,24 +170,26 @@ class Cluster:
             f'{relay}[syncer.to]\nhost = "{server.host}"\n'
             f"port = {self.proxy.port if self.proxy else server.port}\n"
             f'user = "{server.drainer_user}"\npassword = "{server.password}"\n',
+            routes,
         )
 
     async def start_archiver(self, name: str, syncer: str = "") -> Node:
         """Start a Drainer that archives into its data directory. `syncer`: more lines of [syncer]."""
         return await self._start_drainer(name, f'[syncer]\ndb-type = "file"\n{syncer}\n')
 
-    async def _start_drainer(self, name: str, sections: str) -> Node:
+    async def _start_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
         (port,) = free_ports(1)
         address = f"{LOOPBACK}:{port}"
         config = self.directory / f"{name}.toml"
         config.touch(mode=0o600)
-        config.write_text(
+        self._drainer_text = (
             "# Configuration of the playground's Drainer.\n"
             f'addr = "{address}"\n'
             f'pd-urls = "{self.etcd_endpoint}"\n'
             f'data-dir = "{self.directory / name}"\n'
             f"initial-commit-ts = 0\n\n{sections}"
         )
+        self.write_routes(name, routes)
         arguments = [f"--config={config}", f"--node-id={name}"]
         self.drainer = Node(
             name, self._python(name, "drainer", arguments), address, f"http://{address}/status"
@@ -176,6 +197,25 @@ class Cluster:
         self.drainer.process.start()
         await self.until_ready(self.drainer)
         return self.drainer
+
+    def write_routes(self, name: str, routes: Routes) -> None:
+        """Into the file of a Drainer, which takes them with a reload or its next start."""
+        rules = (
+            "\n[[syncer.table-migrate-rule]]\n"
+            f'source = {{ schema = "{schema}", table = "{table}" }}\n'
+            f'target = {{ schema = "{schema}", table = "{target}" }}\n'
+            for (schema, table), target in routes.items()
+        )
+        config = self.directory / f"{name}.toml"
+        changed = config.with_suffix(".new")
+        changed.touch(mode=0o600)
+        changed.write_text(self._drainer_text + "".join(rules))
+        changed.replace(config)
+
+    async def reload_drainer(self) -> None:
+        """Have it read its file. Raises `Unavailable` when it does not answer, or refuses."""
+        assert self.drainer is not None
+        await asyncio.to_thread(http_put, f"http://{self.drainer.address}/reload", RELOAD_S)
 
     async def until_ready(self, node: Node) -> None:
         """Wait until its status page answers."""

@@ -103,6 +103,23 @@ class Evolution:
             return self._create()
         return self._form(name) or self._truncate(name)
 
+    def gained_and_lost(self, name: str) -> tuple[tuple[Ddl, Ddl], Ddl]:
+        """Statements that empty a table and give it a unique key, and the one that drops that key."""
+        empty = self._truncate(name)
+        assert empty.after is not None
+        key = f"u{empty.after.max_index_id + 1}"
+        keyed = empty.after.with_index(key, (("code", -1),), unique=True)
+        gain = Ddl(
+            job.ADD_INDEX,
+            f"ALTER TABLE `{name}` ADD UNIQUE INDEX `{key}` (`code`)",
+            empty.after,
+            keyed,
+            lambda row: row,
+        )
+        query = f"ALTER TABLE `{name}` DROP INDEX `{key}`"
+        lose = Ddl(job.DROP_INDEX, query, keyed, keyed.without_index(key), lambda row: row)
+        return (empty, gain), lose
+
     def _form(self, name: str) -> Ddl | None:
         """The statement of the kind whose turn it is, None if this table does not allow it."""
         table = self._state(name).table

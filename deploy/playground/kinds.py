@@ -56,6 +56,14 @@ def varchar(length: int, collate: str = "utf8mb4_bin") -> Kind:
     return _text(f"VARCHAR({length})", ti.VARCHAR, length, collate)
 
 
+def _narrow(charset: str) -> Kind:
+    collate = f"{charset}_bin"
+    sql = f"VARCHAR(20) CHARACTER SET {charset} COLLATE {collate}"
+    return Kind(sql, ti.VARCHAR, "text", flen=20, charset=charset, collate=collate)
+
+
+LATIN1: Final = _narrow("latin1")
+GBK: Final = _narrow("gbk")
 TINYINT: Final = Kind("TINYINT", ti.TINY, "int", flen=4)
 SMALLINT: Final = Kind("SMALLINT", ti.SHORT, "int", flen=6)
 MEDIUMINT: Final = Kind("MEDIUMINT", ti.INT24, "int", flen=9)

@@ -8,9 +8,10 @@ what a replica must show. A DDL closes its table to new transactions and runs wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 
 from deploy.playground.kinds import Value
 from deploy.playground.tables import Table
@@ -264,9 +265,15 @@ class Model:
             self.transactions += 1
             self.rows_changed += len(transaction.changes)
 
-    def expected(self) -> list[ExpectedTable]:
-        """The contents as the comparison wants them."""
-        return [self._expected(state) for state in self.tables.values()]
+    def expected(self, targets: Mapping[str, str] = MappingProxyType({})) -> list[ExpectedTable]:
+        """The contents as the comparison wants them. `targets`: names downstream, where they are others."""
+        found: dict[str, ExpectedTable] = {}
+        for state in self.tables.values():
+            table = self._expected(state)
+            name = targets.get(table.name, table.name)
+            rows = [*found[name].rows, *table.rows] if name in found else table.rows
+            found[name] = replace(table, name=name, rows=rows)
+        return list(found.values())
 
     @staticmethod
     def _expected(state: TableState) -> ExpectedTable:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 import pymysql
@@ -22,15 +23,19 @@ import pymysql
 from common import tso
 from common.clock import Clock
 from common.errors import Unavailable
+from common.etcd import EtcdClient, EtcdRegistry
+from deploy.ctl.look import look
+from deploy.ctl.overview import Overview
 from deploy.playground import tables
 from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
-from deploy.playground.cluster import Cluster
+from deploy.playground.cluster import Cluster, Routes
 from deploy.playground.downstream import Downstream, quote
 from deploy.playground.evolution import Evolution, creation
 from deploy.playground.lag import LagProbe
 from deploy.playground.limits import MARIADB, misplaced
 from deploy.playground.live_view import LiveView, Snapshot
 from deploy.playground.model import Model
+from deploy.playground.moving import MOVED, Moving, split
 from deploy.playground.options import Options
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario, load
@@ -48,7 +53,11 @@ SHOW_S: Final = 0.25
 STATUS_S: Final = 0.05
 STALLED_S: Final = 60.0
 QUIET_S: Final = 5.0
+QUIET_CHAOS_S: Final = 20.0
 DDL_PAUSE_S: Final = 2.0
+SHARDS: Final = "shards"
+ROUTES: Final = {(SCHEMA, "shard_1"): SHARDS, (SCHEMA, "shard_2"): SHARDS}
+MOVING: Final = (SCHEMA, "moving")
 RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
 
 
@@ -71,16 +80,18 @@ class Run:
     async def demo(self) -> Report:
         """Recorded workload, random workload, comparison."""
         scenario = load(RECORDED)
-        await self._start(scenario, PUMPS)
+        await self._start(scenario, PUMPS, ROUTES)
         model = Model(SCHEMA)
         async with self._background(_names(scenario)):
             await self._replay(scenario)
             assert self.cluster.upstream is not None
             await self.cluster.upstream.oracle.unpin()
-            last_commit_ts = await self._random_workload(model, measures_lag=True)
+            last_commit_ts = await self._random_workload(model, routes=ROUTES, measures_lag=True)
             await self._drain(max(last_commit_ts, scenario.last_commit_ts))
             await self._quiet()
-            return await self._compare(replace(scenario, expected=[*scenario.expected, *model.expected()]))
+            targets = {table: target for (_, table), target in ROUTES.items()}
+            expected = [*scenario.expected, *model.expected(targets)]
+            return await self._compare(replace(scenario, expected=expected))
 
     async def archive(self) -> Model:
         """Random workload into an archive that is complete and closed then; what its rows have come to."""
@@ -103,7 +114,7 @@ class Run:
             await self._drain(scenario.last_commit_ts)
             return await self._compare(scenario)
 
-    async def _start(self, scenario: Scenario, pumps: int) -> None:
+    async def _start(self, scenario: Scenario, pumps: int, routes: Routes = MappingProxyType({})) -> None:
         self._view.say(f"starting etcd, {pumps} Pump(s), a Drainer and MariaDB in {self.cluster.directory}")
         upstream = await self.cluster.start_base(scenario.cluster_id)
         await Replay.prepare(scenario, upstream)
@@ -112,7 +123,7 @@ class Run:
             await self.cluster.prepare_faults()
             if self.cluster.small_disk is None:
                 self._view.say("not among the faults: a full disk, which only root can make")
-        await self.cluster.start_drainer()
+        await self.cluster.start_drainer(routes=routes)
         self._view.say(f"set up in {self._elapsed_s():.1f} s")
 
     @asynccontextmanager
@@ -150,7 +161,9 @@ class Run:
         self.statistics.replayed, self.statistics.replay_s = replay.sent, took_s
         self._view.say(f"recorded workload {scenario.name}: {replay.sent} binlogs sent in {took_s:.1f} s")
 
-    async def _random_workload(self, model: Model, *, measures_lag: bool) -> int:
+    async def _random_workload(
+        self, model: Model, *, routes: Routes = MappingProxyType({}), measures_lag: bool
+    ) -> int:
         """Tables, sessions, DDL, probes and chaos for the time asked for; the last commit timestamp."""
         assert self.cluster.upstream is not None
         self._phase = "creating tables"
@@ -159,6 +172,9 @@ class Run:
             version = publisher.schema_version
             writer = Writer(publisher, self.cluster.upstream, model, self.statistics, ids, version)
             probe_table = await _create_tables(writer, ids)
+            if routes:
+                await _create_shards(writer, ids)
+            moving = await self._prepare_moving(writer, ids, routes) if self.options.chaos else None
             probe = LagProbe(writer, probe_table, self.cluster.mariadb, self._clock)
             await self._drain(writer.last_commit_ts)  # the tables are there: from here on lag is measured
             self._phase = "random workload"
@@ -171,12 +187,41 @@ class Run:
                     self._start_sessions(work, writer, model, ids, end_s)
                     if measures_lag:
                         work.create_task(probe.write(end_s))
+                    if moving is not None:
+                        work.create_task(moving.write(end_s, self._clock))
+                        work.create_task(moving.change(end_s, self._clock, self.statistics))
                 self.statistics.ended_s = self._clock.monotonic_s()
                 await publisher.flush(STALLED_S)
                 await self._drain(writer.last_commit_ts)
                 if reader is not None:
                     reader.cancel()
             return writer.last_commit_ts
+
+    async def _prepare_moving(self, writer: Writer, ids: Iterator[int], routes: Routes) -> Moving:
+        """Tables that only a run with faults has."""
+        await writer.run_ddl(creation(tables.losing_table(SCHEMA, next(ids))))
+        table = tables.moving_table(SCHEMA, next(ids))
+        await writer.run_ddl(creation(table))
+        writer.model.tables[table.name].reserved = True
+        await self._drain(writer.last_commit_ts)
+        await asyncio.to_thread(self._create_target, table)
+        return Moving(self.cluster, writer, table, routes, Random(self._random.random()))
+
+    def _create_target(self, table: tables.Table) -> None:
+        """A reload makes no tables: whoever adds a route does."""
+        connection = self.cluster.mariadb.open()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"CREATE TABLE {quote(SCHEMA)}.{MOVED} LIKE {quote(SCHEMA)}.{table.name}")
+        finally:
+            connection.close()
+
+    async def _overview(self) -> Overview:
+        client = await EtcdClient.connect(self.cluster.etcd_endpoint)
+        try:
+            return await look(EtcdRegistry(client), client, None)
+        finally:
+            await client.close()
 
     def _start_sessions(
         self, work: asyncio.TaskGroup, writer: Writer, model: Model, ids: Iterator[int], end_s: float
@@ -221,15 +266,18 @@ class Run:
             await asyncio.sleep(STATUS_S)
 
     async def _quiet(self) -> None:
-        """Nobody writes: what does the Drainer say of its lag meanwhile?"""
+        """Nobody writes: what does the Drainer say of its lag meanwhile, and is everybody well?"""
         self._phase = "quiet"
         assert self.cluster.drainer is not None
-        end_s = self._clock.monotonic_s() + QUIET_S
+        end_s = self._clock.monotonic_s() + (QUIET_CHAOS_S if self.options.chaos else QUIET_S)
         while self._clock.monotonic_s() < end_s:
             await asyncio.sleep(STATUS_S)
             with suppress(Unavailable):
                 status = await self.cluster.drainer.status()
                 self.statistics.quiet_lag_s.append(float(status["LagSeconds"]))
+        if troubles := (await self._overview()).troubles:
+            told = "; ".join(f"{one.node} {one.text}" for one in troubles)
+            raise Unavailable(f"nobody writes, and the cluster is not well: {told}", hint="see the logs")
 
     async def _compare(self, scenario: Scenario) -> Report:
         self._phase = "comparing"
@@ -248,12 +296,20 @@ class Run:
                     else:
                         report.differences.append(difference)
             else:
-                actual = downstream.contents(scenario.expected)
-                report = compare(scenario.expected, actual, MARIADB, misplaced(scenario.statements))
+                report = self._compare_rows(scenario, downstream)
         finally:
             connection.close()
         report.not_compared = scenario.not_compared
         return report
+
+    @staticmethod
+    def _compare_rows(scenario: Scenario, downstream: Downstream) -> Report:
+        expected = list(scenario.expected)
+        moving = next((table for table in expected if (table.schema, table.name) == MOVING), None)
+        if moving is not None:
+            expected.remove(moving)
+            expected += split(moving, downstream.rows(replace(moving, name=MOVED)))
+        return compare(expected, downstream.contents(expected), MARIADB, misplaced(scenario.statements))
 
     async def _note_first_row(self, names: Sequence[TableName]) -> None:
         """Note when the first replicated row can be read downstream."""
@@ -325,6 +381,11 @@ def _names(scenario: Scenario) -> list[TableName]:
     """Tables that have rows in the end."""
     names = [(table.schema, table.name) for table in scenario.expected if table.rows]
     return names + [(table.schema, table.name) for table in scenario.checksums]
+
+
+async def _create_shards(writer: Writer, ids: Iterator[int]) -> None:
+    for table in tables.shards(SCHEMA, ids):
+        await writer.run_ddl(creation(table))
 
 
 async def _create_tables(writer: Writer, ids: Iterator[int]) -> tables.Table:

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import BinlogError
@@ -21,7 +22,7 @@ from deploy.playground import evolution, job
 from deploy.playground.encoding import RowImages
 from deploy.playground.evolution import Ddl, Evolution
 from deploy.playground.job import Job
-from deploy.playground.model import Model
+from deploy.playground.model import Model, TableState
 from deploy.playground.model import Transaction as PlannedTransaction
 from deploy.playground.statistics import Statistics
 from deploy.playground.tables import Table
@@ -33,6 +34,16 @@ LEASE_TTL_S = 10.0
 ABANDONED_TTL_S = 0.05
 POLL_S = 0.002
 RETRY_S = 0.2
+LOSING = "losing_key"
+LOSES_EVERY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A job and its JSON."""
+
+    job: Job
+    text: bytes
 
 
 class Writer:
@@ -158,14 +169,31 @@ class Writer:
         table = ddl.after or ddl.before
         assert table is not None
         async with self._working():
-            await self._publish(ddl.kind, ddl.query, table, ddl.before or table)
+            await self._publish(await self._job(ddl.kind, ddl.query, table, ddl.before or table))
         evolution.apply(self.model, ddl)
         self.statistics.ddl += 1
 
-    async def create_schema(self) -> None:
-        await self._publish(job.CREATE_SCHEMA, f"CREATE DATABASE `{self.model.schema}`", None, None)
+    async def give_up(self, ddl: Ddl) -> Made:
+        """What TiDB does before a DDL that ends a constraint is done: its job can be seen, and nothing is
+        checked any more. `finish` publishes it."""
+        assert ddl.after is not None
+        async with self._working():
+            made = await self._job(ddl.kind, ddl.query, ddl.after, ddl.before)
+            await self.upstream.history.add(made.text)
+        evolution.apply(self.model, ddl)
+        return made
 
-    async def _publish(self, kind: int, query: str, table: Table | None, before: Table | None) -> None:
+    async def finish(self, made: Made) -> None:
+        """Publish a DDL whose job is in the history; its table is closed and idle."""
+        async with self._working():
+            await self._publish(made)
+        self.statistics.ddl += 1
+
+    async def create_schema(self) -> None:
+        query = f"CREATE DATABASE `{self.model.schema}`"
+        await self._publish(await self._job(job.CREATE_SCHEMA, query, None, None))
+
+    async def _job(self, kind: int, query: str, table: Table | None, before: Table | None) -> Made:
         version = next(self._versions)
         described = Job(
             id=next(self._ids),
@@ -178,11 +206,13 @@ class Writer:
             schema_version=version,
         )
         start_ts = await self.upstream.oracle.timestamp()
-        text = job.job_json(described, table, start_ts)
-        for state in described.schema_states:
-            commit_ts = await self.publisher.ddl(text, query + ";", state, ttl_s=LEASE_TTL_S)
+        return Made(described, job.job_json(described, table, start_ts))
+
+    async def _publish(self, made: Made) -> None:
+        for state in made.job.schema_states:
+            commit_ts = await self.publisher.ddl(made.text, made.job.query + ";", state, ttl_s=LEASE_TTL_S)
             self.last_commit_ts = max(self.last_commit_ts, commit_ts)
-        self.schema_version = version
+        self.schema_version = made.job.schema_version
 
 
 async def run_session(
@@ -211,20 +241,47 @@ async def run_evolution(
     writer: Writer, changes: Evolution, pause_s: float, end_s: float, clock: Clock
 ) -> None:
     """One DDL after the other until `end_s`, `pause_s` between them."""
+    turn = 0
     while clock.monotonic_s() + pause_s < end_s:
         await asyncio.sleep(pause_s)
+        turn += 1
+        if LOSING in writer.model.tables and turn % LOSES_EVERY == 0:
+            await _lose_a_key(writer, changes, pause_s)
+            continue
         name = changes.choose()
         state = writer.model.tables.get(name)
         if state is None:
             await writer.run_ddl(changes.plan(name))
             continue
-        state.closed = True
-        try:
-            while state.in_flight:  # noqa: ASYNC110 - the model is a core and signals nothing
-                await asyncio.sleep(POLL_S)
+        async with _idle(state):
             await writer.run_ddl(changes.plan(name))
-        finally:
-            state.closed = False
+
+
+async def _lose_a_key(writer: Writer, changes: Evolution, pause_s: float) -> None:
+    """Rows that a unique key forbids are written before the DDL that drops it is published."""
+    state = writer.model.tables[LOSING]
+    gain, lose = changes.gained_and_lost(LOSING)
+    async with _idle(state):
+        for ddl in gain:
+            await writer.run_ddl(ddl)
+    await asyncio.sleep(pause_s)
+    async with _idle(state):
+        made = await writer.give_up(lose)
+    await asyncio.sleep(pause_s / 2)
+    async with _idle(state):
+        await writer.finish(made)
+
+
+@asynccontextmanager
+async def _idle(state: TableState) -> AsyncIterator[None]:
+    """Nothing is written to the table meanwhile."""
+    state.closed = True
+    try:
+        while state.in_flight:  # noqa: ASYNC110 - the model is a core and signals nothing
+            await asyncio.sleep(POLL_S)
+        yield
+    finally:
+        state.closed = False
 
 
 async def run_rare_endings(

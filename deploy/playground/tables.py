@@ -18,7 +18,9 @@ from deploy.playground.kinds import (
     DATETIME,
     DECIMAL,
     DOUBLE,
+    GBK,
     INT,
+    LATIN1,
     TEXT,
     Kind,
     varchar,
@@ -292,6 +294,8 @@ def new_table(
 
 
 GENERAL_CI: Final = "utf8mb4_general_ci"
+SHARD: Final = "shard"
+"""A column whose value is the name of its table: rows of shards never meet in the table they share."""
 
 
 def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:
@@ -337,6 +341,22 @@ def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:
             storage=HANDLE,
             unique=(("code_prefix", (("code", 3),)), ("name_prefix", (("name", 2),))),
         ),
+        new_table(
+            next(ids),
+            schema,
+            "latin1_key",
+            (("note", varchar(40)), ("name", LATIN1), ("part", INT)),
+            primary=("name", "part"),
+        ),
+        new_table(
+            next(ids),
+            schema,
+            "gbk_key",
+            (("id", INT), ("name", GBK), ("part", INT), ("code", LATIN1)),
+            primary=("id",),
+            storage=HANDLE,
+            unique=(("name_part", (("name", -1), ("part", -1))), ("code_part", (("code", -1), ("part", -1)))),
+        ),
         new_table(next(ids), schema, "no_key", (("a", INT), ("b", varchar(20)), ("c", DATETIME))),
         new_table(
             next(ids), schema, "all_types", (("id", BIGINT), *ALL_KINDS), primary=("id",), storage=HANDLE
@@ -350,6 +370,28 @@ def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:
             storage=HANDLE,
         ),
     ]
+
+
+def shards(schema: str, ids: Iterator[int]) -> list[Table]:
+    """Two tables for one target downstream: one row key over both, and one other unique key."""
+    columns = ((SHARD, varchar(20)), ("id", INT), ("code", INT), ("note", varchar(40)))
+    unique = (("shard_code", ((SHARD, -1), ("code", -1))),)
+    return [
+        new_table(next(ids), schema, name, columns, primary=(SHARD, "id"), storage=COMMON, unique=unique)
+        for name in ("shard_1", "shard_2")
+    ]
+
+
+def losing_table(schema: str, table_id: int) -> Table:
+    """It gets a unique key again and again, and loses it while rows come that break it."""
+    columns = (("id", INT), ("code", INT), ("note", varchar(40)))
+    return new_table(table_id, schema, "losing_key", columns, primary=("id",), storage=HANDLE)
+
+
+def moving_table(schema: str, table_id: int) -> Table:
+    """Rows are added only; where they go downstream is changed while they come."""
+    columns = (("id", BIGINT), ("note", varchar(40)))
+    return new_table(table_id, schema, "moving", columns, primary=("id",), storage=HANDLE)
 
 
 def probe_table(schema: str, table_id: int) -> Table:

@@ -27,6 +27,11 @@ TEXTS: Final = (
     "; DROP TABLE x; --",
 )
 WORDS: Final = ("ab", "Ab", "AB", "ab ", "ba", "bé", "BE", "be", "c", "C", "cd", "abc", "ABd", "x y", "X Y")
+# What a narrow character set holds, with and without letters outside ASCII.
+NARROW_WORDS: Final = {
+    "latin1": ("ab", "AB", "c", "é", "É", "ß", "naïve", "ÿ", "üb", "x y"),
+    "gbk": ("ab", "AB", "c", "中", "文", "数据", "数据库", "国a", "x y"),
+}
 ZERO_DATE: Final = "0000-00-00"
 
 
@@ -49,9 +54,9 @@ def same_key(kind: Kind, value: Value, length: int) -> Value:
     return text.rstrip(" ")
 
 
-def random_word(random: Random, suffixes: int) -> str:
+def random_word(kind: Kind, random: Random, suffixes: int) -> str:
     """A short text out of few, so that keys meet; some differ only in case, accent or trailing blanks."""
-    word = random.choice(WORDS)
+    word = random.choice(NARROW_WORDS.get(kind.charset, WORDS))
     return word if word.endswith(" ") else word + random.choice(["", str(random.randrange(suffixes))])
 
 

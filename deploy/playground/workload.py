@@ -14,7 +14,7 @@ from typing import Final
 
 from deploy.playground.kinds import Value
 from deploy.playground.model import Model, Row, TableState, Transaction
-from deploy.playground.tables import Column, Table
+from deploy.playground.tables import SHARD, Column, Table
 from deploy.playground.values import random_value, random_word
 
 STATEMENTS_MAX: Final = 6
@@ -190,8 +190,10 @@ class Workload:
         kind = column.kind
         if not keyed:
             return random_value(kind, self._random)
-        if kind.repr == "text" and kind.charset == "utf8mb4":
-            word = random_word(self._random, 30)
+        if column.name == SHARD:
+            return table.name
+        if kind.repr == "text" and kind.charset != "binary":
+            word = random_word(kind, self._random, 30)
             # A clustered text key keeps its blanks out of the handle: leave that to the other tables.
             return word.rstrip(" ") if column.name in table.primary and len(table.primary) > 1 else word
         if kind.repr == "int":
