@@ -27,7 +27,7 @@ from deploy.playground.workload import Ending, Plan
 MOVED: Final = "moved"
 ROW_EVERY_S: Final = 0.02
 PAUSE_S: Final = (1.5, 5.0)
-KILLED: Final = 0.3
+KILLED: Final = 0.15
 
 
 class Moving:

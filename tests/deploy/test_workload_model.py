@@ -11,8 +11,10 @@ import pytest
 from deploy.playground import evolution, kinds, tables
 from deploy.playground.evolution import Evolution, creation
 from deploy.playground.model import DELETE, INSERT, UPDATE, Model, Row, Transaction, unique_keys
+from deploy.playground.moving import split
 from deploy.playground.tables import Table
 from deploy.playground.values import same_key
+from deploy.playground.verify import ColumnForm, ExpectedTable
 from deploy.playground.workload import Ending, Mix, Plan, Workload
 
 
@@ -221,3 +223,51 @@ def test_closed_and_reserved_tables_are_left_alone() -> None:
     plan = Workload(Random(1), model).next()
     assert plan is not None
     assert {change.table.name for change in plan.transaction.changes} == {"no_key"}
+
+
+def test_shards_share_a_target_and_keep_their_keys_apart() -> None:
+    ids = itertools.count(1000)
+    model = Model("demo")
+    for table in tables.shards("demo", ids):
+        evolution.apply(model, creation(table))
+    workload = Workload(Random(4), model, Mix(roll_back=0.0))
+    for _ in range(300):
+        plan = workload.next()
+        assert plan is not None
+        model.end(plan.transaction, committed=True)
+    (shared,) = model.expected({"shard_1": "shards", "shard_2": "shards"})
+    apart = model.expected()
+    assert (shared.name, len(apart)) == ("shards", 2)
+    assert Counter(shared.rows) == Counter(row for table in apart for row in table.rows)
+    for table in apart:
+        assert {row[0] for row in table.rows} == {table.name}
+
+
+def test_a_key_that_is_lost_is_broken_before_its_ddl() -> None:
+    ids = itertools.count(1000)
+    model = Model("demo")
+    evolution.apply(model, creation(tables.losing_table("demo", next(ids))))
+    workload = Workload(Random(4), model, Mix(roll_back=0.0))
+    (empty, gain), lose = Evolution(Random(1), model, ids).gained_and_lost("losing_key")
+    for ddl in (empty, gain, lose):
+        evolution.apply(model, ddl)
+    for _ in range(300):
+        plan = workload.next()
+        assert plan is not None
+        model.end(plan.transaction, committed=True)
+    assert gain.after is not None
+    rows = model.tables["losing_key"].rows.values()
+    keys = Counter(key for row in rows for key in unique_keys(gain.after, row))
+    assert max(keys.values()) > 1
+
+
+def test_moved_rows_are_expected_where_they_are_and_once() -> None:
+    form = ColumnForm("id", "int")
+    table = ExpectedTable("d", "moving", (form,), ("id",), [("1",), ("2",), ("3",)])
+    stayed, moved = split(table, [("2",), ("9",)])
+    assert (stayed.name, stayed.rows, moved.name, moved.rows) == (
+        "moving",
+        [("1",), ("3",)],
+        "moved",
+        [("2",)],
+    )
