@@ -58,7 +58,6 @@ class PullPages:
             except BaseException:
                 ticket.close()
                 raise
-            ticket.shrink(sum(map(cost, page.deliveries)))
             return page, ticket
 
     async def _whole(self, large: LargeDelivery, position: int) -> tuple[Page, Ticket]:
@@ -93,6 +92,6 @@ class PullPages:
             raise
 
 
-def cost(delivery: Delivery) -> int:
-    """What a delivery of a page counts."""
-    return delivery.size + _RECORD_BYTES
+def cost(deliveries: list[Delivery]) -> int:
+    """What the deliveries of a page count."""
+    return sum([len(head) + len(tail) for _, _, head, tail in deliveries]) + _RECORD_BYTES * len(deliveries)

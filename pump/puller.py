@@ -39,6 +39,7 @@ CONNECTION_STREAMS_MAX = 32
 OUT_OF_RANGE = 11  # gRPC status: the position was purged
 INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
 _PAGE_BYTES = 1 << 20
+_HANDED_BYTES = 1 << 16  # of a page that is sent bit by bit, before its ticket is made smaller
 SILENCE_MS_MIN = 10
 
 Request = TypeVar("Request", bound=Message)
@@ -125,14 +126,19 @@ class Pullers:
                         with _told_of_failures(stream.position):
                             page, ticket = await pages.page(stream.position, _PAGE_BYTES)
                         try:
-                            left, covered = page.deliveries[::-1], page.covered
+                            left, covered, sent_bytes = page.deliveries[::-1], page.covered, 0
                             del page
+                            ticket.shrink(cost(left))
                             while left:
                                 assert left[-1].commit_ts > stream.position
                                 stream.position = left[-1].commit_ts
-                                sent.inc(left[-1].size)
-                                # From here on the transport counts it.
-                                ticket.hand_over(cost(left[-1]) if len(left) > 1 else ticket.size)
+                                size = left[-1].size
+                                sent.inc(size)
+                                sent_bytes += size
+                                if sent_bytes >= _HANDED_BYTES or len(left) == 1:
+                                    # From here on the transport counts it.
+                                    ticket.hand_over(sent_bytes if len(left) > 1 else ticket.size)
+                                    sent_bytes = 0
                                 yield pull_replies.entity(left.pop())
                         finally:
                             ticket.close()

@@ -13,6 +13,7 @@ from common.door.fields import Head
 from common.door.outbound import NO_TRAILERS
 from common.door.routes import BODY_KEPT_MAX, Response
 from common.door.streams import Stream
+from common.rpc.service import RpcStatus
 
 if TYPE_CHECKING:
     from common.door.session import Session
@@ -69,10 +70,17 @@ class PlainCall:
         connection = self._session.connection
         self.since_s = connection.now_s
         self._size += stop - start
-        if self._size <= BODY_KEPT_MAX:
-            self._kept += memoryview(buffer)[start:stop]
-        else:
+        if self._size > BODY_KEPT_MAX:
             self._kept.clear()
+            self._release()
+        elif stop > start:
+            self._kept += memoryview(buffer)[start:stop]
+            self.held += stop - start
+            try:
+                self._session.hold(self, stop - start)
+            except RpcStatus:
+                self._refuse()
+                return
         if self._size > connection.limits.http_body_bytes_max:
             connection.abuse.refused("http_body_bytes")
             self._send(Response(413))
@@ -89,6 +97,7 @@ class PlainCall:
     def answer(self, response: Response) -> None:
         """The route's answer."""
         self.work = None
+        self._release()
         if self.over:
             self._session.connection.lingering -= 1
         elif response.body and not self._session.seat.takes(len(response.body)):
@@ -96,13 +105,20 @@ class PlainCall:
         else:
             self._send(response)
 
+    def _release(self) -> None:
+        """The body is needed no more."""
+        if self.held:
+            held, self.held = self.held, 0
+            self._session.release(self, held)
+
     def _refuse(self) -> None:
-        """Answers that this peer, or its address, does not read take too much memory already."""
-        self._session.connection.abuse.refused("send_bytes")
+        """Requests, or answers that this peer or its address does not read, take too much memory already."""
+        self._session.connection.abuse.refused("http_bytes")
         self._send(Response(503))
 
     def _send(self, response: Response) -> None:
         self.over = True
+        self._release()
         session, stream = self._session, self.stream
         fields = {b"content-length": b"%d" % len(response.body)}
         if response.body:
@@ -123,6 +139,8 @@ class PlainCall:
             if self.work is not None:
                 self._session.connection.lingering += 1
                 self._session.runner.cancel(self)
+            else:
+                self._release()
         if self._session.waiting:
             self._session.wake_waiting()
 

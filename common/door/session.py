@@ -171,7 +171,7 @@ class Session:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def hold(self, call: Call, size: int) -> None:
+    def hold(self, call: Call | PlainCall, size: int) -> None:
         """Raises `RpcStatus` when this call has to go."""
         share = self.seat.requests
         share.add(size)
@@ -209,7 +209,7 @@ class Session:
             room = min(share.limit - share.held for share in calls.path())
             connection.streams_max = min(most, self._calls + max(room, 0))
 
-    def release(self, call: Call, size: int) -> None:
+    def release(self, call: Call | PlainCall, size: int) -> None:
         """A call holds so much less; whoever waits for that goes on."""
         self.seat.requests.add(-size)
         if call is self.grower and not call.held:

@@ -321,7 +321,8 @@ class Wire(asyncio.Protocol):
                 self._answering.add_done_callback(self._door.tasks.discard)
         if self._closing:
             return
-        self._count_kept(http1.held)
+        asked = sum([len(event.body or b"") for event in events if isinstance(event, Ask)])
+        self._count_kept(http1.held + asked)
         if self._kept > self._door.limits.http_head_bytes_max and self._seat.requests.full() is not None:
             self._door.told(self.peer, "receive_bytes", "requests take too much memory")
             self.abort()

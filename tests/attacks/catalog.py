@@ -50,6 +50,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "window_of_one": stalls.window_of_one,
     "window_drips": stalls.window_drips,
     "deaf_puller": stalls.deaf_puller,
+    "pages_unread": stalls.pages_unread,
+    "pages_unread_http1": stalls.pages_unread_http1,
     "slow_preface": stalls.slow_preface,
     "silence": stalls.silence,
     "slow_header_block": stalls.slow_header_block,

@@ -11,6 +11,11 @@ from tests.attacks.frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HE
 from tests.attacks.session import Chunk, Outcome, Session, Target, attack
 
 STREAMS: Final = 200
+PAGES: Final = 1000
+PAGE: Final = "/page"
+"""A page of this size is there: `PAGE_BYTES`."""
+
+PAGE_BYTES: Final = 1 << 17
 _STEP_S: Final = 0.5
 _MESSAGE_BYTES: Final = 1 << 16
 _FOR_EVER: Final = 1 << 31
@@ -66,6 +71,35 @@ def deaf_puller(target: Target, seconds: float, frames_max: int) -> Outcome:
         yield _flow_calls(target, STREAMS), 2 * STREAMS
 
     return attack(target, seconds, frames_max, steps, hello=hello, deaf=True, hold=True)
+
+
+def pages_unread(target: Target, seconds: float, frames_max: int) -> Outcome:
+    """Plain pages by HTTP/2, on as many streams as there may be, and never any room for them."""
+    hello = frames.PREFACE + settings([(frames.INITIAL_WINDOW_SIZE, 0)])
+    get = (
+        frames.indexed(2)
+        + frames.SCHEME[target.scheme]
+        + frames.unindexed(":path", PAGE)
+        + frames.unindexed(":authority", "localhost")
+    )
+
+    def steps(session: Session) -> Iterator[Chunk]:
+        for first in range(1, 2 * PAGES, 40):
+            some = range(first, first + 40, 2)
+            yield b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, get) for stream in some), 20
+
+    return attack(target, seconds, frames_max, steps, hello=hello, hold=True)
+
+
+def pages_unread_http1(target: Target, seconds: float, frames_max: int) -> Outcome:
+    """Requests for pages one behind the other, as fast as they go; nobody reads an answer."""
+    request = f"GET {PAGE} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+
+    def steps(session: Session) -> Iterator[Chunk]:
+        while True:
+            yield request * 64, 64
+
+    return attack(target, seconds, frames_max, steps, hello=request, deaf=True, hold=True)
 
 
 def slow_preface(target: Target, seconds: float, frames_max: int) -> Outcome:

@@ -22,6 +22,8 @@ HELD = {
     "zero_window",
     "window_of_one",
     "deaf_puller",
+    "pages_unread",
+    "pages_unread_http1",
     "slow_preface",
     "silence",
     "slow_header_block",

@@ -23,6 +23,7 @@ import uvloop
 from common import rpc
 from common.errors import BinlogError, ConfigError
 from common.tls import TlsConfig
+from tests.attacks.stalls import PAGE, PAGE_BYTES
 
 HOST: Final = "127.0.0.1"
 DOOR: Final = "door"
@@ -84,8 +85,13 @@ async def start(kind: str, tls: list[str] | None) -> Any:
 
     if not hasattr(door, "serve"):
         raise ConfigError("the door is not there yet")
-    files = _files(tls)
-    return await door.serve(services, None, HOST, 0, tls=files.server_tls() if files else None)
+    files, routes = _files(tls), door.Routes()
+
+    async def page(_: dict[str, str]) -> door.Response:
+        return door.Response(200, bytes(b"p" * PAGE_BYTES))
+
+    routes.add("GET", PAGE, page)
+    return await door.serve(services, routes, HOST, 0, tls=files.server_tls() if files else None)
 
 
 def _files(tls: list[str] | None) -> TlsConfig | None:

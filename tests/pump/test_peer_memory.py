@@ -254,6 +254,26 @@ async def test_messages_count_until_they_are_stored(tmp_path: Path) -> None:
             gate.set()
 
 
+async def test_failures_that_nobody_reads_count(tmp_path: Path) -> None:
+    """48 KiB of payloads that are none make megabytes of failures: for a few streams, then it is too much."""
+    limits = door.Limits(
+        message_bytes_max=MIB, connection_receive_bytes_max=16 * MIB, receive_bytes_max=24 * MIB
+    )
+    bad = message(
+        pump_pb2.WriteBinlogsReq(cluster_id=CLUSTER, payloads=[b"x"] * (1 << 13)).SerializeToString()
+    )
+    async with house(tmp_path, limits) as here, Raw.to(here.server.port, hello=NO_WINDOW) as raw:
+        block = frames.request_block("/binlog.PumpBatch/WriteBinlogs")
+        for stream in range(1, 41, 2):
+            await raw.send(frame(HEADERS, END_HEADERS, stream, block))
+            for at in range(0, len(bad), 1 << 14):
+                await raw.send(frame(DATA, 0, stream, bad[at : at + (1 << 14)]))
+        refused = await raw.until(HEADERS, flags=END_STREAM)
+        assert b"grpc-status\x018" in refused[3]
+        await at_rest(here)
+        assert 8 * MIB < here.server.budget.receive_held <= 16 * MIB
+
+
 def written(stream: int, size: int) -> bytes:
     """A message of `WriteBinlogs` with one prewrite."""
     payload = binlog.prewrite(10 + stream, b"key", bytes(size))

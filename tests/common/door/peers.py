@@ -17,6 +17,7 @@ from common.tls import ServerTls, TlsConfig
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
+from tests.attacks.stalls import PAGE, PAGE_BYTES
 
 PATIENCE_S: Final = 5.0
 """Nothing here takes so long, unless the machine is busy or something is broken."""
@@ -138,7 +139,11 @@ def routes() -> door.Routes:
         size = -1 if body is None else len(body)
         return door.json_response({**params, "from": request.peer.address, "octets": size})
 
+    async def large(_: dict[str, str]) -> door.Response:
+        return door.Response(200, b"p" * PAGE_BYTES)
+
     made.add("GET", "/healthz", page)
+    made.add("GET", PAGE, large)
     made.add("GET", "/item/{name}", page)
     made.add("PUT", "/state/{name}", page, guarded=True)
     made.add("POST", "/post", page)

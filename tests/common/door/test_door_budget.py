@@ -54,7 +54,7 @@ def test_pages_over_http2_wait_within_the_limit_of_replies() -> None:
     assert (waiting, refused) == ([1, 3, 5], [7, 9, 11, 13, 15, 17, 19])  # of 6 octets each
     assert one.connection.outbound.queued == one.budget.send_queued == 18
     assert all(one.reply(stream).ended for stream in refused)
-    assert set(one.refusals) == {"send_bytes"}
+    assert set(one.refusals) == {"http_bytes"}
     one.receive(*(rst(stream) for stream in waiting))
     one.check_empty()
 
@@ -181,7 +181,7 @@ async def test_one_address_s_unread_answers_leave_no_room_for_more_of_them() -> 
     async with house(limits) as here, AsyncExitStack() as stack:
         deaf = [await stack.enter_async_context(Raw.to(here.port, receive_bytes=4096)) for _ in range(8)]
         tasks = [asyncio.create_task(raw.send(frame(PING, 0, 0, bytes(8)) * 400_000)) for raw in deaf]
-        await until(lambda: here.open < 8, "the first ones beyond the limit")
+        await until(lambda: here.open < 8, "the first ones beyond the limit", 60.0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -229,6 +229,24 @@ def test_a_whole_request_that_its_handler_waits_with_counts() -> None:
     for parked in list(one.runner.parked):
         parked.succeed(b"")
     one.settle()
+    one.check_empty()
+
+
+def test_bodies_of_plain_requests_count_until_they_are_answered() -> None:
+    one = Door(Limits(connection_receive_bytes_max=50_000))
+    post = block(pseudo(b"/", b"PUT"))
+    for stream in (1, 3, 5):
+        one.receive(headers(stream, post), data(stream, bytes(16_000)), hello=stream == 1)
+    assert one.session.held == 48_000
+    one.receive(headers(7, post), data(7, bytes(16_000)))
+    assert one.reply(7).http == 503
+    assert one.session.held == 48_000
+    one.receive(data(1, end=True))
+    assert one.reply(1).http == 200
+    assert one.session.held == 32_000
+    one.receive(data(3, bytes(16_000)), data(3, bytes(16_000)))  # too large to be kept: it is read away
+    assert one.session.held == 16_000
+    one.receive(rst(3), rst(5))
     one.check_empty()
 
 

@@ -250,6 +250,27 @@ async def test_a_crowd_of_handshakes_ends_none_of_a_polite_client(files: Files) 
         await here.at_rest()
 
 
+async def test_handshakes_that_many_addresses_leave_open_hold_up_nobody(files: Files) -> None:
+    """Each address has a few, all together far more than there may be; whoever goes on comes in."""
+    hello = client_hello()
+    async with tls_house(files.server(), door.Limits(handshakes_max=40)) as here:
+        crowd = []
+        try:
+            for round_ in range(4):
+                for last in range(2, 62):
+                    crowd.append(sock := connected(here.port, source=f"127.0.0.{last}"))
+                    sock.send(hello if last % 2 else hello[: len(hello) // 2])
+                assert len(here.server._handshakes) <= 40
+                caller = rpc.Client(f"127.0.0.1:{here.port}", tls=files.node)
+                assert await caller.unary("/test.Bench/Empty", b"", 4 * PATIENCE_S) == b"", round_
+                await caller.close()
+            await until(lambda: here.open <= 40, "the rest was ended", 4 * PATIENCE_S)
+        finally:
+            for sock in crowd:
+                sock.close()
+        await here.at_rest()
+
+
 async def test_certificates_rotate_under_load(tmp_path: Path) -> None:
     """No call fails while the files are replaced; new connections see the new certificate."""
     files = Files(tmp_path)
