@@ -14,6 +14,8 @@ from common import binlog, rpc
 from common.wire import pump_pb2
 from tests.forked import Forked
 
+ROOT = Path(__file__).parents[2]
+
 
 class PumpProcess:
     """A pump; start it as often as you like, on the same directory and ports."""
