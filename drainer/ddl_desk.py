@@ -292,6 +292,8 @@ class DdlDesk:
     # -- release ------------------------------------------------------------------------------------
 
     def _ask(self, queue: Queue) -> None:
+        if queue.halted:  # until somebody says retry
+            return
         self._asked.add(queue.number)
         self._wake.set()
 

@@ -85,6 +85,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
     port = free_port()
     arguments = [*shared, f"--addr=127.0.0.1:{port}", f"--config={config}"]
     life = Life([*arguments, "--node-id=q", f"--data-dir={tmp_path}/drainer"], port)
+    log = tmp_path / "log"
     connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.autocommit(True)
     for name in (b"tidb_binlog", b"quarantined"):
@@ -95,7 +96,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
             assert time.monotonic() < end
             await asyncio.sleep(0.1)
         async with await pumpclient.open_publisher(etcd_clean) as publisher:
-            await _play(Upstream(publisher), life, connection, etcd_clean)
+            await _play(Upstream(publisher), life, connection, etcd_clean, log)
     finally:
         connection.close()
         for process in (pump, life.process):
@@ -104,7 +105,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
                 process.wait()
 
 
-async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str) -> None:
+async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str, log: Path) -> None:
     await upstream.tables()
     await upstream.write(50)
     life.start()
@@ -128,6 +129,10 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str) -> N
         lambda: "rows were refused" in life.ask("/ddl")["data"]["waiting"][0]["state"], "tried again"
     )
     number = str(waiting["job_id"])
+    await upstream.write(20)
+    await life.until(lambda: _count(connection, "flows") == upstream.written, "flow")
+    tries = log.read_text().count("waiting rows were refused")
+    assert 1 <= tries <= 4, "once when it begins to wait, and at each start"
     assert ctl(etcd, "ddl", "skip", number).returncode != 0
 
     mysql.run(connection, b"DELETE FROM quarantined.waits WHERE id=100000")
