@@ -46,7 +46,7 @@ class ManualClock:
 
 def boot_s() -> float:
     """Seconds since this host was started, those in which it slept among them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def use_utc() -> None:
