@@ -16,7 +16,8 @@ from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer import ddl_barrier
-from drainer.checkpoint_upkeep import PURGE_S
+from drainer.checkpoint_upkeep import HOLD_S, PURGE_S
+from drainer.committed import WentBack
 from drainer.ddl_job import DROP_TABLE
 from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.sink import mysql
@@ -222,3 +223,29 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
     holder.close()
     assert await run
     assert life.applier.facts()["DDL"]["progress"] == ""
+
+
+async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(target: mysql.Target) -> None:
+    """Nobody connects anew on a quiet day; it looks every few seconds, and shows by that that it lives."""
+    clock = ManualClock()
+    table = TableInfo(7, "t", (column(1, "a", LONG),))
+    job = create_job(table)
+    recording = Recording(4712, [json.dumps(job).encode()], [created(job)])
+    life = Life(recording, target, clock=clock)
+    life.applier.change_pace(batch_rows=100, checkpoint_interval_s=0.0)
+    await life.applier.run(life.batches(50))
+    await life.applier.save_checkpoint()
+    keeping = asyncio.create_task(life.applier.keep_checkpoint())
+    run_in(target, "UPDATE tidb_binlog.lanes SET applied_ts=applied_ts-1 WHERE lane < 65536")
+    await asyncio.sleep(0)
+    clock.advance(HOLD_S)
+    with pytest.raises(WentBack, match="lane 0 stands at"):
+        await asyncio.wait_for(keeping, 20)
+    await life.applier.abandon()
+
+
+def run_in(target: mysql.Target, statement: str) -> None:
+    connection = mysql.connect(target)
+    mysql.run(connection, statement.encode())
+    connection.commit()
+    connection.close()
