@@ -30,7 +30,7 @@ from drainer.merger import Merged, MergedBatch
 from drainer.relay import RelayLog
 from drainer.relay_recovery import AtWork, Summary, known_cluster, stored_checkpoint
 from drainer.relay_source import RelaySchema
-from drainer.sink import mysql
+from drainer.sink import mysql, session_claim
 from drainer.stored_look import look
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
@@ -504,3 +504,23 @@ async def test_a_downstream_from_before_the_relay_log_is_refused(
         mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog LIKE 'checkpoint'")
     ), "nothing was written"
     connection.close()
+
+
+async def test_a_statement_that_a_dead_drainer_left_running_is_waited_for(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    """Whatever its text: a derived one is in no log. Its session has the name of the room for DDL."""
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(keyless_stream(3, 1), tmp_path / "relay")
+    left = mysql.connect(target)
+    session_claim.claim(left, session_claim.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_claim.DDL))
+    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(left)}"):
+        await world.recover(target, path)
+    left.close()
+    while True:  # the server gives it up soon
+        try:
+            await world.recover(target, path)
+            break
+        except AtWork:
+            await asyncio.sleep(0)
+    assert count(target) == (3, 3)
