@@ -28,6 +28,7 @@ from drainer.ddl_definition import FLAG_AUTO_INCREMENT, Column, Default, Definit
 from drainer.ddl_extras import drop_foreign_keys, extras
 from drainer.ddl_render import (
     Server,
+    collated,
     column_clause,
     fitting,
     key_clause,
@@ -368,6 +369,6 @@ def _options(change: Alteration) -> Iterable[str]:
     if before is not None and (before.charset, before.collate) != (after.charset, after.collate):
         charset, collate = change.server.collation(after.charset, after.collate)
         if present.collation != collate:
-            yield f"DEFAULT CHARACTER SET {charset} COLLATE {collate}"
+            yield f"DEFAULT {collated(charset, collate)}"
     if change.rebased and not change.ran and after.auto_increment:
         yield f"AUTO_INCREMENT={after.auto_increment}"

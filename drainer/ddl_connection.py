@@ -18,7 +18,7 @@ import pymysql
 
 from common import log
 from drainer import ddl_present, ddl_shape
-from drainer.ddl_render import Server
+from drainer.ddl_render import Server, collated
 from drainer.ddl_session import Session
 from drainer.sink import mysql
 from drainer.sink.server_text import as_listed
@@ -115,7 +115,7 @@ class DdlConnection:
             return
         logger.warning("database is missing downstream, creating it", schema=name)
         found = self._collation(upstream)
-        clause = f" CHARACTER SET {found[0]} COLLATE {found[1]}" if found else ""
+        clause = f" {collated(*found)}" if found else ""
         mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(name) + clause.encode())
 
     def has_database(self, connection: pymysql.Connection[Any], name: str) -> bool:

@@ -11,7 +11,16 @@ from drainer.ddl_alteration import Alteration, Route
 from drainer.ddl_compare import Present, PresentKey
 from drainer.ddl_definition import Definition
 from drainer.ddl_extras import extras
-from drainer.ddl_render import Server, column_clause, fitting, key_clause, literal, name_of, partition_clause
+from drainer.ddl_render import (
+    Server,
+    collated,
+    column_clause,
+    fitting,
+    key_clause,
+    literal,
+    name_of,
+    partition_clause,
+)
 from drainer.ddl_steps import Derived, choice, of, step
 
 Name = tuple[str, str]
@@ -78,7 +87,7 @@ def _options(definition: Definition, server: Server) -> str:
     text = ""
     if definition.charset and definition.collate:
         charset, collate = server.collation(definition.charset, definition.collate)
-        text += f" DEFAULT CHARACTER SET {charset} COLLATE {collate}"
+        text += f" DEFAULT {collated(charset, collate)}"
     if definition.comment:
         text += f" COMMENT={literal(definition.comment)}"
     return text

@@ -22,7 +22,7 @@ from drainer.ddl_alteration import Alteration, Route
 from drainer.ddl_compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl_create import alter_sequence, create, only_upstream
 from drainer.ddl_partition import alter_partitions, exchange
-from drainer.ddl_render import NotDerivable, Server, name_of
+from drainer.ddl_render import NotDerivable, Server, collated, name_of
 from drainer.ddl_steps import Derived, of, step
 from drainer.txn import Tracked
 
@@ -118,7 +118,7 @@ def _database(change: Change) -> tuple[str, str]:
     clause = ""
     if charset and collate:
         charset, collate = change.server.collation(charset, collate)
-        clause = f" CHARACTER SET {charset} COLLATE {collate}"
+        clause = f" {collated(charset, collate)}"
     return change.route(name, "")[0], clause
 
 

@@ -217,6 +217,11 @@ def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definit
 # Columns -------------------------------------------------------------------------------------------------
 
 
+def collated(charset: str, collate: str) -> str:
+    """`CHARACTER SET x COLLATE y`. MySQL takes `binary` for the name of a collation only if it is quoted."""
+    return f"CHARACTER SET {charset} COLLATE {'`binary`' if collate == 'binary' else collate}"
+
+
 def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
     if not column.is_text:
         return ""
@@ -224,7 +229,7 @@ def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
     charset, collate = server.collation(*wanted)
     if (charset, collate) != wanted:
         lacks.append(f"column {column.name} has collation {collate} instead of {wanted[1]}")
-    return f" CHARACTER SET {charset} COLLATE {collate}"
+    return f" {collated(charset, collate)}"
 
 
 def default_clause(column: Column, default: Default | None, server: Server, lacks: list[str]) -> str:

@@ -90,13 +90,7 @@ def _numbers(connection: pymysql.Connection[Any], schema: str, table: str, serve
                 cursor.execute(_NUMBERS_TIDB, (schema, table, schema, table))
                 return str(sorted((str(name), int(number)) for name, number in cursor.fetchall()))
             query = _NUMBERS_MARIADB if server.dialect is Dialect.MARIADB else _NUMBERS_MYSQL
-            cursor.execute(
-                "SELECT CAST(CONVERT(%s USING filename) AS BINARY),"
-                " CAST(CONVERT(%s USING filename) AS BINARY)",
-                (schema, table),
-            )
-            ((directory, file),) = cursor.fetchall()
-            name = f"{bytes(directory).decode()}/{bytes(file).decode()}"
+            name = f"{_file_name(cursor, schema, server)}/{_file_name(cursor, table, server)}"
             cursor.execute(query + "NAME=%s OR NAME LIKE %s", (name, _like(name) + "#P#%"))
             rows = sorted((str(found), int(number)) for found, number in cursor.fetchall())
     except pymysql.err.MySQLError as error:
@@ -104,6 +98,15 @@ def _numbers(connection: pymysql.Connection[Any], schema: str, table: str, serve
             return ""
         raise
     return " ".join(f"{found.removeprefix(name)}={number}" for found, number in rows)
+
+
+def _file_name(cursor: Any, name: str, server: Server) -> str:
+    """As the server writes it for its files. MySQL keeps to itself how: what is not ASCII finds no number."""
+    if server.dialect is Dialect.MYSQL:
+        return "".join(one if one.isalnum() or one == "_" else f"@{ord(one):04x}" for one in name)
+    cursor.execute("SELECT CAST(CONVERT(%s USING filename) AS BINARY)", (name,))
+    ((found,),) = cursor.fetchall()
+    return bytes(found).decode()
 
 
 def _like(text: str) -> str:

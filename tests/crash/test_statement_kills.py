@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deploy.playground.mariadb import MariaDbServer
 from drainer.sink import mysql
 from tests.crash.statement_kills import FrozenSweep, LifeSweep, ProcessSweep, freezes, sweep
 from tests.drainer.apply_life import clean
@@ -15,8 +15,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> mysql.Target:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+def target(server: mysql.Target) -> mysql.Target:
+    """Each downstream that is given; by its port, which kills listen to."""
+    target = replace(server, socket="")
     clean(target)
     return target
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.drainer.apply_life import (
     CORPUS,
     Life,
     Recording,
+    clean,
     column,
     create_job,
     created,
@@ -32,6 +34,14 @@ from tests.drainer.apply_life import (
 SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if (path / "expected.json.gz").exists())
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def target(server: mysql.Target) -> Iterator[mysql.Target]:
+    """Each downstream that is given, holding nothing, and left so."""
+    clean(server)
+    yield server
+    clean(server)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -18,7 +18,6 @@ import pytest
 
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, Index, TableInfo
-from deploy.playground.mariadb import MariaDbServer
 from drainer import downstream_table
 from drainer.causality import Spread
 from drainer.change import Chunk, Form, Position, TableTarget
@@ -298,9 +297,8 @@ def _comma(text_: str) -> str:
 
 
 @pytest.fixture
-def connection(mariadb: MariaDbServer) -> Iterator[pymysql.Connection[Any]]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
-    opened = mysql.connect(target)
+def connection(server: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
+    opened = mysql.connect(server)
     mysql.run(opened, b"DROP DATABASE IF EXISTS m")
     mysql.run(opened, b"CREATE DATABASE m")
     yield opened
