@@ -113,9 +113,9 @@ def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
 
 def clean(target: mysql.Target) -> None:
     connection = mysql.connect(target)
-    system = {"information_schema", "performance_schema", "mysql", "sys"}
+    system = {"information_schema", "performance_schema", "metrics_schema", "mysql", "sys"}
     for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
-        if name not in system:
+        if name.lower() not in system:
             mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
     connection.close()
 
