@@ -399,11 +399,12 @@ class CheckpointStore:
                 self._check_order(checkpoint)
                 settings.append(b"checkpoint=" + mysql.literal(checkpoint.to_json()))
             changed = self._state, mysql.joined(settings), self._cluster_id, self.epoch
+            known = self._guard.known()
             if mysql.run(connection, b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
                 connection.rollback()
                 self._guard.check(connection)
                 raise self.lane_table().fenced()
-            number = self._guard.count(connection)
+            number = self._guard.count(connection, known)
             if position is not None:
                 self._write_lanes(connection, (position,) * lane_count)
             if also is not None:

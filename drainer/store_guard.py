@@ -9,7 +9,7 @@ Holds   every write has a number, one higher than the last that was confirmed, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pymysql
 
@@ -17,6 +17,8 @@ from drainer.change import Position
 from drainer.committed import Committed, Owner
 from drainer.sink import mysql
 
+Known: TypeAlias = tuple[Mapping[int, Position], int]
+"""Positions of the lanes, and the number of the last write."""
 WRITES_ROW: Final = 1 << 17
 """The row among the lanes that has the number of the last write."""
 
@@ -42,7 +44,7 @@ class StoreGuard:
 
     def check(self, connection: pymysql.Connection[Any]) -> None:
         """Before anything else on a session; ends its transaction. From any thread."""
-        committed, writes = self._committed.positions(), self._committed.writes  # before what is held to them
+        committed, writes = self.known()
         state, lanes = mysql.rows_if_there(
             connection, b"SELECT epoch FROM " + self._state + self._cluster, self._positions
         )
@@ -50,12 +52,16 @@ class StoreGuard:
         self._owner.check_epoch(int(state[0][0]) if state else None)
         self._compare(lanes, committed, writes)
 
-    def count(self, connection: pymysql.Connection[Any]) -> int:
+    def known(self) -> Known:
+        """What the server must have: asked before a transaction begins, which may see only what was then."""
+        return self._committed.positions(), self._committed.writes
+
+    def count(self, connection: pymysql.Connection[Any], known: Known) -> int:
         """Store the number of the write that the transaction is; it is committed by the caller.
 
         A COMMIT without an answer may have stored the number before.
         """
-        committed, last = self._committed.positions(), self._committed.writes
+        committed, last = known
         self._compare(mysql.rows(connection, self._positions), committed, last)
         matched = mysql.run(
             connection,

@@ -127,7 +127,7 @@ def wait(cluster: Cluster, last_ts: int) -> None:
             if not node.process.is_running:
                 raise node.process.death()
             try:
-                if int(page.document()["AppliedTS"]) >= last_ts:
+                if int(page.document().get("AppliedTS", 0)) >= last_ts:
                     return
             except Unavailable:
                 pass

@@ -132,7 +132,7 @@ class Observer:
 
     def _is_done(self, last_ts: int) -> bool:
         try:
-            return int(self._page.document()["AppliedTS"]) >= last_ts
+            return int(self._page.document().get("AppliedTS", 0)) >= last_ts
         except Unavailable:  # it starts
             if not self._node.process.is_running:
                 raise self._node.process.death() from None

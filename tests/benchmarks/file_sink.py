@@ -140,7 +140,7 @@ class Bench:
             now_s = samples[-1][1]
             if size and now_s > next_status_s:
                 next_status_s = now_s + STATUS_S
-                if int(page.document()["AppliedTS"]) >= self._scenario.last_commit_ts:
+                if int(page.document().get("AppliedTS", 0)) >= self._scenario.last_commit_ts:
                     break
             if now_s > end_s:
                 raise Unavailable("the archive is not whole in time", hint=node.process.tail(2))
