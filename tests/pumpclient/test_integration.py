@@ -197,11 +197,13 @@ async def test_a_publisher_end_to_end(etcd_clean: str, pumps: list[GrpcPump]) ->
         async with stream.transaction() as silent:
             silent.insert(5, b"silent")
             await silent.commit(deliver=False)
+        questions = [(left.start_ts, b""), (silent.start_ts, b"")]
+        await upstream.transactions.outcomes(questions)  # from here on the lease is watched
         async with stream.transaction(ttl_s=0.3) as long:
             await asyncio.sleep(1.0)
             long.insert(5, b"long")
         assert await stream.flush(5.0)
-        outcomes = await upstream.transactions.outcomes([(left.start_ts, b""), (silent.start_ts, b"")])
+        outcomes = await upstream.transactions.outcomes(questions)
         assert outcomes == [RolledBack(), Committed(silent.commit_ts)]
     assert ddl_ts < committed.start_ts < committed.commit_ts < left.start_ts < silent.commit_ts
     stored = [entry for pump in pumps for entry in pump.transactions()]
