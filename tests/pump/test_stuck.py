@@ -211,3 +211,10 @@ async def test_nothing_is_told_of_a_pump_that_moves(tmp_path: Path, caplog: pyte
         assert stages["sorted"] == {"lag_bytes": 0, "lag_s": 0.0, "open_prewrites": 0}
         assert stages["written"] == {"records": 60}
         assert stages["published"] == {"watermark": 395}
+
+
+def test_the_upstream_says_what_can_be_done_about_its_own_transactions() -> None:
+    """A lease, a prepared transaction and a lock of TiDB end in different ways."""
+    told = Heard(1, Answer.ALIVE, hint="ask for {start_ts} there")
+    assert stuck.next_step(10, told) == "ask for 10 there"
+    assert "start_ts 10" in stuck.next_step(10, Heard(1, Answer.ALIVE))

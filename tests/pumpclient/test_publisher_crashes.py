@@ -383,9 +383,9 @@ def _interrupted(publisher: Publisher, world: World, work: Callable[[], Awaitabl
     )
 
 
-async def _commit_or_ddl(publisher: Publisher, what: str) -> int:
+async def _commit_or_ddl(publisher: Publisher, what: str, database: str = "shop") -> int:
     if what == "ddl":
-        return await publisher.create_database("shop")
+        return await publisher.create_database(database)
     transaction = publisher.transaction()
     await transaction.begin()
     transaction.add(5, 0, b"row")  # type: ignore[arg-type]

@@ -518,3 +518,14 @@ async def test_a_step_too_large_for_etcd_fails_alone(world: World) -> None:
     assert "larger than etcd's limit" in results[1].message
     assert all(isinstance(results[at], int) for at in (0, 2, 3, 4)), results
     assert await world.outcome(large) == Undecided(3.0)
+
+
+async def test_what_is_open_or_prepared_says_who_can_end_it(world: World) -> None:
+    ours = world.ours.transactions
+    begun, prepared = await ours.begin(), await ours.begin()
+    await ours.prepare(prepared, "app-7")
+    outcomes = await world.theirs.transactions.outcomes([(begun, b""), (prepared, b"")])
+    hints = [outcome.hint for outcome in outcomes if isinstance(outcome, Undecided)]
+    assert "lease" in hints[0]
+    assert "the database app-7" in hints[1]
+    assert "OutcomeTable(CONNECT)" in hints[1]
