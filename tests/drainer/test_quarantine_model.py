@@ -541,3 +541,18 @@ def test_refused_rows_are_kept_and_tried_once_more_before_their_table_goes_on() 
     quarantine.advance(queue, Position(9))
     queue.exhausted = True
     assert quarantine.may_close(queue, 9)
+
+
+def test_refused_rows_of_a_shard_hold_up_all_that_goes_to_its_target() -> None:
+    one, two = (replace(TABLES[name], target=("x", "all")) for name in "tu")
+    refusal = Refusal(target_of(one, LANES), "k", False, 5, 9)
+    refused = RowsRefused("refused", hint="", lane=0, refusal=refusal)
+    entry = rows_entry(refused, 1, Position(4), Floor(2, 1), SystemClock())
+    assert (entry.done, entry.floor, entry.position) == (True, Floor(4, 1), Position(4))
+    quarantine = Quarantine([entry], 9)
+    for version in (one, two):
+        events = TableEvents(version, (INSERT,), [b"row"], 0)
+        rest, parts = quarantine.divert(Transaction(5, 6, (events,), 1))
+        assert not rest.tables
+        assert len(parts) == 1
+        assert not quarantine.divert(Transaction(3, 4, (events,), 1))[1], "applied before"
