@@ -98,11 +98,13 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
         async with await pumpclient.open_publisher(etcd_clean) as publisher:
             await _play(Upstream(publisher), life, connection, etcd_clean, log)
     finally:
-        connection.close()
         for process in (pump, life.process):
             if process is not None:
                 process.kill()
                 process.wait()
+        for name in (b"tidb_binlog", b"quarantined"):
+            mysql.run(connection, b"DROP DATABASE IF EXISTS " + name)
+        connection.close()
 
 
 async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str, log: Path) -> None:
