@@ -51,6 +51,15 @@ class UpstreamTime:
         self._move()
         return ts
 
+    timestamp = draw
+    """As the oracle's: who draws through here keeps everybody's knowledge fresh."""
+
+    def heard(self, ts: int) -> None:
+        """The upstream has given this timestamp: it is that late there at least."""
+        if ts > self.now_ts:
+            self._newest_ts, self._newest_s = ts, self._clock.monotonic_s()
+        self._move()
+
     async def run(self) -> None:
         """Keep up with it; until cancelled."""
         due_s = 0.0

@@ -203,6 +203,7 @@ class Operating:
             },
             cluster_id=cluster_id,
             upstream_s=None if self._time is None else self._time.now_s,
+            heard=(lambda _: None) if self._time is None else self._time.heard,
         )
         status.bind_gauges()
         first, self._status = self._status is None, status

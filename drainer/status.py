@@ -106,13 +106,16 @@ class Status:
         more: Callable[[], dict[str, Any]] = dict,
         cluster_id: int | None = None,
         upstream_s: Callable[[], float] | None = None,
+        heard: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`upstream_s`: what time it is upstream, seconds since 1970; without it this host's clock counts."""
+        """`upstream_s`: what time it is upstream, seconds since 1970; without it this host's clock counts.
+        `heard` is told how far all pumps are: the upstream is at least as far."""
         self._applier = applier
         self._collector = collector
         self._state = state
         self._clock = clock
         self._upstream_s = upstream_s or clock.wall_s
+        self._heard = heard
         self._synced_after_s = synced_after_s
         self._control = control
         self._look = look or PumpLook(clock, tls)
@@ -142,6 +145,7 @@ class Status:
         applied_s = tso.physical_s(applier.resolved_ts)
         self._progression.note(now_s, applied_s, applier.rows, applier.transactions)
         positions = self._collector.positions()
+        self._heard(min(positions.values(), default=0))
         for node_id, position in positions.items():
             if self._arrivals.get(node_id, (0, 0.0))[0] != position:
                 self._arrivals[node_id] = (position, now_s)

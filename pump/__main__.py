@@ -129,7 +129,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     opened.storage = storage = await open_storage(
         settings, data_dir, clock, time.limit_ts, upstream.transactions.clients_know
     )
-    idle = IdleWatermark(upstream.oracle, lambda: storage.watermark, storage.mark)
+    idle = IdleWatermark(time, lambda: storage.watermark, storage.mark)
     pullers = Pullers(
         storage,
         idle,
@@ -259,7 +259,7 @@ def start_rooms(
     )
     marks = fake_binlog.run(
         storage,
-        rooms.upstream.oracle,
+        rooms.time,
         lambda: pullers.old_streams > 0 or pullers.new_streams == 0,
         settings.gen_binlog_interval_s,
     )

@@ -74,6 +74,23 @@ async def test_all_who_ask_share_a_draw_and_there_are_few() -> None:
     assert time.limit_ts == tso.from_wall_s(clock.wall_s() + 8 * 86_400) + DAY
 
 
+async def test_what_others_drew_is_known_without_a_draw() -> None:
+    """A clock that stood for a replay runs again: pumps' watermarks tell."""
+    clock = ManualClock()
+    oracle = AtClock(clock)
+    oracle.ahead_s = -2 * 86_400
+    time = UpstreamTime(oracle, clock)
+    await time.timestamp()
+    assert time.ahead_s == -2 * 86_400
+    clock.advance(10)
+    time.heard(tso.from_wall_s(clock.wall_s()))
+    assert (time.ahead_s, oracle.draws) == (0.0, 1)
+    time.heard(1)
+    clock.advance(10)
+    time.heard(time.now_ts - 1)
+    assert time.ahead_s == 0.0, "what is older than is known says nothing"
+
+
 async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:
     clock = ManualClock()
 
