@@ -16,7 +16,7 @@ from common.tls import TlsConfig
 from common.upstream.tidb import pd_servers
 from common.upstream.tidb.pd import NotPd, PdClient
 from common.upstream.tidb.regions import StoreState
-from common.upstream.tidb.safe_point import ServiceSafePoint
+from common.upstream.tidb.safe_point import CollectedUpTo, ServiceSafePoint
 from common.wire import pdpb_pb2
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
@@ -505,6 +505,17 @@ async def test_garbage_is_held_and_let_go(cluster: FakeCluster) -> None:
         cluster.clock.advance(301)
         assert await garbage.hold("drainer_3", 150, 300) == 200  # nobody held it any more
         assert set(cluster.service_safe_points) == {GC_WORKER}
+
+
+async def test_up_to_where_garbage_is_collected(cluster: FakeCluster) -> None:
+    cluster.gc_safe_point = 4711
+    async with serving(cluster) as pd, connected(pd.endpoints) as client:
+        collected = CollectedUpTo(client)
+        assert await collected.now() == 4711
+        cluster.gc_safe_point += 1
+        assert await asyncio.gather(collected.now(), collected.now()) == [4712, 4712]
+        assert pd.members[0].calls["GetGCSafePoint"] <= 3
+        await collected.close()
 
 
 async def test_a_pd_that_has_no_such_call_any_more(cluster: FakeCluster) -> None:
