@@ -415,6 +415,7 @@ async def build(
         control=operating.control,
         relay=relay,
     )
+    applier.rules.check_start()
     operating.make_live(applier)
     clocked = operating.upstream_clock
     return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)

@@ -78,6 +78,11 @@ class RuleChange:
                     hint="take its route back, or decide first: `binlogctl ddl list` shows what waits",
                 )
 
+    def check_wanted(self, waits: Callable[[str, str], bool]) -> None:
+        """As `check`, for the rules that are due at the start."""
+        if self.due and self._history is not None:
+            self.check(self._wanted, waits)
+
     async def asked_for(self, rules: Rules, wake: Callable[[], None], doing: Callable[[], str]) -> int:
         """Have rules taken that were checked; the commit_ts behind which they are in force.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from common.errors import ConfigError, Rejected
 from drainer.change import Position
 from drainer.checkpoint_keeper import CheckpointKeeper
 from drainer.ddl_desk import DdlDesk
@@ -57,6 +58,13 @@ class RuleTaking:
     def check(self, rules: Rules) -> None:
         """Raises `ConfigError`, `Rejected` for rules that cannot be taken."""
         self._change.check(rules, self._stream.desk.waits_for)
+
+    def check_start(self) -> None:
+        """Raises `ConfigError` for rules of the configuration that cannot follow those of before."""
+        try:
+            self._change.check_wanted(self._stream.desk.waits_for)
+        except Rejected as error:
+            raise ConfigError(error.message, hint=error.hint) from None
 
     async def change(self, rules: Rules) -> int:
         """Have rules taken that `check` let pass; the commit_ts behind which they are in force. Raises

@@ -168,6 +168,7 @@ class Life:
             rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
             control=self.control,
         )
+        self.applier.rules.check_start()
 
     async def batches(self, size: int) -> AsyncIterator[MergedBatch]:
         entries = self.recording.since(self.applier.start_ts)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import Corruption, Rejected
+from common.errors import ConfigError, Corruption, Rejected
 from drainer.causality import fold_id_of, lane_of_key, lane_of_table
 from drainer.config import DrainerConfig
 from drainer.rules import Rules, read_rules
@@ -309,6 +309,8 @@ async def test_what_waits_keeps_its_route(target: mysql.Target) -> None:
     life.give()
     await life.until(lambda: ids(target, "shop.free") == [2])
     await life.kill()
+    with pytest.raises(ConfigError, match=r"d\.t waits"):
+        Running(upstream, target, routes(("d", "t", "shop", "other")))
     run(target, "DELETE FROM shop.t WHERE id = 900")
     life = Running(upstream, target, more)
     life.give()
