@@ -91,21 +91,29 @@ class RuleChange:
         assert self._asked is None
         before, self._wanted = self._wanted, rules
         self._asked = asked = asyncio.get_running_loop().create_future()
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
         wake()
         try:
             async with asyncio.timeout(ASKED_WAIT_S):
                 return int(await asyncio.shield(asked))
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if self._asked is not asked:  # they are being stored
+        except asyncio.CancelledError:
+            self._withdraw(asked, before)
+            raise
+        except TimeoutError:
+            if not self._withdraw(asked, before):
                 return int(await asked)
-            self._asked, self._wanted = None, before
-            if isinstance(error, asyncio.CancelledError):
-                raise
             raise Rejected(
                 f"the drainer came to no place between two transactions within {ASKED_WAIT_S:.0f} s"
                 f" ({doing()}); the rules are as they were",
                 hint="try again; `/status` shows what it waits for",
             ) from None
+
+    def _withdraw(self, asked: asyncio.Future[int], before: Rules) -> bool:
+        """False where it is too late, since they are being stored."""
+        if self._asked is not asked:
+            return False
+        self._asked, self._wanted = None, before
+        return True
 
     @contextlib.contextmanager
     def taking(self, at_ts: int, floor_ts: int) -> Iterator[RuleHistory]:

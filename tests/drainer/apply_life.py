@@ -37,6 +37,7 @@ from drainer.downstream_table import Dialect, dialect_of
 from drainer.early_drop import UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
+from drainer.relay import RelayLog
 from drainer.rule_change import RuleChange
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker
@@ -132,6 +133,7 @@ class Life:
         rules: Rules | None = None,
         clock: Clock | None = None,
         history: SchemaHistory | None = None,
+        relay: RelayLog | None = None,
         **settings: Any,
     ) -> None:
         clock = clock or SystemClock()
@@ -167,6 +169,7 @@ class Life:
             ),
             rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
             control=self.control,
+            relay=relay,
         )
         self.applier.rules.check_start()
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from common import binlog
+from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.config import DrainerConfig
-from drainer.merger import Merged, MergedBatch
+from drainer.merger import Merged, MergedBatch, Spilled
 from drainer.rules import Rules, read_rules
 from drainer.sink import mysql
 from drainer.txn import INSERT, UPDATE
@@ -72,6 +73,25 @@ class Upstream:
         self.recording.jobs.append(json.dumps(job).encode())
         self.recording.entries.append(created(job, self.now_ts))
         return self.now_ts
+
+    def large(self) -> None:
+        """The last transaction lies on disk, as one that is large."""
+        entry = self.recording.entries[-1]
+        message, payload = binlog.parse(entry.payload), entry.payload
+        begin = binlog.contents_offset(payload)
+        self.recording.entries[-1] = Merged(
+            entry.commit_ts,
+            b"",
+            None,
+            Spilled(
+                entry.commit_ts,
+                message.start_ts,
+                len(payload),
+                begin,
+                crc32c(payload[begin:]),
+                lambda offset, size: payload[offset : offset + size],
+            ),
+        )
 
     def alter(self, table: TableInfo, kind: int, clause: str) -> int:
         """The table is as given from now on. Its job's commit_ts."""

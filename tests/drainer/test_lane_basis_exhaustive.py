@@ -314,6 +314,11 @@ class World:
         yield self
 
     def _of_past(self, target: TableTarget) -> TableTarget:
+        if self.is_former:  # a name of its own was none to it
+            by_id = target.version.id, lane_of_table(target.version.id, LANES)
+            own = target.version.target in (None, ("d", target.version.name))
+            fold_id, lane = by_id if own else (target.fold_id, target.lane)
+            return as_kept(replace(target, fold_id=fold_id, lane=lane))
         if not self.recorded:
             return as_kept(lane_basis.as_version_1(target, LANES))
         known = self.basis.of_past(target)

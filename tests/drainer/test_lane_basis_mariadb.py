@@ -4,18 +4,23 @@ where rows go is another one in the next life, or in the same one. No row is los
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from common.errors import ConfigError, Corruption, Rejected
+from common.table_info import VARCHAR
 from drainer.causality import fold_id_of, lane_of_key, lane_of_table
 from drainer.config import DrainerConfig
+from drainer.relay import RelayLog
 from drainer.rules import Rules, read_rules
 from drainer.sink import mysql
-from drainer.txn import DELETE, INSERT
-from tests.drainer.apply_life import run
+from drainer.txn import DELETE, INSERT, Ddl, Transaction
+from tests.drainer.apply_life import column, run
 from tests.drainer.basis_world import (
+    ADD_COLUMN,
     Running,
     Upstream,
     held,
@@ -323,6 +328,84 @@ async def test_what_waits_keeps_its_route(target: mysql.Target) -> None:
     await life.stop()
     assert ids(target, "shop.t") == list(range(1, 8))
     assert (ids(target, "d.free"), ids(target, "shop.free")) == ([1], [2, 3])
+
+
+class Logged(RelayLog):
+    """What would go into a relay log. `on_sync` is called before a sync is done."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[Any, str | None]] = []
+        self.on_sync: Callable[[], None] = lambda: None
+        self.waiting_for = ""
+
+    def watch(self, on_failed: object) -> None: ...
+    def done(self, resolved_ts: int) -> None: ...
+    async def close(self) -> None: ...
+
+    @property
+    def has_room(self) -> bool:
+        return True
+
+    def append(self, item: Any, text: str | None = None) -> None:
+        self.items.append((item, text))
+
+    async def sync(self) -> None:
+        self.on_sync()
+        await asyncio.sleep(0.05)
+
+
+async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(target: mysql.Target) -> None:
+    """It is read twice; a reload comes between."""
+    run(target, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(64))")
+    upstream, log = Upstream(keyed(7, "t")), Logged()
+    at_ts = upstream.transaction(*(("t", INSERT, (number, "v")) for number in range(1, 6001)))
+    upstream.large()
+    life = Running(upstream, target, routes(), relay=log)
+    asked: list[asyncio.Task[int]] = []
+
+    def reload() -> None:
+        if not asked and any(isinstance(item, Transaction) for item, _ in log.items):
+            asked.append(asyncio.create_task(life.applier.rules.change(routes(("d", "t", "shop", "t")))))
+
+    log.on_sync = reload
+    life.give()
+    await life.applied()
+    assert await asked[0] == at_ts
+    upstream.rows("t", [9001])
+    life.give()
+    await life.applied()
+    await life.stop()
+    logged = {
+        (item.commit_ts, events.table.downstream)
+        for item, _ in log.items
+        if isinstance(item, Transaction)
+        for events in item.tables
+    }
+    assert logged == {(at_ts, ("d", "t")), (upstream.now_ts, ("shop", "t"))}
+    assert (len(ids(target, "d.t")), ids(target, "shop.t")) == (6000, [9001])
+
+
+async def test_ddl_that_waits_is_in_the_relay_log(target: mysql.Target) -> None:
+    """Refused or kept behind it, it comes before the rows that have its shape."""
+    upstream, log = Upstream(keyed(7, "t"), keyed(8, "free")), Logged()
+    upstream.rows("t", [1])
+    life = Running(upstream, target, routes(), relay=log)
+    life.give()
+    await life.applied()
+    run(target, "INSERT INTO d.t VALUES (900, 'v1')")
+    refused = upstream.add_unique("t")
+    wider = replace(upstream.tables["t"], columns=(*upstream.tables["t"].columns, column(3, "w", VARCHAR)))
+    kept = upstream.alter(wider, ADD_COLUMN, "ADD COLUMN `w` VARCHAR(64)")
+    upstream.transaction(("t", INSERT, (2, "v2", "w2")))
+    last_ts = upstream.rows("free", [1])
+    life.give()
+    await life.until(lambda: ids(target, "d.free") == [1])
+    await life.stop()
+    places = [item.commit_ts for item, _ in log.items]
+    assert places == sorted(places)
+    ddls = [item.commit_ts for item, _ in log.items if isinstance(item, Ddl)]
+    assert ddls[-2:] == [refused, kept]
+    assert [item.commit_ts for item, _ in log.items if isinstance(item, Transaction)][-1] == last_ts
 
 
 async def test_a_paused_drainer_takes_rules(target: mysql.Target) -> None:
