@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections.abc import Callable
 
 from common import log
 from common.clock import SystemClock
@@ -18,17 +19,20 @@ from drainer.applier import Applier
 from drainer.assembly import applier_settings, patiently, row_target_of, seen, target_of
 from drainer.checkpoint import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.config import DrainerConfig
+from drainer.ddl_alteration import Route
 from drainer.ddl_apply import DdlRunner
 from drainer.ddl_aside import KeepDropped
 from drainer.ddl_assembly import DeskPlan
 from drainer.ddl_connection import TrackedSchema
 from drainer.ddl_desk import take_over
 from drainer.ddl_policy import Policy
+from drainer.lane_basis import StoredBasis
 from drainer.loopback import LoopbackMarks
 from drainer.relay_recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
-from drainer.relay_source import RelaySource
+from drainer.relay_source import RelaySchema, RelaySource
 from drainer.rule_change import RuleChange
-from drainer.rules import read_rules
+from drainer.rule_history import RuleHistory
+from drainer.rules import Rules, read_rules
 from drainer.sink.mysql import Target
 from drainer.sink.session_claim import DDL, RELEASE
 
@@ -92,25 +96,37 @@ def _applier(
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
 
-    def runner_of(schema: TrackedSchema, room: str = DDL) -> DdlRunner:
+    route_now = routes_then(start.basis, rules, source.schema)
+
+    def runner_of(schema: TrackedSchema, route: Route, room: str = DDL) -> DdlRunner:
         guard = functools.partial(store.guard_ddl, room=room)
-        return DdlRunner(target, schema, rules.router.route, guard, keep)
+        return DdlRunner(target, schema, route, guard, keep)
 
     return Applier(
         start,
         store,
         target,
         source,
-        runner_of(source.schema),
+        runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
         applier_settings(settings, marks, lambda _commit_ts: None, clock),
         clock,
         DeskPlan(
             take_over(store, foreign=start.foreign),
             Policy(ddl_rules.parse(settings.ddl_rules)),
             source.schema,
-            lambda frozen: runner_of(frozen, RELEASE),
+            lambda frozen: runner_of(frozen, frozen.route, RELEASE),
             settings.data_dir,
             settings.quarantine_bytes,
+            route=route_now,
         ),
         rules=RuleChange(None, rules, start.basis),
     )
+
+
+def routes_then(basis: StoredBasis | None, rules: Rules, schema: RelaySchema) -> Callable[[], Route]:
+    """Where tables went when the last DDL that was read was logged: `rules` are those of now.
+
+    Raises `Corruption`, `ConfigError`.
+    """
+    history = RuleHistory.since(0, rules) if basis is None else RuleHistory.from_json(basis.rules, [rules])
+    return lambda: history.at(schema.ddl_ts).router.route

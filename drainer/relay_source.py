@@ -41,12 +41,15 @@ class RelaySchema:
 
     def __init__(self) -> None:
         self._databases: dict[str, tuple[str, str]] = {}
+        self.ddl_ts = 0
+        """commit_ts of the last DDL that was read."""
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation); of a database that no DDL was about, what TiDB takes by itself."""
         return self._databases.get(schema.lower(), _DEFAULT_CHARSET)
 
     def pass_ddl(self, ddl: Ddl) -> None:
+        self.ddl_ts = ddl.commit_ts
         database = ((ddl.job or {}).get("binlog") or {}).get("DBInfo") or {}
         if database.get("charset") and database.get("collate"):
             name = str(database["db_name"]["O"])
