@@ -93,7 +93,7 @@ class Applier:
         change = rules or RuleChange(None, Rules(), start.basis)
         self.rules = RuleTaking(change, self._learning, self._keeper, start.past_ts, self)
         self._lanes = self._lane_set(start.positions, start.floor_ts if self.desk.waits else None)
-        count = len(start.positions)
+        count = 1 if settings.whole_transactions else len(start.positions)
         self.lane_count = LaneCount(
             count, settings.lanes_max or count, lambda: self._lanes, lambda: self.rows, clock
         )

@@ -91,7 +91,7 @@ class Dispatcher:
         self._first_ts = 0  # of what is open; a lane may have got its first change later
         self._sequence = [0] * self.lanes
         self._ready: list[tuple[int, Chunk]] = []
-        self._last = Position(0)
+        self._last = self._taken = Position(0)
         self.skipped = 0
 
     def knows(self, transaction: Transaction) -> bool:
@@ -122,8 +122,9 @@ class Dispatcher:
 
     @property
     def reached(self) -> Position:
-        """Behind what was dispatched last."""
-        return self._last
+        """Where lanes stand that have done all that was taken: behind what was dispatched last, but never in
+        a transaction that is kept whole."""
+        return self._taken if self._whole else self._last
 
     def dispatch(self, transaction: Transaction) -> int:
         """Cut one transaction, or the next piece of one; the number of row events it had.
@@ -142,6 +143,8 @@ class Dispatcher:
         for events in transaction.tables:
             rows += self._cut(commit_ts, events)
         self._last = position
+        if transaction.last:
+            self._taken = position
         return rows
 
     def _end_of(self, piece: Transaction) -> int:

@@ -101,7 +101,7 @@ class LaneSet:
 
     @property
     def reached(self) -> Position:
-        """Behind what was dispatched last."""
+        """Where the lanes stand when they have done all that was cut."""
         return self._dispatcher.reached
 
     def dispatch(self, transaction: Transaction) -> int:

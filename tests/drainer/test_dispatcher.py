@@ -188,7 +188,9 @@ def test_whole_transactions_are_never_cut() -> None:
     for piece in pieces:
         dispatcher.dispatch(piece)
         assert dispatcher.take() == []
+        assert dispatcher.reached == Position(0)
     dispatcher.dispatch(last)
+    assert dispatcher.reached == Position(6)
     ((_, chunk),) = dispatcher.take()
     assert (len(chunk.changes), chunk.position, chunk.cut) == (9, Position(6), False)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common.errors import ConfigError, Corruption, Rejected
-from common.table_info import VARCHAR
+from common.table_info import LONGLONG, VARCHAR, TableInfo
 from drainer.causality import fold_id_of, lane_of_key, lane_of_table
 from drainer.config import DrainerConfig
 from drainer.relay import RelayLog
@@ -21,6 +21,7 @@ from drainer.txn import DELETE, INSERT, Ddl, Transaction
 from tests.drainer.apply_life import column, run
 from tests.drainer.basis_world import (
     ADD_COLUMN,
+    KEY,
     Running,
     Upstream,
     held,
@@ -442,6 +443,48 @@ async def test_a_changed_spread_is_noticed_while_rows_go_on(target: mysql.Target
     await life.applied()
     await life.stop()
     assert ids(target, "d.t") == list(range(1, 45))
+
+
+async def test_another_spread_within_a_transaction_that_is_kept_whole(target: mysql.Target) -> None:
+    """A shard that comes in a later piece shares its target with one of another key. Nothing of the
+    transaction is said to be downstream before all of it is."""
+    rules = routes(("d", "s?", "shop", "orders"))
+    columns = (column(1, "id", LONGLONG, KEY), column(2, "v", VARCHAR))
+    upstream = Upstream(keyed(1, "s1"), TableInfo(2, "s2", columns, pk_is_handle=True))
+    shards = [("s1", number) for number in range(1, 5001)] + [("s2", number) for number in range(5001, 9001)]
+    upstream.transaction(*((shard, INSERT, (number, "v")) for shard, number in shards))
+    upstream.large()
+    life = Running(upstream, target, rules, lanes=1, whole_transactions=True)
+    life.give(1000)
+    await life.applied()
+    with held(target, "LOCK TABLES shop.orders READ"):
+        life.give()
+        await life.until(lambda: life.applier.rows == len(shards))
+        assert ids(target, "shop.orders") == []
+        await life.kill()
+    life = Running(upstream, target, rules, lanes=1, whole_transactions=True)
+    life.give()
+    await life.applied()
+    await life.stop()
+    assert ids(target, "shop.orders") == list(range(1, 9001))
+
+
+async def test_lanes_that_were_apart_become_one_where_transactions_are_kept_whole(
+    target: mysql.Target,
+) -> None:
+    upstream = Upstream(keyed(7, "t"))
+    upstream.rows("t", range(1, 41))
+    behind = by_lane(7, 40)[0][0]
+    await apart(upstream, target, f"INSERT INTO d.t VALUES ({behind}, 'held')", 1)
+    life = Running(upstream, target, routes(), lanes=1, whole_transactions=True)
+    life.give()
+    await life.applied()
+    await life.until(lambda: len(life.applier.lane_states()) == 1)
+    upstream.rows("t", range(41, 51))
+    life.give()
+    await life.applied()
+    await life.stop()
+    assert ids(target, "d.t") == list(range(1, 51))
 
 
 async def test_positions_of_another_hash_are_refused_while_lanes_are_apart(target: mysql.Target) -> None:
