@@ -109,7 +109,7 @@ class Limits:
         "1280 MiB",
         key="door.connection-requests",
         kind="size",
-        help="requests of a connection in memory: RESOURCE_EXHAUSTED",
+        help="requests of a connection in memory: UNAVAILABLE",
     )
     receive_bytes_max: int = option(
         "2 GiB",

@@ -217,7 +217,7 @@ class Runner:
             self._inflating = asyncio.Lock()
         if self._packed_waiting > _PACKED_WAITING_BYTES_MAX:
             call.session.connection.abuse.refused("packed_requests")
-            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "too many compressed requests at once")
+            raise RpcStatus(codes.UNAVAILABLE, "too many compressed requests at once")
         # One of a connection at a time: what it may unpack to is memory, asked for step by step.
         self._packed_waiting += len(packed)
         try:

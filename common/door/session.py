@@ -172,7 +172,9 @@ class Session:
     # -- memory ----------------------------------------------------------------------------------
 
     def hold(self, call: Call | PlainCall, size: int) -> None:
-        """Raises `RpcStatus` when this call has to go."""
+        """Raises `RpcStatus` when this call has to go: UNAVAILABLE, as another server, or this one later, has
+        room. Clients of pumps take RESOURCE_EXHAUSTED for too large anywhere, and give up.
+        """
         share = self.seat.requests
         share.add(size)
         full = share.full()
@@ -180,13 +182,13 @@ class Session:
             return
         if full is share:
             self.connection.abuse.refused("connection_receive_bytes")
-            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "the requests of this connection take too much memory")
+            raise RpcStatus(codes.UNAVAILABLE, "the requests of this connection take too much memory")
         whole = full is self.budget.requests.whole
         self.connection.abuse.refused("receive_bytes" if whole else "address_receive_bytes")
         largest = self.budget.largest(full)
         if largest is None or largest is call:
-            raise RpcStatus(codes.RESOURCE_EXHAUSTED, "requests take too much memory")
-        largest.refuse(codes.RESOURCE_EXHAUSTED, "requests take too much memory, and this one most")
+            raise RpcStatus(codes.UNAVAILABLE, "requests take too much memory")
+        largest.refuse(codes.UNAVAILABLE, "requests take too much memory, and this one most")
 
     @property
     def held(self) -> int:

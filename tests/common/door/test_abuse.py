@@ -11,6 +11,7 @@ import pytest
 from common.door import frames
 from common.door.frames import ACK, ENHANCE_YOUR_CALM, REFUSED_STREAM, frame
 from common.door.limits import Bucket, Budget, Limits
+from common.rpc import service as codes
 from tests.common.door.model import (
     NOW_S,
     Door,
@@ -285,7 +286,7 @@ def test_requests_of_a_connection_to_the_last_octet() -> None:
     )
     assert door.session.held == door.budget.receive_held == 1000
     door.receive(data(1, b"x"))
-    assert (door.reply(1).status, door.reply(1).reset) == (8, 0)
+    assert (door.reply(1).status, door.reply(1).reset) == (codes.UNAVAILABLE, 0)
     assert door.reply(1).text == "the requests of this connection take too much memory"
     assert door.refusals == ["connection_receive_bytes"]
     assert door.session.held == 600
@@ -298,7 +299,7 @@ def test_messages_that_wait_for_a_service_count() -> None:
     door.receive(opened(1, "Hold"), data(1, empty * 14))  # 14 * (5 + 64) = 966
     assert door.session.held == 966
     door.receive(data(1, empty))
-    assert door.reply(1).status == 8
+    assert door.reply(1).status == codes.UNAVAILABLE
     door.check_empty()
 
 
@@ -313,7 +314,7 @@ def test_requests_of_all_connections_the_largest_unfinished_one_goes() -> None:
     small.receive(data(1, prefixed(bytes(200))[100:], end=True))
     assert (small.reply(1).status, small.refusals) == (0 if small.reply(1).heads else None, ["receive_bytes"])
     large.settle()
-    assert (large.reply(3).status, 1 in large.connection.streams) == (8, True)
+    assert (large.reply(3).status, 1 in large.connection.streams) == (codes.UNAVAILABLE, True)
     assert large.reply(3).text == "requests take too much memory, and this one most"
     assert (large.session.held, budget.receive_held) == (300, 300)
 
@@ -326,7 +327,7 @@ def test_a_request_that_a_handler_works_on_is_not_refused() -> None:
     busy.receive(opened(1, "Park"), data(1, body[:100]), data(1, body[100:], end=True))
     assert (len(busy.runner.parked), budget.receive_held) == (1, 905)
     small.receive(opened(1, "Echo"), data(1, prefixed(bytes(200))[:96]))
-    assert small.reply(1).status == 8
+    assert small.reply(1).status == codes.UNAVAILABLE
     assert small.reply(1).text == "requests take too much memory"
     busy.runner.parked[0].succeed(b"")
     busy.settle()
@@ -344,7 +345,7 @@ def test_a_bomb_is_stopped_and_counted_while_it_is_unpacked() -> None:
     door.check_empty()
     door = greeted(Limits(gzip_ratio_max=10_000, connection_receive_bytes_max=4 << 20))
     door.receive(request)
-    assert (door.reply(1).status, door.refusals) == (8, ["connection_receive_bytes"])
+    assert (door.reply(1).status, door.refusals) == (codes.UNAVAILABLE, ["connection_receive_bytes"])
     door.check_empty()
 
 

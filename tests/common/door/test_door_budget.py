@@ -14,6 +14,7 @@ from common import door, metrics
 from common.clock import ManualClock
 from common.door.limits import CALL_BYTES, Budget, Limits
 from common.door.network import network_of
+from common.rpc import service as codes
 from tests.attacks import frames as attack_frames
 from tests.attacks.frames import END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, frame
 from tests.common.door.model import (
@@ -215,7 +216,7 @@ def test_an_unfinished_request_of_a_stream_can_be_the_one_that_goes() -> None:
     large.receive(opened(1, "Chat"), data(1, prefixed(bytes(2000))[:900]), hello=True)
     small.receive(opened(1, "Echo"), data(1, prefixed(bytes(200))[:150]), hello=True)
     large.settle()
-    assert large.reply(1).status == 8
+    assert large.reply(1).status == codes.UNAVAILABLE
     small.receive(data(1, prefixed(bytes(200))[150:], end=True))
     assert small.reply(1).status == 0
 

@@ -598,7 +598,7 @@ def test_hold_raises_for_a_call_that_asks_too_much() -> None:
     call.hold(1000)
     with pytest.raises(RpcStatus) as caught:
         call.hold(1)
-    assert caught.value.code == codes.RESOURCE_EXHAUSTED
+    assert caught.value.code == codes.UNAVAILABLE
     call.fail(caught.value.code, str(caught.value))
     door.settle()
     assert door.session.held == 0
