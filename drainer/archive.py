@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from common import log
+from common import log, tso
 from common.backoff import Backoff
 from common.clock import Clock
 from drainer import metrics
@@ -168,8 +168,8 @@ class ArchiveFiles:
     def _names(self) -> dict[int, str]:
         return dict(self._segments.in_order())
 
-    def remove_older(self, than_s: float) -> int:
-        return self._segments.remove_older(than_s, self.newest)
+    def remove_older(self, than_s: float, than_ts: int) -> int:
+        return self._segments.remove_older(than_s, than_ts, self.newest)
 
     def compress(self, newest: int, stopped: Callable[[], bool]) -> int:
         """May be called from another thread."""
@@ -274,10 +274,15 @@ class Archive:
                     self.waiting_for = ""
                 return done
 
-    async def remove_older(self, days: int) -> int:
-        """Remove segments whose last write was so long ago; not the newest one."""
+    async def remove_older(self, days: int, upstream_s: float) -> int:
+        """Remove segments that are so old; not the newest one. `upstream_s`: the time upstream.
+
+        Two clocks have to agree, as either may have jumped: by this host's the last write is so long ago, by
+        the upstream's the last commit.
+        """
         than_s = self._clock.wall_s() - days * DAY_S
-        return await self._patiently(functools.partial(self._files.remove_older, than_s))
+        than_ts = max(tso.from_wall_s(upstream_s - days * DAY_S), 1)
+        return await self._patiently(functools.partial(self._files.remove_older, than_s, than_ts))
 
     async def compress(self) -> int:
         """Compress the segments that are closed, beside what is written; how many. Raises `Corruption`."""

@@ -68,7 +68,8 @@ def where_to_go_on(archive_ts: int, stored: Checkpoint | None, initial_ts: int) 
 
 
 class ArchiveApplier:
-    """`settings`: seconds between savepoints, days for which segments are kept (0: for ever)."""
+    """`settings`: seconds between savepoints, days for which segments are kept (0: for ever).
+    `upstream`: the upstream's clock."""
 
     def __init__(
         self,
@@ -84,12 +85,14 @@ class ArchiveApplier:
         retention_days: int = 0,
         compresses: bool = False,
         rules: RuleChange | None = None,
+        upstream: Clock | None = None,
     ) -> None:
         self._archive = archive
         self._savepoint = savepoint
         self._translator = translator
         self._policy = policy
         self._clock = clock
+        self._upstream = upstream or clock
         self._control = control or Control(clock)
         self._interval_s = checkpoint_interval_s
         self._retention_days = retention_days
@@ -214,7 +217,7 @@ class ArchiveApplier:
     async def _keep_retention(self) -> None:
         """Remove what is older than wanted, once an hour."""
         while True:
-            await self._archive.remove_older(self._retention_days)
+            await self._archive.remove_older(self._retention_days, self._upstream.wall_s())
             await asyncio.sleep(SWEEP_S)
 
     async def _keep_compressing(self) -> None:

@@ -69,6 +69,7 @@ async def build(
     tracker = await wait_for(functools.partial(_schema, settings, upstream, start))
     translator = Translator(tracker, rules)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
+    clocked = operating.upstream_clock
     applier = ArchiveApplier(
         start,
         archive,
@@ -81,9 +82,9 @@ async def build(
         retention_days=settings.retention_days,
         compresses=bool(settings.compression),
         rules=RuleChange(translator, rules, None),
+        upstream=clocked,
     )
     operating.make_archive_live(applier)
-    clocked = operating.upstream_clock
     return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
 
 

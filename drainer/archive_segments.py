@@ -141,13 +141,17 @@ class ArchiveSegments:
             raise binlog_file.damage(file.path, moved) from None
         return known
 
-    def remove_older(self, than_s: float, newest: int) -> int:
-        """Remove segments that were written last before that time (seconds since 1970), the oldest first, and
-        never from the newest one on. The number of them."""
+    def remove_older(self, than_s: float, than_ts: int, newest: int) -> int:
+        """Remove segments that were written last before that time (seconds since 1970, by this host's clock)
+        and whose last commit is below `than_ts`, the oldest first, and never from the newest one on. The
+        number of them. Of a Go drainer's without an index the first alone counts."""
         gone = 0
         for index, name in self.in_order():
             path = os.path.join(self.path, name)
             if index >= newest or os.stat(path).st_mtime >= than_s:
+                break
+            known = self.index_of(name)
+            if known is not None and known.last_ts >= than_ts:
                 break
             os.unlink(path)
             for beside in (self._index_path(name), self._tables_path(name)):

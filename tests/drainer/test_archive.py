@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from common import tso
 from common.clock import ManualClock
 from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
 from common.record import RecordError, decode_file, encode_file
@@ -22,7 +23,7 @@ from common.wire import pb_binlog_pb2 as pb
 from drainer import archive_tables, binlog_file, segment_compression
 from drainer.archive import Archive
 from drainer.archive_applier import ArchiveStart, where_to_go_on
-from drainer.archive_segments import ArchiveSegments
+from drainer.archive_segments import DAY_S, ArchiveSegments
 from drainer.binlog_directory import BinlogDirectory
 from drainer.checkpoint_row import Checkpoint
 from drainer.merger import MergedBatch
@@ -33,6 +34,8 @@ from drainer.txn import Ddl, Transaction
 from tests.drainer import recorded
 from tests.drainer.archive_life import CLUSTER_ID, Life, Ready, payloads, whole
 from tests.drainer.relay_world import items
+
+LONG_AFTER_S = 2_000_000_000.0  # upstream: whatever was recorded is old
 
 
 def go_file(scenario: str) -> bytes:
@@ -313,12 +316,34 @@ async def test_segments_older_than_wanted_go_the_oldest_first(tmp_path: Path) ->
         at = clock.wall_s() - age_days * 24 * 3600
         os.utime(tmp_path / name, (at, at))
     archive = Archive.open(str(tmp_path), clock, cluster_id=CLUSTER_ID)
-    assert await archive.remove_older(7) == 2
+    assert await archive.remove_older(7, LONG_AFTER_S) == 2
     await archive.close()
     assert names(tmp_path) == segments[2:]
     beside = {path.name for path in (tmp_path / "index").iterdir()}
     assert {name for name in beside if name.endswith(".json")} == {f"{one}.json" for one in segments[2:]}
     assert {name[: -len(".tables.jsonl")] for name in beside if name.endswith("l")} <= set(segments[2:])
+
+
+async def test_no_segment_goes_by_one_clock_alone(tmp_path: Path) -> None:
+    """Either may be ahead, or have been behind when the segment was written."""
+    await Life(tmp_path, Ready(items("basic")), max_file_size=1500).whole()
+    segments = names(tmp_path)
+    last_s = tso.physical_s(items("basic")[-1].commit_ts)
+    clock = ManualClock(last_s)
+    archive = Archive.open(str(tmp_path), clock, cluster_id=CLUSTER_ID)
+    for name in segments:
+        os.utime(tmp_path / name, (last_s, last_s))
+    clock.advance(9 * DAY_S)  # this host's clock is ahead
+    assert await archive.remove_older(7, last_s + DAY_S) == 0
+    clock.advance(-8 * DAY_S)  # the upstream's is
+    assert await archive.remove_older(7, last_s + 9 * DAY_S) == 0
+    for name in segments:  # this host's was behind
+        os.utime(tmp_path / name, (1000, 1000))
+    assert await archive.remove_older(7, last_s + DAY_S) == 0
+    assert names(tmp_path) == segments
+    clock.advance(7 * DAY_S)
+    assert await archive.remove_older(7, last_s + 8 * DAY_S) == len(segments) - 1
+    await archive.close()
 
 
 async def test_closed_segments_are_compressed_and_the_archive_goes_on(tmp_path: Path) -> None:
@@ -341,7 +366,7 @@ async def test_closed_segments_are_compressed_and_the_archive_goes_on(tmp_path: 
         assert (tmp_path / "a" / name).stat().st_mode & 0o777 == 0o600
     assert names(tmp_path / "a")[-1] == max(before)
     assert (tmp_path / "a" / names(tmp_path / "a")[0]).stat().st_mtime == 1000
-    assert await archive.remove_older(1) == 1
+    assert await archive.remove_older(1, LONG_AFTER_S) == 1
     await archive.close()
     await Life(tmp_path / "a", Ready(items("keys")), max_file_size=4000).whole()
     left = [payload for _, name in segments.in_order() for payload in decompressed(tmp_path / "a" / name)]
