@@ -171,11 +171,22 @@ class CheckpointSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSeen:
+    """A table of the downstream. `has_key`: primary or unique."""
+
+    schema: str
+    name: str
+    engine: str
+    has_key: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DownstreamSeen:
     """A downstream server, seen with the drainer's own user.
 
     `variables` are global ones by lower-case name, as SHOW GLOBAL VARIABLES has them. `grants` are lines of
-    SHOW GRANTS: never to be shown, they may hold hashes of passwords.
+    SHOW GRANTS: never to be shown, they may hold hashes of passwords. `untransactional`: tables that cannot
+    be rolled back.
     """
 
     where: str
@@ -187,6 +198,7 @@ class DownstreamSeen:
     knows_zones: bool | None = None
     clock: ClockSeen | None = None
     checkpoint: CheckpointSeen | None = None
+    untransactional: tuple[TableSeen, ...] = ()
     error: str | None = None
     refused: bool = False
 

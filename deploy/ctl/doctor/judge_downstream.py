@@ -14,6 +14,7 @@ from deploy.ctl.doctor.facts import DownstreamSeen, Replicated
 from deploy.ctl.doctor.findings import Finding, error, ok, unchecked, warning
 
 _NO_GRANT_CHECK: Final = "SHOW GRANTS could not be read"
+_SHOWN_MAX: Final = 10
 # Oldest release of each kind whose statements a drainer is made for.
 _OLDEST: Final = {"mariadb": (10, 3), "mysql": (5, 7)}
 
@@ -33,6 +34,7 @@ def judge(
     ]
     findings += _version(seen)
     findings += _rights(seen, replicated)
+    findings += _untransactional(seen, replicated)
     return findings + judge_variables.judge(seen, replicated, upstream_zone_s)
 
 
@@ -136,8 +138,43 @@ def _rights(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
     ]
 
 
+def _untransactional(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
+    """Tables that a crash in the middle of a transaction leaves half written."""
+    named = replicated.databases
+    tables = [table for table in seen.untransactional if named is None or table.schema in named]
+    found = []
+    for has_key, consequence in (
+        (False, "the drainer refuses their rows: a crash would leave rows twice"),
+        (
+            True,
+            "their rows are written in statements that may run twice; readers see half a transaction",
+        ),
+    ):
+        alike = [table for table in tables if table.has_key is has_key]
+        if not alike:
+            continue
+        shown = ", ".join(f"{table.schema}.{table.name} ({table.engine})" for table in alike[:_SHOWN_MAX])
+        more = f" and {len(alike) - _SHOWN_MAX} more" if len(alike) > _SHOWN_MAX else ""
+        kind = f"with{'' if has_key else 'out'} a key, of engines without transactions"
+        first = alike[0]
+        found.append(
+            (warning if has_key or named is None else error)(
+                "downstream.transactions",
+                seen.where,
+                f"tables {kind}: {shown}{more}",
+                consequence if named is not None else f"if they are replicated: {consequence}",
+                f"ALTER TABLE {_quoted(first.schema)}.{_quoted(first.name)} ENGINE=InnoDB;   -- and so on",
+            )
+        )
+    return found
+
+
 def _place(name: str) -> str:
-    return "*.*" if name == grants.EVERYWHERE else "`" + name.replace("`", "``") + "`.*"
+    return "*.*" if name == grants.EVERYWHERE else f"{_quoted(name)}.*"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _account(user: str) -> str:

@@ -15,13 +15,20 @@ import pymysql
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
 from deploy.ctl.aside import aside
-from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen
+from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
 from deploy.ctl.doctor.judge_variables import VARIABLES
 from drainer.sink import mysql
 from drainer.sink.mysql import Target
 
 _MISSING: Final = frozenset({mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE})
 _STEPS: Final = 12
+_UNTRANSACTIONAL: Final = (
+    b"SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.ENGINE, EXISTS(SELECT 1 FROM information_schema.STATISTICS s"
+    b" WHERE s.TABLE_SCHEMA=t.TABLE_SCHEMA AND s.TABLE_NAME=t.TABLE_NAME AND s.NON_UNIQUE=0)"
+    b" FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE=t.ENGINE"
+    b" WHERE e.TRANSACTIONS='NO' AND t.TABLE_TYPE='BASE TABLE' AND t.TABLE_SCHEMA NOT IN"
+    b" ('mysql','sys','information_schema','performance_schema') LIMIT 10000"
+)
 T = TypeVar("T")
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
@@ -80,6 +87,7 @@ def _look(
             knows_zones=_value(connection, "SELECT CONVERT_TZ('2020-07-01 00:00:00', 'UTC', 'Europe/Berlin')")
             is not None,
             clock=_tried(lambda: _clock(connection, clock, where), None),
+            untransactional=_tried(lambda: _untransactional(connection), ()),
             checkpoint=_checkpoint(connection, schema, row_table, state_table) if row_table else None,
         )
     finally:
@@ -137,6 +145,14 @@ def _clock(connection: Connection, clock: Clock, where: str) -> ClockSeen:
     ((theirs_s,),) = mysql.rows(connection, b"SELECT UNIX_TIMESTAMP(NOW(6))")
     ended_s = clock.wall_s()
     return ClockSeen(where, float(theirs_s) - (began_s + ended_s) / 2, (ended_s - began_s) / 2)
+
+
+def _untransactional(connection: Connection) -> tuple[TableSeen, ...]:
+    found = [
+        TableSeen(str(schema), str(name), str(engine), bool(has_key))
+        for schema, name, engine, has_key in mysql.rows(connection, _UNTRANSACTIONAL)
+    ]
+    return tuple(sorted(found, key=lambda table: (table.schema, table.name)))
 
 
 def _checkpoint(connection: Connection, schema: str, table: str, state_table: bool) -> CheckpointSeen:

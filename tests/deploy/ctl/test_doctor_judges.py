@@ -31,6 +31,7 @@ from deploy.ctl.doctor.facts import (
     NodeSeen,
     Replicated,
     StoreSeen,
+    TableSeen,
     TidbSeen,
 )
 from deploy.ctl.doctor.findings import (
@@ -416,6 +417,27 @@ def test_what_means_something_else_in_tidb_is_passed_over() -> None:
     }
     seen = replace(SERVER, version="8.0.11-TiDB-v7.5.0", variables=variables)
     assert bad(judge_downstream.judge(seen, WRITTEN)) == {}
+
+
+def test_tables_without_transactions_are_named() -> None:
+    tables = (
+        *(TableSeen("shop", f"t{number}", "MyISAM", has_key=True) for number in range(12)),
+        TableSeen("shop", "log`s", "Aria", has_key=False),
+        TableSeen("other", "x", "CSV", has_key=False),
+    )
+    seen = replace(SERVER, untransactional=tables)
+    found = [
+        one
+        for one in judge_downstream.judge(seen, replace(WRITTEN, databases=("shop",)))
+        if one.check == "downstream.transactions"
+    ]
+    assert [one.severity for one in found] == ["error", "warning"]
+    assert "shop.log`s (Aria)" in found[0].seen
+    assert "other" not in found[0].seen
+    assert "`shop`.`log``s`" in found[0].mend
+    assert "and 2 more" in found[1].seen
+    # It is not known what is replicated.
+    assert bad(judge_downstream.judge(seen, WRITTEN)) == {"downstream.transactions": "warning"}
 
 
 def test_what_a_server_does_not_tell_is_said() -> None:

@@ -261,6 +261,27 @@ async def test_wrong_setting_is_found_and_the_mend_mends_it(
         assert report.exit_code == 0, report.findings
 
 
+async def test_tables_without_transactions_are_found(look: Look) -> None:
+    look.run_sql(
+        "CREATE DATABASE doctored",
+        "CREATE TABLE doctored.bare (a INT) ENGINE=MyISAM",
+        "CREATE TABLE doctored.keyed (a INT PRIMARY KEY, b INT UNIQUE) ENGINE=Aria",
+        "CREATE TABLE doctored.fine (a INT) ENGINE=InnoDB",
+        "CREATE VIEW doctored.seen AS SELECT a FROM doctored.bare",
+    )
+    try:
+        report = await look.report(time_zone="UTC")
+        found = [one for one in report.findings if one.check == "downstream.transactions"]
+        assert [one.severity for one in found] == [Severity.WARNING] * 2
+        assert "without a key, of engines without transactions: doctored.bare (MyISAM)" in found[0].seen
+        assert "with a key, of engines without transactions: doctored.keyed (Aria)" in found[1].seen
+        look.run_sql(*(sql(one.mend) for one in found))
+        report = await look.report(time_zone="UTC")
+        assert not any(one.check == "downstream.transactions" for one in report.findings)
+    finally:
+        look.run_sql("DROP DATABASE doctored")
+
+
 async def test_wrong_password_is_found(look: Look) -> None:
     password = look.cluster.mariadb.password
     config = look.with_config(lambda text: text.replace(password, "wrong-word"))
