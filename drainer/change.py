@@ -45,8 +45,8 @@ class TableTarget:
 
     `fold_id`: tables with the same one are one table downstream. `gentle`: a form of REWRITE that leaves
     rows in place whose unique values did not change, because something downstream would go with the row; of
-    KEYLESS, one that updates a row. `repeats`: an engine without transactions may keep a part of a batch,
-    which then comes again.
+    KEYLESS, one that updates a row. `repeats`: rows may come again: an engine without transactions may keep a
+    part of a batch, lanes may have applied a part of what waits.
     `fillers`: columns that only the downstream has, and what a born row gets there.
     """
 

@@ -87,7 +87,7 @@ class CheckpointStore:
         self._waiting_lock = threading.Lock()
         self._connection: pymysql.Connection[Any] | None = None
         self._row_connection: pymysql.Connection[Any] | None = None
-        self._stored_ts = 0
+        self.stored_ts = 0
         self._committed = Committed()
         self._guard = StoreGuard(schema, cluster_id, 0, self._committed)
         self.epoch = 0
@@ -284,7 +284,7 @@ class CheckpointStore:
         self._row.take(place, begin)
         place.commit()
         self._committed, self._guard = committed, guard
-        self._stored_ts = begin.commit_ts
+        self.stored_ts = begin.commit_ts
 
     def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
         mysql.run(
@@ -420,9 +420,9 @@ class CheckpointStore:
             raise
 
     def _check_order(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.commit_ts < self._stored_ts:
+        if checkpoint.commit_ts < self.stored_ts:
             raise BinlogError(
-                f"checkpoint {checkpoint.commit_ts} is below the stored one, {self._stored_ts}",
+                f"checkpoint {checkpoint.commit_ts} is below the stored one, {self.stored_ts}",
                 hint="start the drainer again: it goes on from the stored one",
             )
 
@@ -445,4 +445,4 @@ class CheckpointStore:
         self._snapshot.stored(stored)
         with self._waiting_lock:
             del self._waiting[: len(ripe)]
-        self._stored_ts = checkpoint.commit_ts
+        self.stored_ts = checkpoint.commit_ts

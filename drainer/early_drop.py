@@ -262,12 +262,8 @@ def _broken(
     """The constraint that a server's text names; None where there is none any more."""
     if refusal.is_check:
         return Found(Constraint(Kind.CHECK, refusal.name))
-    said = refusal.name.lower()
-    for found in _unique_keys(name, connection, server):
-        key = found.constraint.name
-        if said in (key.lower(), f"{name[1]}.{key}".lower()):
-            return found
-    return None
+    there = _unique_keys(name, connection, server)
+    return next((found for found in there if refusal.is_about(found.constraint.name)), None)
 
 
 def _statements(

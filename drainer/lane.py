@@ -18,6 +18,7 @@ table turns out to have other columns than it had, its definition is read again,
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -30,14 +31,13 @@ from common import log
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
-from drainer import downstream_table, metrics
-from drainer.causality import Spread
+from drainer import downstream_table, metrics, refused_rows
 from drainer.change import Chunk, TableTarget
 from drainer.checkpoint import LaneTable
 from drainer.column_match import FULL
 from drainer.drift import Drift
-from drainer.lane_work import Overwritten, TooLarge, Waiting, Work
-from drainer.refusal import Ask, Refusal, RowsRefused, answer, refusal_of
+from drainer.lane_work import Overwritten, TooLarge, Waiting, Work, described
+from drainer.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.row_fold import fold
 from drainer.sink import mysql
 from drainer.sink.trouble import Trouble, trouble_of
@@ -265,10 +265,9 @@ class Lane(threading.Thread):
                 return self._wait(Trouble.INTERRUPTED, "a constraint went, which the upstream has given up")
             self._roll_back(work, trouble)
             if trouble is None:
-                doing = f"applying rows of {work.range_text} to {self._table_text()}"
-                raise self._refused(
-                    work, mysql.refuse(error, doing, values=self._settings.log_values)
-                ) from None
+                doing = f"applying rows of {work.range_text} to {described(self._running)}"
+                refused = mysql.refuse(error, doing, values=self._settings.log_values)
+                raise self._refused(work, refused, CORRECT) from None
             if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
                 self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
             return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
@@ -294,12 +293,18 @@ class Lane(threading.Thread):
             work.refusal = refusal
             raise self._refused(work, error) from None
 
-    def _refused(self, work: Work, error: BinlogError) -> BinlogError:
-        """The table can wait where all of its rows come through this lane; else all do."""
-        refusal, may_wait = work.refusal, self._settings.rows_may_wait
-        if refusal is None or not may_wait or refusal.table.spread is not Spread.BY_TABLE:
+    def _refused(self, work: Work, error: BinlogError, hint: str = "") -> BinlogError:
+        """The error with the rows named; of a table that may wait one that says so, with `hint` if given."""
+        refusal, settings = work.refusal, self._settings
+        if refusal is None:
             return error
-        return RowsRefused(error.message, hint=error.hint, lane=self.number, refusal=refusal)
+        said = error.message
+        with contextlib.suppress(pymysql.err.MySQLError, OSError, BinlogError):
+            values = settings.log_values
+            said += refused_rows.told(self._connected(), work, refusal, self._execute, values=values)
+        if not settings.rows_may_wait:
+            return DownstreamError(said, hint=error.hint)
+        return RowsRefused(said, hint=hint or error.hint, lane=self.number, refusal=refusal)
 
     def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
@@ -383,13 +388,6 @@ class Lane(threading.Thread):
                 self._drift.note_texts(table, column, values, work.first_ts, work.position.commit_ts)
 
     # -- refusals --------------------------------------------------------------------------------
-
-    def _table_text(self) -> str:
-        table = self._running
-        if table is None:
-            return "the lane's position"
-        key = ", ".join(column.name for column in table.sql.key_columns)
-        return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
 
     def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
         needed = len(statement.sql) + 1

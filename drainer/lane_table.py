@@ -17,6 +17,7 @@ from drainer.change import Position
 from drainer.committed import Committed, Owner
 from drainer.sink import mysql
 from drainer.sink.session_claim import Claims
+from drainer.takeover import place
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,17 @@ class LaneTable:
         if len(found) != 1:
             raise self.fenced()
         return Position(int(found[0][0]), int(found[0][1]))
+
+    def lowest(self, connection: pymysql.Connection[Any], below: int) -> Position:
+        """Where the last of all lanes with a number below that is."""
+        found = mysql.rows(
+            connection,
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d AND epoch=%d"
+            % (self._name, self.cluster_id, below, self.epoch),
+        )
+        if not found:
+            raise self.fenced()
+        return min((Position(int(ts), int(rows)) for ts, rows in found), key=place)
 
     def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
         """See that the lane is ours, and no less far than was committed; ends the transaction.

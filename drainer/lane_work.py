@@ -37,6 +37,7 @@ class Work:
     """A batch on its way: what it is made of, and what is known of its attempts."""
 
     def __init__(self, batch: list[Chunk], changes: list[Change], replaying_up_to: int) -> None:
+        self.batch = batch
         self.changes = changes
         self.first_ts = batch[0].first_ts
         self.position: Position = batch[-1].position
@@ -51,10 +52,14 @@ class Work:
 
     @property
     def range_text(self) -> str:
-        last_ts = self.position.commit_ts
-        if self.first_ts == last_ts:
-            return f"transaction with commit_ts {last_ts}"
-        return f"transactions with commit_ts {self.first_ts} to {last_ts}"
+        return _range(self.first_ts, self.position.commit_ts)
+
+    def range_of(self, change: Change) -> str:
+        """The transactions of its chunk, most often one. Its table may have been read anew."""
+        for chunk in self.batch:
+            if any(each[3] is change[3] for each in chunk.changes):
+                return _range(chunk.first_ts, chunk.position.commit_ts)
+        return self.range_text
 
     def ask_about(self, table: TableTarget) -> None:
         """Raises `Overwritten`, once for a table."""
@@ -69,3 +74,17 @@ class Work:
             "statement should touch were not there, or were there already",
             hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
         )
+
+
+def described(table: TableTarget | None) -> str:
+    """A statement's table for an error; None: of the lane's own."""
+    if table is None:
+        return "the lane's position"
+    key = ", ".join(column.name for column in table.sql.key_columns)
+    return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
+
+
+def _range(first_ts: int, last_ts: int) -> str:
+    if first_ts == last_ts:
+        return f"transaction with commit_ts {last_ts}"
+    return f"transactions with commit_ts {first_ts} to {last_ts}"

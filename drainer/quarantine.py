@@ -22,7 +22,7 @@ began to. Membership is stored and not derived again: rules, filters and texts m
 
 A DDL that touches a waiting table joins its queue and takes its other tables in (`since` its commit_ts); one
 that touches two queues makes them one. Rows that the downstream refuses begin a queue too: their table waits
-from where its lane stands, which all of it goes through, and a new start finds the entry. When a queue has
+from where the last of its lanes stands, and a new start finds the entry. When a queue has
 nothing left and everything up to `now_ts` has gone through drained lanes, all lanes are put at `now_ts` in
 the transaction that deletes its entries: from there on its tables are like all others. That needs `now_ts` to
 have reached the highest lane position found at the start, or rows of the tables between the two would be

@@ -15,12 +15,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from common import log
 from common.clock import Clock
 from common.errors import DownstreamError
+from drainer.causality import Spread
 from drainer.change import Position, TableTarget
 from drainer.checkpoint import SIDE_LANES, Intent
 from drainer.checkpoint_keeper import CheckpointKeeper
@@ -140,7 +141,8 @@ class Release:
         lanes = self._lanes or self._begin_lanes(queue)
         unknown = lanes.unknown(part)
         if unknown:
-            lanes.learn(await self._blocking(self._rooms.targets, unknown, 1))
+            targets = await self._blocking(self._rooms.targets, unknown, 1)
+            lanes.learn(may_repeat(targets) if any(e.is_rows for e in queue.entries.values()) else targets)
         lanes.dispatch(part)
         last = part.tables[-1]
         end = last.first_ordinal + len(last.rows)
@@ -383,6 +385,14 @@ class Release:
     async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         """On release's own thread: a long DDL keeps nobody else waiting."""
         return await self._rooms.keeper.call(function, *arguments, thread=self._thread)
+
+
+def may_repeat(targets: Iterable[TableTarget]) -> list[TableTarget]:
+    """For tables that wait since rows were refused: of what went through several lanes, some had applied
+    a part of what waits."""
+    return [
+        target if target.spread is Spread.BY_TABLE else replace(target, repeats=True) for target in targets
+    ]
 
 
 def entry_of(

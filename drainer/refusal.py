@@ -17,6 +17,9 @@ from drainer.change import TableTarget
 from drainer.sink.trouble import broken_check, broken_key
 
 _LOOK_S: Final = 0.1
+CORRECT: Final = (
+    "correct the downstream, then `binlogctl ddl retry JOB`; `binlogctl ddl list` shows the number"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,11 @@ class Refusal:
     is_check: bool
     first_ts: int
     last_ts: int
+
+    def is_about(self, key: str) -> bool:
+        """Whether the server's text names this key: with its table's name before it, or without."""
+        table = self.table.version.downstream[1]
+        return self.name.lower() in (key.lower(), f"{table}.{key}".lower())
 
 
 class RowsRefused(DownstreamError):

@@ -291,6 +291,16 @@ class SqlPlan:
         """`(1,'abc',NULL)` of any image, the slow way."""
         return self._render(self._image(image)(row))
 
+    def literals_by_column(self, image: Image | str, row: bytes) -> dict[str, bytes | None]:
+        """What to compare each column with, by its name in lower case; None for NULL."""
+        values = self._image(image)(row)
+        return {
+            self.columns[place].name.lower(): None
+            if values[place] is None
+            else self._sql[place].compare(values[place])
+            for place in self._compared
+        }
+
     def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
         values = self._image(image)(row)

@@ -11,7 +11,7 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,9 @@ from drainer.downstream_table import Dialect, dialect_of
 from drainer.early_drop import UpstreamJobs
 from drainer.lane import LaneSettings
 from drainer.merger import Merged, MergedBatch
+from drainer.refusal import RowsRefused
 from drainer.relay import RelayLog
+from drainer.rows_aside import set_aside
 from drainer.rule_change import RuleChange
 from drainer.rules import Rules
 from drainer.schema import SchemaTracker
@@ -134,6 +136,7 @@ class Life:
         clock: Clock | None = None,
         history: SchemaHistory | None = None,
         relay: RelayLog | None = None,
+        lane: LaneSettings | None = None,
         **settings: Any,
     ) -> None:
         clock = clock or SystemClock()
@@ -151,7 +154,9 @@ class Life:
             target,
             self.translator,
             DdlRunner(target, tracker, self.translator.route, keep=keep),
-            ApplierSettings(LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings),
+            ApplierSettings(
+                lane or LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings
+            ),
             clock,
             DeskPlan(
                 take_over(self.store, foreign=self.start.foreign),
@@ -180,11 +185,17 @@ class Life:
             yield MergedBatch(piece, piece[-1].commit_ts)
 
     async def run(
-        self, *, size: int = 50, seconds: float | None = None, dies_at_ts: int | None = None
+        self,
+        *,
+        size: int = 50,
+        seconds: float | None = None,
+        dies_at_ts: int | None = None,
+        at_end: Callable[[Applier], Awaitable[None]] | None = None,
     ) -> bool:
         """Apply everything and stop gracefully, or stop dead after `seconds` or once `dies_at_ts` is applied.
 
-        True if it got through.
+        True if it got through. `at_end` comes before the stop. Where rows are refused, their table waits when
+        this raises.
         """
         tasks = [
             asyncio.create_task(self.applier.run(self.batches(size))),
@@ -199,9 +210,17 @@ class Life:
             for task in done:
                 task.result()
             if tasks[0] in done and dies_at_ts is None:
+                if at_end is not None:
+                    await at_end(self.applier)
                 ended = await self.applier.stop(60.0)
                 assert ended
             return ended
+        except RowsRefused as refused:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await set_aside(self.applier.desk.rooms, refused)
+            raise
         finally:
             for task in tasks:
                 task.cancel()

@@ -121,6 +121,7 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str, log:
     assert waiting["tables"] == ["quarantined.waits"]
     assert "1062" in waiting["reason"]
     assert "for key 'k'" in waiting["reason"]
+    assert "a row that is there has its values under the key k (u)" in waiting["reason"]
     for _ in range(2):
         life.kill()
         await upstream.write(60)
