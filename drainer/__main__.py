@@ -116,7 +116,7 @@ class Process:
         await pipeline.start()
         self._pipeline.set_result(pipeline)
         if settings.load_schema_snapshot:
-            hold = CheckpointHold(upstream.garbage, lambda: pipeline.stored_ts, self._clock)
+            hold = CheckpointHold(upstream.garbage, lambda: pipeline.stored_ts, time)
             process.task("garbage-hold", hold.run())
             ends.push_async_callback(self._let_go, hold)
         process.task(

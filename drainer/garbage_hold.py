@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from common.clock import Clock
 from common.upstream import GarbageHold
 from common.upstream.garbage_hold import BACK_MAX_S, Held, Hold
+from common.upstream_time import UpstreamTime
 
 __all__ = ["BACK_MAX_S", "RENEW_S", "TTL_S", "CheckpointHold"]
 
@@ -30,6 +30,6 @@ _SCHEMA: Final = Held(
 class CheckpointHold(Hold):
     """`position` is the commit_ts of the stored checkpoint, 0 while there is none."""
 
-    def __init__(self, garbage: GarbageHold, position: Callable[[], int], clock: Clock) -> None:
-        name = f"drainer_{int(clock.wall_s() * 1e9)}"
-        super().__init__(garbage, name, position, clock, _SCHEMA, ttl_s=TTL_S, renew_s=RENEW_S)
+    def __init__(self, garbage: GarbageHold, position: Callable[[], int], time: UpstreamTime) -> None:
+        name = f"drainer_{int(time.now_s() * 1e9)}"
+        super().__init__(garbage, name, position, time, _SCHEMA, ttl_s=TTL_S, renew_s=RENEW_S)

@@ -268,7 +268,7 @@ def start_rooms(
     process.task("upstream-time", rooms.time.run())
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
-    opened.hold = hold = TraceHold(rooms.upstream.garbage, node_id, storage, rooms.clock)
+    opened.hold = hold = TraceHold(rooms.upstream.garbage, node_id, storage, rooms.time)
     opened.holding = process.task("trace-hold", hold.run())
     watch = Watch(storage, resolver, rooms.clock)
     data_dir = opened.data_dir

@@ -19,6 +19,7 @@ from pump.data_dir import DataDir
 from pump.value_pointer import START, ValuePointer
 
 _TOLD_MAX: Final = 1 << 16
+_DIGITS_MAX: Final = 20
 _logger = log.get("storage")
 
 
@@ -99,6 +100,6 @@ class AcceptedLosses:
 def _place(text: str) -> ValuePointer:
     name, _, offset = text.partition(":")
     fid = segment.fid_of(name)
-    if fid is None or not offset.isdigit():
+    if fid is None or not offset.isascii() or not offset.isdigit() or len(offset) > _DIGITS_MAX:
         raise ConfigError(f"{text!r} is no FILE:OFFSET of a loss", hint="correct .losses in data-dir")
     return ValuePointer(fid, int(offset))

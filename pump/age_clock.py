@@ -22,6 +22,7 @@ from common import tso
 
 SLACK_S: Final = 600.0
 _DRIFT: Final = 1.001
+_S_MAX: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,11 @@ class Anchor:
         """None if it is none: the next one is made as if there had never been one."""
         try:
             found = json.loads(text)
-            return cls(int(found["ts"]), str(found["boot"]), float(found["boot_s"]), float(found["wall_s"]))
+            read = cls(int(found["ts"]), str(found["boot"]), float(found["boot_s"]), float(found["wall_s"]))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
+        within = 0 < read.ts <= tso.TS_MAX and abs(read.boot_s) < _S_MAX and abs(read.wall_s) < _S_MAX
+        return read if within else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from common.durable_file import make_directory, replace_file, sync_directory
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
 
 PRIVATE: Final = 0o700
+_DIGITS_MAX: Final = 20
 _logger = log.get("storage")
 
 
@@ -147,7 +148,7 @@ class DataDir:
     def purged_ts(self) -> int:
         """Positions below it may miss binlogs; 0 if nothing was ever purged. Raises `ConfigError`."""
         text = self._read(".purged")
-        if text and not text.isdigit():
+        if text and not _is_number(text):
             raise ConfigError(
                 f"{os.path.join(self.path, '.purged')} is not a timestamp: {text[:40]!r}",
                 hint="restore it, or write the gc timestamp that /status of this pump showed last",
@@ -161,7 +162,7 @@ class DataDir:
         text = self._read(".purged-files")
         if not text:
             return sys.maxsize if self.purged_ts else 0
-        return int(text) if text.isdigit() else 0
+        return int(text) if _is_number(text) else 0
 
     def keep_purged(self, ts: int, first_fid: int) -> None:
         """Positions below `ts` may miss binlogs once no file below `first_fid` is left. Durable when this
@@ -234,3 +235,7 @@ class DataDir:
 
     def _write(self, name: str, text: str) -> None:
         replace_file(os.path.join(self.path, name), text.encode())
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from common.clock import Clock
 from common.upstream import GarbageHold
 from common.upstream.garbage_hold import Held, Hold
+from common.upstream_time import UpstreamTime
 from pump.sorter import OpenPrewrite
 
 TTL_S: Final = 3600
@@ -46,10 +46,8 @@ class Opens(Protocol):
 class TraceHold(Hold):
     """One pump's."""
 
-    def __init__(self, garbage: GarbageHold, node_id: str, opens: Opens, clock: Clock) -> None:
-        super().__init__(
-            garbage, f"pump_{node_id}", self._needed, clock, _TRACE, ttl_s=TTL_S, renew_s=RENEW_S
-        )
+    def __init__(self, garbage: GarbageHold, node_id: str, opens: Opens, time: UpstreamTime) -> None:
+        super().__init__(garbage, f"pump_{node_id}", self._needed, time, _TRACE, ttl_s=TTL_S, renew_s=RENEW_S)
         self._opens = opens
 
     async def run(self) -> None:

@@ -17,9 +17,9 @@ from typing import Final
 
 from common import log, tso
 from common.backoff import Backoff
-from common.clock import Clock
 from common.errors import Rejected, Unavailable
 from common.upstream import GarbageHold
+from common.upstream_time import UpstreamTime
 
 logger = log.get("garbage_hold")
 
@@ -37,14 +37,15 @@ class Held:
 
 
 class Hold:
-    """One holder's. `position`: from where on; `name`: under which PD knows it."""
+    """One holder's. `position`: from where on; `name`: under which PD knows it. Ages are by `time`: this
+    host's clock may stand elsewhere."""
 
     def __init__(
         self,
         garbage: GarbageHold,
         name: str,
         position: Callable[[], int],
-        clock: Clock,
+        time: UpstreamTime,
         held: Held,
         *,
         ttl_s: int,
@@ -53,7 +54,7 @@ class Hold:
         self._garbage = garbage
         self._name = name
         self._position = position
-        self._clock = clock
+        self._time = time
         self._held = held
         self._ttl_s = ttl_s
         self._renew_s = renew_s
@@ -74,7 +75,7 @@ class Hold:
         ts = self._position()
         if ts <= 0:
             return self._renew_s
-        behind_s = tso.age_s(ts, self._clock.wall_s())
+        behind_s = tso.age_s(ts, self._time.now_s())
         if behind_s > BACK_MAX_S:
             self._say(self._held.is_old, ts=ts)
             await self.release()

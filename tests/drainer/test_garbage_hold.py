@@ -9,7 +9,9 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import Rejected, Unavailable
+from common.upstream_time import UpstreamTime
 from drainer.garbage_hold import BACK_MAX_S, RENEW_S, TTL_S, CheckpointHold
+from tests.pump.scripted import ScriptedOracle
 
 
 class Garbage:
@@ -28,9 +30,10 @@ class Garbage:
 class World:
     def __init__(self) -> None:
         self.clock = ManualClock(1_700_000_000.0)
+        self.time = UpstreamTime(ScriptedOracle(), self.clock)
         self.garbage = Garbage()
         self.position = tso.from_wall_s(self.clock.wall_s())
-        self.hold = CheckpointHold(self.garbage, lambda: self.position, self.clock)
+        self.hold = CheckpointHold(self.garbage, lambda: self.position, self.time)
 
 
 @pytest.fixture

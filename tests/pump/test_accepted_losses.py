@@ -175,9 +175,10 @@ def test_a_note_that_nobody_can_read_is_told(tmp_path: Path) -> None:
     from pump.accepted_losses import AcceptedLosses
 
     data_dir = DataDir(str(tmp_path))
-    (tmp_path / ".losses").write_text("here and there\n")
-    with pytest.raises(ConfigError, match="is no FILE:OFFSET"):
-        AcceptedLosses(data_dir)
+    for note in ("here and there\n", "000001.vlog:\u00b2\n", f"000001.vlog:{'1' * 5000}\n"):
+        (tmp_path / ".losses").write_text(note)
+        with pytest.raises(ConfigError, match="is no FILE:OFFSET"):
+            AcceptedLosses(data_dir)
     data_dir.close()
 
 

@@ -91,7 +91,16 @@ def test_after_a_boot_two_clocks_have_to_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", "7", '{"ts": 1e999, "boot": "", "boot_s": 0, "wall_s": 0}']
+    "text",
+    [
+        *("", "{}", "[1]", "7", '{"ts": 1e999, "boot": "", "boot_s": 0, "wall_s": 0}'),
+        '{"ts": 1%s, "boot": "boot", "boot_s": 0, "wall_s": 0}' % ("0" * 400),
+        '{"ts": -5, "boot": "boot", "boot_s": 0, "wall_s": 0}',
+        '{"ts": 1, "boot": "boot", "boot_s": -Infinity, "wall_s": 0}',
+        '{"ts": 1, "boot": "boot", "boot_s": NaN, "wall_s": 0}',
+        '{"ts": 1, "boot": "boot", "boot_s": 0, "wall_s": NaN}',
+        '{"ts": 1, "boot": "other", "boot_s": 0, "wall_s": -Infinity}',
+    ],
 )
 def test_an_anchor_that_cannot_be_read_is_none(text: str) -> None:
     assert Anchor.read(text) is None

@@ -76,3 +76,16 @@ def test_the_directory_itself_is_on_the_medium_before_anything_is_in_it(
     assert synced.index((str(tmp_path / "new"), ["pump"])) < synced.index(
         (str(tmp_path / "new/pump"), [".lock", "kv"])
     )
+
+
+@pytest.mark.parametrize("text", ["yesterday", "\u00b2", "1" * 5000, "-1", "1.5"])
+def test_a_purged_timestamp_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    data_dir = DataDir(str(tmp_path))
+    try:
+        (tmp_path / ".purged-files").write_text(text)
+        assert data_dir.purged_fid == 0
+        (tmp_path / ".purged").write_text(text)
+        with pytest.raises(ConfigError, match="is not a timestamp"):
+            _ = data_dir.purged_ts
+    finally:
+        data_dir.close()

@@ -14,12 +14,15 @@ from common import binlog, tso
 from common.clock import ManualClock
 from common.errors import Rejected
 from common.upstream import Committed, RolledBack, Undecided, Unknown
+from common.upstream.garbage_hold import BACK_MAX_S
+from common.upstream_time import UpstreamTime
 from pump.logged import Logged
 from pump.resolve_schedule import Answer
 from pump.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
 from pump.trace_hold import RENEW_S, TTL_S, TraceHold
 from pump.value_pointer import ValuePointer
 from tests.pump.payloads import opened, put
+from tests.pump.scripted import ScriptedOracle
 from tests.pump.test_resolver import Scene, until
 
 
@@ -206,7 +209,7 @@ async def test_traces_are_held_from_before_whatever_is_open() -> None:
     clock, garbage = ManualClock(), Garbage()
     now = tso.from_wall_s(clock.wall_s())
     opens = Opens(now - 50, now - 20, now - 100)
-    hold = TraceHold(garbage, "pump-1", opens, clock)
+    hold = TraceHold(garbage, "pump-1", opens, UpstreamTime(ScriptedOracle(), clock))
     assert await hold.renew() == RENEW_S < TTL_S / 10
     opens.start_tss = (now - 20,)
     await hold.renew()
@@ -221,3 +224,17 @@ async def test_traces_are_held_from_before_whatever_is_open() -> None:
         ("pump_pump-1", now - 1, TTL_S),
         ("pump_pump-1", now - 1, 0),
     ]
+
+
+async def test_a_hold_is_as_old_as_it_is_upstream() -> None:
+    """This host's clock may be days from the upstream's."""
+    clock, oracle, garbage = ManualClock(), ScriptedOracle(), Garbage()
+    for ahead_s in (3 * 86_400.0, -3 * 86_400.0):
+        oracle.pinned = tso.from_wall_s(clock.wall_s() + ahead_s)
+        time = UpstreamTime(oracle, clock)
+        now = await time.draw()
+        await TraceHold(garbage, "pump-1", Opens(now, now - 5), time).renew()
+        assert garbage.calls.pop() == ("pump_pump-1", now - 6, TTL_S)
+        long_ago = now - tso.compose(int((BACK_MAX_S + 1) * 1000))
+        await TraceHold(garbage, "pump-1", Opens(now, long_ago), time).renew()
+        assert not garbage.calls
