@@ -97,8 +97,9 @@ class RuleChange:
             async with asyncio.timeout(ASKED_WAIT_S):
                 return int(await asyncio.shield(asked))
         except asyncio.CancelledError:
-            self._withdraw(asked, before)
-            raise
+            if self._withdraw(asked, before):
+                raise
+            return int(await asyncio.shield(asked))  # what is in force is noted, whoever went away
         except TimeoutError:
             if not self._withdraw(asked, before):
                 return int(await asked)
