@@ -8,6 +8,7 @@ from __future__ import annotations
 LOGICAL_BITS = 18
 LOGICAL_MAX = (1 << LOGICAL_BITS) - 1
 TS_MAX = (1 << 63) - 1
+_DIGITS_MAX = 19
 
 
 def compose(physical_ms: int, logical: int = 0) -> int:
@@ -34,3 +35,8 @@ def from_wall_s(wall_s: float) -> int:
 def age_s(ts: int, now_wall_s: float) -> float:
     """How long ago a timestamp was drawn, in seconds; negative if the clocks disagree."""
     return now_wall_s - physical_s(ts)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a timestamp, or 0, in decimal."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= TS_MAX

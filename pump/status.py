@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from common import binlog, metrics, node, version
+from common import binlog, metrics, moment, node, tso, version
 from common.clock import Clock
 from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
@@ -203,11 +203,16 @@ class StatusRoutes:
     async def _decide(self, params: dict[str, str]) -> Response:
         """An operator says what became of a transaction: `rolled-back`, or its commit_ts."""
         start, end = params["start_ts"], "0" if params["end"] == "rolled-back" else params["end"]
-        if not all(text.isascii() and text.isdigit() and int(text) < 1 << 63 for text in (start, end)):
+        if not tso.is_number(start) or not tso.is_number(end):
             return _reply(400, f"{start}/{params['end']}: not a start_ts and rolled-back or a commit_ts")
         if not self._storage.is_open(int(start)):
             return _reply(404, f"transaction {start} is not open at this pump")
         try:
+            if int(end) and int(end) > (now_ts := await self._time.draw()):
+                raise Rejected(
+                    f"{end} ({moment.utc(int(end))}) cannot be its commit_ts: the upstream is at {now_ts}",
+                    hint="what lies in the future would hide all that is committed until then",
+                )
             await self._watch.resolver.decide(int(start), int(end))
         except BinlogError as error:
             return _reply(409, str(error))
@@ -220,7 +225,7 @@ class StatusRoutes:
 
     async def _binlog(self, params: dict[str, str]) -> Response:
         text = params["ts"]
-        if not text.isdigit() or int(text) >= 1 << 63:
+        if not tso.is_number(text):
             return Response(400, f"invalid parameter ts: {text}\n".encode())
         try:
             payload = await self._storage.find(int(text))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from common import log
+from common import log, tso
 from common.errors import BinlogError, FlagError, Rejected
 from common.registry import NodeEntry
 from deploy.ctl import connection, node_http
@@ -52,7 +52,7 @@ async def run(call: Call) -> int:
 
 
 def _is_ts(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63
+    return tso.is_number(text) and int(text) > 0
 
 
 async def _tell(settings: CtlSettings, who: str, entry: NodeEntry, path: str) -> bool:

@@ -203,6 +203,8 @@ async def test_an_operator_decides_what_nobody_knows(tmp_path: Path) -> None:
             ("/transactions/10/committed", 400),
             ("/transactions/11/25", 404),
             ("/transactions/10/9", 409),
+            (f"/transactions/10/{10**15}", 409),  # the upstream is not there yet
+            (f"/transactions/10/{'1' * 5000}", 400),
         ):
             assert (await one.state(target))[0] == status
         assert await one.state("/transactions/10/25") == (
@@ -273,6 +275,8 @@ async def test_stored_records_are_shown_without_rows(tmp_path: Path) -> None:
             ("x", 400, b"invalid parameter ts: x\n"),
             ("-1", 400, b"invalid parameter ts: -1\n"),
             (str(1 << 63), 400, b"invalid parameter ts: 9223372036854775808\n"),
+            ("\u00b2", 400, "invalid parameter ts: \u00b2\n".encode()),
+            ("1" * 5000, 400, b"invalid parameter ts: %s\n" % (b"1" * 5000)),
             ("12", 404, b"fail read binlog by ts: 12: leveldb: not found\n"),
         ):
             response = await one.ask("GET", f"/debug/binlog/{target}")

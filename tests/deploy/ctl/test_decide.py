@@ -44,7 +44,9 @@ async def test_what_a_pump_refuses_is_said(ctl: Ctl, registry: EtcdRegistry, etc
         assert "open at no pump" in done.err
 
 
-@pytest.mark.parametrize("words", [("x", "25"), ("10", "committed"), ("0", "25"), ("10", str(1 << 63))])
+@pytest.mark.parametrize(
+    "words", [("x", "25"), ("10", "committed"), ("0", "25"), ("10", str(1 << 63)), ("1" * 5000, "25")]
+)
 async def test_what_is_no_outcome_asks_nobody(ctl: Ctl, words: tuple[str, str]) -> None:
     done = await ctl("decide", *words, "-pd-urls", "http://127.0.0.1:1")
     assert done.code == 2
