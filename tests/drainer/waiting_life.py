@@ -29,6 +29,7 @@ async def live(
     log_values: bool = True,
     drift: Drift | None = None,
     correct: Callable[[Document], None] | None = None,
+    begun: Callable[[Life], None] = lambda life: None,
 ) -> list[Document]:
     """Get to the end of the recording, with as many lives as that takes; what waits then.
 
@@ -46,6 +47,7 @@ async def live(
     lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)
     while True:
         life = Life(recording, target, lanes, history=history, lane=lane)
+        begun(life)
         with contextlib.suppress(RowsRefused):
             assert await life.run(size=size, at_end=at_end)
             return waiting

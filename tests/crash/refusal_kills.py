@@ -1,0 +1,158 @@
+"""Death at every command while rows break a key that the upstream gives up.
+
+python -m tests.crash.refusal_kills [--every N]
+
+dropped   DROP INDEX of a unique key, with duplicates before its binlog: the key goes early, once
+refused   a row of somebody else's is in the way: the table waits, an operator takes it away, then `retry`
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pymysql.err import MySQLError
+
+from common.errors import BinlogError
+from deploy.playground.mariadb import MariaDbServer
+from drainer.sink import mysql
+from tests.crash.statement_proxy import StatementProxy
+from tests.drainer.apply_life import Life, Recording, clean, run
+from tests.drainer.test_early_drop import DROP_INDEX, EARLY, WINDOW, History, decided, keys, recording
+from tests.drainer.test_early_drop import contents as rows_of
+from tests.drainer.waiting_life import Document, live
+
+LANES: Final = 2
+BEFORE: Final = 3
+"""Binlogs that are downstream before anybody dies: the table and its first row."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`prepare` comes before it begins, `correct` is the operator, `check` looks at the end."""
+
+    recording: Recording
+    prepare: Callable[[mysql.Target], object]
+    correct: Callable[[mysql.Target], object] | None
+    check: Callable[[mysql.Target], None]
+
+
+def _all_there(target: mysql.Target) -> None:
+    assert rows_of(target) == [(number, number) for number in range(1, 7)]
+    assert run(target, "SELECT * FROM tidb_binlog.quarantine") == []
+
+
+def _went_early(target: mysql.Target) -> None:
+    _all_there(target)
+    assert keys(target) == {"PRIMARY"}
+    told = decided(target)  # without the outcome, where it died behind the statement
+    assert told
+    assert {row[:2] for row in told} == {row[:2] for row in EARLY}
+    assert {row[2] for row in told} <= {"", EARLY[0][2]}
+
+
+CASES: Final = {
+    "dropped": Case(recording(*WINDOW, DROP_INDEX, [(6, 2, 6)]), lambda target: None, None, _went_early),
+}
+
+
+class RefusalSweep:
+    """`seen` has the commands at which it died."""
+
+    def __init__(self, target: mysql.Target, case: Case) -> None:
+        self._target, self._case = target, case
+        self._proxy = StatementProxy(target.host, target.port)
+        self._through = replace(target, port=self._proxy.port)
+        self.seen: list[str] = []
+        self._lives: list[Life] = []
+
+    async def die_at(self, number: int, *, passes: bool) -> bool:
+        """Whether there was such a command."""
+        case = self._case
+        await asyncio.to_thread(clean, self._target)
+        first = replace(case.recording, entries=case.recording.entries[:BEFORE])
+        assert await Life(first, self._target, LANES).run(size=1)
+        case.prepare(self._target)
+        self._proxy.arm(number, passes=passes)
+        await self._live_until_struck()
+        struck = self._proxy.struck.is_set()
+        place = f"{'behind' if passes else 'before'} {number}: {self._proxy.at.decode(errors='replace')}"
+        if struck:
+            self.seen.append(place)
+            assert await self._live(self._target) == [], place
+        try:
+            case.check(self._target)
+        except AssertionError as error:
+            raise AssertionError(f"died {place}" if struck else "undisturbed") from error
+        return struck
+
+    async def _live(self, target: mysql.Target) -> list[Document]:
+        case = self._case
+        correct = case.correct
+        act = None if correct is None else lambda document: correct(self._target)
+        history = History(case.recording.jobs)
+        return await live(
+            case.recording, target, LANES, size=1, history=history, correct=act, begun=self._lives.append
+        )
+
+    async def _live_until_struck(self) -> None:
+        task: asyncio.Task[Any] = asyncio.create_task(self._live(self._through))
+        while not task.done() and not self._proxy.struck.is_set():
+            await asyncio.wait([task], timeout=0.002)
+        if self._proxy.struck.is_set():
+            self._lives[-1].applier.desk.stop()  # it would wait for its lane
+            task.cancel()
+        try:
+            assert await task == []
+        except (asyncio.CancelledError, MySQLError, OSError, BinlogError):
+            if not self._proxy.struck.is_set():
+                raise
+
+    def close(self) -> None:
+        self._proxy.close()
+
+
+async def sweep(kills: RefusalSweep, every: int, first: int = 1) -> int:
+    """How often it died, at every `every`-th command."""
+    deaths, number = 0, first
+    while True:
+        for passes in (False, True):
+            if not await kills.die_at(number, passes=passes):
+                return deaths
+            deaths += 1
+        number += every
+
+
+async def _main(every: int, directory: Path) -> None:
+    server = MariaDbServer()
+    server.start(directory / "db")
+    target = mysql.Target(server.host, server.port, server.user, server.password)
+    try:
+        for name, case in CASES.items():
+            began_s = time.monotonic()
+            kills = RefusalSweep(target, case)
+            try:
+                deaths = await sweep(kills, every)
+            finally:
+                kills.close()
+            print(f"{name}: {deaths} deaths, all equal, {time.monotonic() - began_s:.0f} s", flush=True)
+    finally:
+        server.stop()
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests.crash.refusal_kills", allow_abbrev=False)
+    parser.add_argument("--every", type=int, default=1)
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_main(parser.parse_args(arguments).every, Path(directory)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
