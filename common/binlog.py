@@ -115,8 +115,10 @@ def leading_header(begin: bytes) -> Header:
 
 
 def canonical(message: binlog_pb2.Binlog) -> bytes:
-    """Serialize with every always-present field present."""
+    """Serialize what a client sent with every always-present field present, and `settled` never: what a pump
+    has asked for is not a client's to say."""
     has = message.HasField
+    message.ClearField("settled")
     if not (
         has("tp") and has("start_ts") and has("commit_ts") and has("ddl_job_id") and has("ddl_schema_state")
     ):

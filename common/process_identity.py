@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 
 import msgspec
 
 from common.foreign_document import UNREADABLE
 
 
-class ProcessIdentity(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
     """`space` identifies machine, boot and id space; empty where that cannot be told."""
 
     host: str

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from common import log
+from common import log, show
 from common.backoff import Backoff
 from common.errors import Unavailable
 from common.starting import Starting
@@ -70,5 +70,5 @@ def _told(summary: Summary, gone: Unavailable) -> str:
     """For whoever waits for the recovery. Raises `gone` where there is nothing that could be consistent."""
     if summary.is_unknown:
         raise gone
-    print(summary, flush=True)
+    show.print_lines(str(summary))
     return str(summary)

@@ -32,6 +32,7 @@ _StoredBinlog: Final = stored_binlog_pb2.StoredBinlog
 _StoredBinlogs: Final = stored_binlog_pb2.StoredBinlogs
 _FRONTS_BYTES_MAX: Final = 1 << 12  # of requests whose front is kept
 _head_of = attrgetter("tp", "start_ts", "commit_ts")
+_is_settled = attrgetter("settled")
 # Where this does not occur, no payload has two timestamps of zero.
 _PROBE_OCTETS: Final = b"\x10\x00\x18\x00"
 
@@ -79,7 +80,7 @@ def stored_form(payload: bytes) -> tuple[bytes, Head]:
             return payload, header
     try:
         read = _StoredBinlog.FromString(payload)
-        if read.SerializeToString() == payload:
+        if read.SerializeToString() == payload and not read.settled:
             return payload, _head_of(read)
     except (DecodeError, EncodeError):  # a field that is always stored is missing, or it is no Binlog
         pass
@@ -110,7 +111,7 @@ def heads_if_all_stored(data: bytes | memoryview, count: int) -> list[Head] | No
         return None
     try:
         read = _StoredBinlogs.FromString(data)
-        if read.SerializeToString() != data:
+        if read.SerializeToString() != data or any(map(_is_settled, read.payloads)):
             return None
     except (DecodeError, EncodeError):
         return None

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from common.wire import binlog_pb2 as common_dot_wire_dot_binlog__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ommon/wire/stored_binlog.proto\x12\x06\x62inlog\x1a\x18\x63ommon/wire/binlog.proto\"\xc2\x01\n\x0cStoredBinlog\x12\x1e\n\x02tp\x18\x01 \x02(\x0e\x32\x12.binlog.BinlogType\x12\x10\n\x08start_ts\x18\x02 \x02(\x03\x12\x11\n\tcommit_ts\x18\x03 \x02(\x03\x12\x14\n\x0cprewrite_key\x18\x04 \x01(\x0c\x12\x16\n\x0eprewrite_value\x18\x05 \x01(\x0c\x12\x11\n\tddl_query\x18\x06 \x01(\x0c\x12\x12\n\nddl_job_id\x18\x07 \x02(\x03\x12\x18\n\x10\x64\x64l_schema_state\x18\x08 \x02(\x05\"K\n\rStoredBinlogs\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12&\n\x08payloads\x18\x02 \x03(\x0b\x32\x14.binlog.StoredBinlog')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ommon/wire/stored_binlog.proto\x12\x06\x62inlog\x1a\x18\x63ommon/wire/binlog.proto\"\xd3\x01\n\x0cStoredBinlog\x12\x1e\n\x02tp\x18\x01 \x02(\x0e\x32\x12.binlog.BinlogType\x12\x10\n\x08start_ts\x18\x02 \x02(\x03\x12\x11\n\tcommit_ts\x18\x03 \x02(\x03\x12\x14\n\x0cprewrite_key\x18\x04 \x01(\x0c\x12\x16\n\x0eprewrite_value\x18\x05 \x01(\x0c\x12\x11\n\tddl_query\x18\x06 \x01(\x0c\x12\x12\n\nddl_job_id\x18\x07 \x02(\x03\x12\x18\n\x10\x64\x64l_schema_state\x18\x08 \x02(\x05\x12\x0f\n\x07settled\x18\x0f \x01(\x08\"K\n\rStoredBinlogs\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12&\n\x08payloads\x18\x02 \x03(\x0b\x32\x14.binlog.StoredBinlog')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.wire.stored_binlog_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STOREDBINLOG']._serialized_start=70
-  _globals['_STOREDBINLOG']._serialized_end=264
-  _globals['_STOREDBINLOGS']._serialized_start=266
-  _globals['_STOREDBINLOGS']._serialized_end=341
+  _globals['_STOREDBINLOG']._serialized_end=281
+  _globals['_STOREDBINLOGS']._serialized_start=283
+  _globals['_STOREDBINLOGS']._serialized_end=358
 # @@protoc_insertion_point(module_scope)

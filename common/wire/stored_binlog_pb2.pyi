@@ -34,6 +34,7 @@ class StoredBinlog(_message.Message):
     DDL_QUERY_FIELD_NUMBER: _builtins.int
     DDL_JOB_ID_FIELD_NUMBER: _builtins.int
     DDL_SCHEMA_STATE_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
     tp: _binlog_pb2.BinlogType.ValueType
     start_ts: _builtins.int
     commit_ts: _builtins.int
@@ -42,6 +43,7 @@ class StoredBinlog(_message.Message):
     ddl_query: _builtins.bytes
     ddl_job_id: _builtins.int
     ddl_schema_state: _builtins.int
+    settled: _builtins.bool
     def __init__(
         self,
         *,
@@ -53,10 +55,11 @@ class StoredBinlog(_message.Message):
         ddl_query: _builtins.bytes | None = ...,
         ddl_job_id: _builtins.int | None = ...,
         ddl_schema_state: _builtins.int | None = ...,
+        settled: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "ddl_job_id", b"ddl_job_id", "ddl_query", b"ddl_query", "ddl_schema_state", b"ddl_schema_state", "prewrite_key", b"prewrite_key", "prewrite_value", b"prewrite_value", "start_ts", b"start_ts", "tp", b"tp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "ddl_job_id", b"ddl_job_id", "ddl_query", b"ddl_query", "ddl_schema_state", b"ddl_schema_state", "prewrite_key", b"prewrite_key", "prewrite_value", b"prewrite_value", "settled", b"settled", "start_ts", b"start_ts", "tp", b"tp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "ddl_job_id", b"ddl_job_id", "ddl_query", b"ddl_query", "ddl_schema_state", b"ddl_schema_state", "prewrite_key", b"prewrite_key", "prewrite_value", b"prewrite_value", "start_ts", b"start_ts", "tp", b"tp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "ddl_job_id", b"ddl_job_id", "ddl_query", b"ddl_query", "ddl_schema_state", b"ddl_schema_state", "prewrite_key", b"prewrite_key", "prewrite_value", b"prewrite_value", "settled", b"settled", "start_ts", b"start_ts", "tp", b"tp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

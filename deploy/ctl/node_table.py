@@ -64,7 +64,7 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
     for kind, now_s in times.items():
         if now_s != wall_s:
             apart = f"{span(abs(now_s - wall_s))} {'ahead of' if now_s > wall_s else 'behind'}"
-            print(
+            show.print_lines(
                 f"the clock that {kind} go by is {apart} this host's: `binlogctl doctor` compares all clocks"
             )
 

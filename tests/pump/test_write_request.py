@@ -132,6 +132,16 @@ def test_heads_come_at_once_only_where_every_payload_is_in_its_stored_form() -> 
     assert write_request.stored_form(later) == (later, (2, 7, 7))
 
 
+def test_no_client_says_that_a_pump_has_asked() -> None:
+    """Believed, such a rollback would settle a transaction that the store has committed."""
+    claimed = binlog.settled_rollback(7)
+    stored, head = write_request.stored_form(claimed)
+    assert (stored, head) == (binlog.rollback(7), (binlog.ROLLBACK, 7, 0))
+    assert write_request.heads_if_all_stored(many(CLUSTER, USUAL[0], claimed), 2) is None
+    for odd in (claimed + binlog.SETTLED, claimed[:-1] + b"\x02", claimed + b"\x48\x01"):
+        assert not binlog.parse(write_request.stored_form(odd)[0]).settled
+
+
 @given(st.binary(max_size=30))
 def test_the_stored_form_is_the_one_of_the_full_parser(payload: bytes) -> None:
     for one in (payload, USUAL[0][:-1] + payload, USUAL[2] + payload, b"\x08\x00" + payload):
