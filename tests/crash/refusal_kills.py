@@ -80,6 +80,7 @@ class RefusalSweep:
         first = replace(case.recording, entries=case.recording.entries[:BEFORE])
         assert await Life(first, self._target, LANES).run(size=1)
         case.prepare(self._target)
+        self._lives.clear()
         self._proxy.arm(number, passes=passes)
         await self._live_until_struck()
         struck = self._proxy.struck.is_set()
@@ -107,7 +108,8 @@ class RefusalSweep:
         while not task.done() and not self._proxy.struck.is_set():
             await asyncio.wait([task], timeout=0.002)
         if self._proxy.struck.is_set():
-            self._lives[-1].applier.desk.stop()  # it would wait for its lane
+            for life in self._lives:  # else release would wait for its lane
+                life.applier.desk.stop()
             task.cancel()
         try:
             assert await task == []
