@@ -90,11 +90,18 @@ class Hold:
             return None
         self._backoff.reset()
         self._held_ts = ts
+        left_out_ts = self._left_out_ts()
         if floor_ts > ts:
             self._say(self._held.is_late, ts=ts, kept_from=floor_ts)
+        elif left_out_ts:
+            self._say(self._held.is_old, ts=left_out_ts)
         else:
             self._trouble = ""
         return self._renew_s
+
+    def _left_out_ts(self) -> int:
+        """The oldest of what is needed and not held, so that the rest can be; 0: nothing."""
+        return 0
 
     async def release(self) -> None:
         """Let go; without an answer the hold ends by itself."""

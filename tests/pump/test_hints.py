@@ -19,7 +19,7 @@ from common.upstream_time import UpstreamTime
 from pump.logged import Logged
 from pump.resolve_schedule import Answer
 from pump.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
-from pump.trace_hold import RENEW_S, TTL_S, TraceHold
+from pump.trace_hold import RENEW_S, TRANSACTION_S, TTL_S, TraceHold
 from pump.value_pointer import ValuePointer
 from tests.pump.payloads import opened, put
 from tests.pump.scripted import ScriptedOracle
@@ -237,4 +237,22 @@ async def test_a_hold_is_as_old_as_it_is_upstream() -> None:
         assert garbage.calls.pop() == ("pump_pump-1", now - 6, TTL_S)
         long_ago = now - tso.compose(int((BACK_MAX_S + 1) * 1000))
         await TraceHold(garbage, "pump-1", Opens(now, long_ago), time).renew()
-        assert not garbage.calls
+        assert garbage.calls.pop() == ("pump_pump-1", now - 1, TTL_S)
+
+
+async def test_what_is_open_for_too_long_costs_no_other_its_hold(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows of it, and the watermark stays below it until a person decides."""
+    clock, garbage = ManualClock(), Garbage()
+    now = tso.from_wall_s(clock.wall_s())
+    long_ago = now - tso.compose(int((BACK_MAX_S + 1) * 1000))
+    opens = Opens(long_ago - 1, long_ago, now - 20)
+    hold = TraceHold(garbage, "pump-1", opens, UpstreamTime(ScriptedOracle(), clock))
+    for _ in range(3):
+        await hold.renew()
+    hour_ago = now - tso.compose(int(TRANSACTION_S * 1000))
+    assert garbage.calls == [("pump_pump-1", hour_ago - 1, TTL_S)] * 3
+    told = [record for record in caplog.records if "more than a day" in record.message]
+    assert len(told) == 1
+    opens.start_tss = (long_ago, hour_ago - 9)
+    await hold.renew()
+    assert garbage.calls[-1] == ("pump_pump-1", hour_ago - 10, TTL_S)
