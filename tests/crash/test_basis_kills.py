@@ -70,8 +70,8 @@ class Kills:
             await asyncio.wait([story], timeout=0.002)
         if self.proxy.struck.is_set():
             story.cancel()
+            await life.kill()  # first: who asked for rules waits for what is being stored
             await asyncio.gather(story, return_exceptions=True)
-            await life.kill()
             return False
         await story
         return True
