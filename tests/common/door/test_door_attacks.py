@@ -100,7 +100,7 @@ ENDINGS: Final[dict[str, int | str]] = {
     "zero_window": "held",
     "window_of_one": "held",
     "deaf_puller": "held",
-    "pages_unread": CALM,  # more than there may be, refused one by one
+    "pages_unread": "either",  # each but a few is refused; how soon decides whether too many are open
     "pages_unread_http1": "closed",
     "slow_frame": "held",
     "gzip_bomb": "held",

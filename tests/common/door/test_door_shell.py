@@ -234,7 +234,7 @@ async def test_stop_cancels_after_the_grace() -> None:
         await until(lambda: here.bench.running == 1 and here.bench.flowing == 1)
         began_s = time.monotonic()
         await asyncio.wait_for(here.server.stop(0.1), PATIENCE_S)
-        assert 0.1 <= time.monotonic() - began_s < 1.0
+        assert 0.09 <= time.monotonic() - began_s < 1.0  # a loop's timer fires a millisecond early
         await here.at_rest()
 
 
