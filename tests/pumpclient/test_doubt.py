@@ -38,7 +38,7 @@ class Shop:
             )
 
     def connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=0.0, check_same_thread=False)
+        connection = sqlite3.connect(self._path, timeout=2.0, check_same_thread=False)
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
