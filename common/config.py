@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
-from common import log, quantities, version
+from common import quantities
 from common.errors import ConfigError, FlagError
+from common.observe import log
+from common.process import version
 
 Kind = Literal[
     "str", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from common import log, tso
+from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
+from common.observe import log
 from common.upstream import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0

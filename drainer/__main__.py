@@ -4,7 +4,7 @@ Start   the port, the peers, the name in the registry (a standby waits here for 
         checkpoint: a second process with the same name or port is refused before it could fence off the first
 Stop    rows that were begun are committed, the checkpoint is stored, then the registry shows the last state
 
-Exit codes: see `drainer.config.EXIT_CODES`, which `-h` shows.
+Exit codes: see `drainer.config.options.EXIT_CODES`, which `-h` shows.
 """
 
 from __future__ import annotations
@@ -18,24 +18,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from common import config, daemon, etcd, listener, log, metrics_push, node, registry
+from common import config, etcd
 from common.clock import SystemClock
+from common.cluster import node, registry
+from common.cluster.heartbeat import Heartbeat
+from common.cluster.node import NodeStatus
 from common.door import Routes
 from common.errors import ConfigError, Unavailable
-from common.heartbeat import Heartbeat
-from common.node import NodeStatus
-from common.starting import Starting
+from common.net import listener
+from common.observe import log, metrics_push
+from common.process import daemon
+from common.process.starting import Starting
 from common.upstream import Upstream, choice
 from common.upstream_time import UpstreamTime
-from drainer import archive_assembly, assembly, relay_assembly
-from drainer.config import ENV_PREFIX, DrainerConfig
-from drainer.garbage_hold import CheckpointHold
-from drainer.operating import Operating
-from drainer.pipeline import Pipeline
-from drainer.reaching import reach
-from drainer.rules import read_rules
-from drainer.server import notify_service
-from drainer.standby import TOLD_TO_LEAVE, lease_s
+from drainer.app import build_archive as archive_assembly
+from drainer.app import build_mysql as assembly
+from drainer.app import relay_setup as relay_assembly
+from drainer.app.operations import Operating
+from drainer.app.pipeline import Pipeline
+from drainer.app.start_wait import reach
+from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.control.http import notify_service
+from drainer.control.standby import TOLD_TO_LEAVE, lease_s
+from drainer.rules.rule_set import read_rules
+from drainer.schema.gc_safe_point import CheckpointHold
 
 logger = log.get("drainer")
 

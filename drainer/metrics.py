@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common import tso
-from common.metrics import counter, gauge, histogram, tally_histogram
+from common.observe.metrics import counter, gauge, histogram, tally_histogram
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
@@ -95,7 +95,7 @@ def note_arrival(node_id: str, sizes: Iterable[int], last_ts: int, now_s: float)
 
 
 LAG_SECONDS: Final = gauge(
-    "binlog_drainer_lag_seconds", "How far behind the upstream, by stage; see drainer.lag.", ["stage"]
+    "binlog_drainer_lag_seconds", "How far behind the upstream, by stage; see drainer.status.lag.", ["stage"]
 )
 LAG_ETA_SECONDS: Final = gauge(
     "binlog_drainer_lag_eta_seconds", "Until caught up at the present rate; +Inf if never."

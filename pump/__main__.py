@@ -19,32 +19,38 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import config, daemon, etcd, health, listener, log, metrics_push, node, process_identity, version
+from common import config, etcd
 from common.clock import Clock, SystemClock, boot_s
+from common.cluster import node
+from common.cluster.registry import Registry
 from common.door import Routes
-from common.listener import Listener
-from common.port import split_address
-from common.registry import Registry
-from common.starting import Starting
+from common.net import listener
+from common.net.listener import Listener
+from common.net.port import split_address
+from common.observe import log, metrics_push
+from common.process import daemon, health, process_identity, version
+from common.process.starting import Starting
 from common.upstream import Upstream, choice
 from common.upstream_time import UpstreamTime
-from pump import fake_binlog, identity, not_serving
-from pump.age_clock import AgeClock
-from pump.closing import Closing
+from pump import not_serving
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
-from pump.data_dir import DataDir
-from pump.disk_guard import DiskGuard
-from pump.idle_watermark import IdleWatermark
-from pump.presence import Presence
-from pump.puller import Pullers
-from pump.purge import Retention
-from pump.resolve_schedule import ResolveSchedule
-from pump.resolver import Resolver
+from pump.membership import identity
+from pump.membership.closing import Closing
+from pump.membership.registration import Presence
+from pump.pull.puller import Pullers
+from pump.retention.age_clock import AgeClock
+from pump.retention.purger import Retention
 from pump.server import PumpServer
 from pump.status import StatusRoutes
-from pump.storage import Limits, Storage
-from pump.trace_hold import TraceHold
-from pump.watch import Watch
+from pump.storage.data_dir import DataDir
+from pump.storage.storage import Limits, Storage
+from pump.watermark import fake_binlog
+from pump.watermark.idle import IdleWatermark
+from pump.watermark.resolve_schedule import ResolveSchedule
+from pump.watermark.resolver import Resolver
+from pump.watermark.stall_monitor import Watch
+from pump.watermark.trace_hold import TraceHold
+from pump.write.disk_guard import DiskGuard
 
 _FLUSH_DEADLINE_S = 20.0
 _CALLS_END_S = 2.0

@@ -14,10 +14,10 @@ from typing import Final
 
 from common.config import option
 from common.errors import ConfigError
-from common.listener import ListenConfig
-from common.port import socket_path, split_address
+from common.net.listener import ListenConfig
+from common.net.port import socket_path, split_address
 from common.upstream.choice import check_kind
-from pump import retention
+from pump.retention import policy as retention
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from common import health
 from common.errors import Unavailable
+from common.process import health
+from common.process.starting import Starting
 from common.rpc import Service
-from common.starting import Starting
 from common.wire import pump_pb2
 
 

@@ -20,13 +20,14 @@ from common.clock import Clock
 from common.errors import Rejected
 from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
-from pump import admission, metrics, write_request
-from pump.admission import Probe, Reason, Refuse
-from pump.batch_writes import BatchWrites
-from pump.disk_guard import DiskGuard
-from pump.puller import Pullers
-from pump.storage import Storage, WriteFailed
-from pump.write_request import WriteRequests
+from pump import metrics
+from pump.pull.puller import Pullers
+from pump.storage.storage import Storage, WriteFailed
+from pump.write import admission, write_request
+from pump.write.admission import Probe, Reason, Refuse
+from pump.write.batch_stream import BatchWrites
+from pump.write.disk_guard import DiskGuard
+from pump.write.write_request import WriteRequests
 
 _ANSWER = pump_pb2.WriteBinlogResp().SerializeToString()
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")

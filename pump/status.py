@@ -24,19 +24,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from common import binlog, metrics, moment, node, tso, version
+from common import binlog, tso
+from common import time_text as moment
 from common.clock import Clock
+from common.cluster import node
+from common.cluster.registry import Registry
 from common.door import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
-from common.registry import Registry
+from common.observe import metrics
+from common.process import version
 from common.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
-from pump.admission import Disk
-from pump.idle_watermark import IdleWatermark
-from pump.presence import Presence
-from pump.puller import Pullers
-from pump.storage import Storage
-from pump.watch import Watch
+from pump.membership.registration import Presence
+from pump.pull.puller import Pullers
+from pump.storage.storage import Storage
+from pump.watermark.idle import IdleWatermark
+from pump.watermark.stall_monitor import Watch
+from pump.write.admission import Disk
 
 _ANSWER_S: Final = 2.0
 _CODE_OK: Final = 200

@@ -14,10 +14,9 @@ installs no signal handler, chooses no event loop and writes no file. What it ra
 `pumpclient.errors`. Everything public is named here; other modules may change.
 """
 
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 from pumpclient.client import PumpClient, PumpDirectory, connect
-from pumpclient.ddl_job import create_database_job, create_table_job
-from pumpclient.delivery import Counters
+from pumpclient.client_sync import SyncPumpClient, connect_sync
 from pumpclient.errors import (
     BinlogTooLarge,
     ClientClosed,
@@ -34,18 +33,19 @@ from pumpclient.errors import (
     WriteFailed,
 )
 from pumpclient.options import Options
-from pumpclient.outcome_table import Outcomes, OutcomeTable
-from pumpclient.publisher import Publisher, open_publisher
-from pumpclient.publisher_sync import SyncPublisher, SyncTransaction, open_publisher_sync
-from pumpclient.roster import PumpView
-from pumpclient.settlement import Settled
-from pumpclient.skipping import ClientState, Gap, SkipStatus
-from pumpclient.sync import SyncPumpClient, connect_sync
-from pumpclient.table_definition import ColumnDefinition, column
-from pumpclient.transaction import Kind, Transaction, TransactionState
-from pumpclient.transport import PumpTransport, TransportFailure
-from pumpclient.writable_upstream import WritableUpstream
-from pumpclient.write_policy import Failure
+from pumpclient.publish.outcome_table import Outcomes, OutcomeTable
+from pumpclient.publish.publisher import Publisher, open_publisher
+from pumpclient.publish.publisher_sync import SyncPublisher, SyncTransaction, open_publisher_sync
+from pumpclient.publish.settlement import Settled
+from pumpclient.publish.transaction import Kind, Transaction, TransactionState
+from pumpclient.publish.upstream_port import WritableUpstream
+from pumpclient.pumps.roster import PumpView
+from pumpclient.schema.ddl_job import create_database_job, create_table_job
+from pumpclient.schema.table_definition import ColumnDefinition, column
+from pumpclient.send.delivery import Counters
+from pumpclient.send.skipping import ClientState, Gap, SkipStatus
+from pumpclient.send.transport import PumpTransport, TransportFailure
+from pumpclient.send.write_policy import Failure
 
 __all__ = [
     "BinlogTooLarge",

@@ -25,13 +25,11 @@ from typing import Final, Literal, Protocol, Self, get_args
 
 from common import binlog, etcd
 from common.clock import Clock, SystemClock
+from common.cluster.registry import ClusterView
 from common.errors import BinlogError, ConfigError, Rejected, Unavailable
-from common.registry import ClusterView
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 from common.upstream import choice
-from pumpclient import health
 from pumpclient.background import Background
-from pumpclient.delivery import Counters, Delivery
 from pumpclient.errors import (
     BinlogTooLarge,
     ClientClosed,
@@ -40,13 +38,15 @@ from pumpclient.errors import (
     RecoveryTimeout,
     WriteFailed,
 )
-from pumpclient.local import LocalPump
 from pumpclient.options import Options
 from pumpclient.pause import Pauses, Sleep
-from pumpclient.roster import PumpView, Roster
-from pumpclient.selector import LOCAL_UNIX, strategy_of
-from pumpclient.skipping import ClientState, Skipping, SkipStatus
-from pumpclient.transport import PumpTransport, RpcTransport
+from pumpclient.pumps import health
+from pumpclient.pumps.roster import PumpView, Roster
+from pumpclient.pumps.selector import LOCAL_UNIX, strategy_of
+from pumpclient.pumps.socket_pump import LocalPump
+from pumpclient.send.delivery import Counters, Delivery
+from pumpclient.send.skipping import ClientState, Skipping, SkipStatus
+from pumpclient.send.transport import PumpTransport, RpcTransport
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -58,7 +58,7 @@ RecoverOp = Literal["wait", "nowait", "reset", "status"]
 
 
 class PumpDirectory(Protocol):
-    """Where pumps are found. `common.registry.Registry` is one."""
+    """Where pumps are found. `common.cluster.registry.Registry` is one."""
 
     async def view(self) -> ClusterView: ...
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common import etcd_server, log
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
-from common.port import free_ports
-from deploy.playground.mariadb import MariaDbServer
+from common.net.port import free_ports
+from common.observe import log
+from deploy.playground.cluster import etcd_server
+from deploy.playground.cluster.mariadb import MariaDbServer
 from tests.downstreams import server as server
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from common.errors import Unavailable
-from common.port import LOOPBACK, free_ports
-from deploy.playground.mariadb import MariaDbServer
-from deploy.playground.supervisor import Process
-from drainer.sink import mysql
+from common.net.port import LOOPBACK, free_ports
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.cluster.supervisor import Process
+from drainer.sink.mysql import connection as mysql
 
 MYSQLD, TIDB = os.environ.get("BINLOG_MYSQLD", ""), os.environ.get("BINLOG_TIDB", "")
 GIVEN = ["mariadb", *(["mysql"] if MYSQLD else []), *(["tidb"] if TIDB else [])]

@@ -15,10 +15,10 @@ A transport only: services are plain async functions (`common.rpc.Service`).
 
 from __future__ import annotations
 
-from common.door.admin import AdminGuard
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Guard, Peer, Request, Response, Routes, json_response
 from common.door.limits import Budget, Limits
-from common.door.routes import Guard, Peer, Request, Response, Routes, json_response
-from common.door.shell import Server, serve, serve_unix
+from common.door.server.listener import Server, serve, serve_unix
 
 __all__ = [
     "AdminGuard",

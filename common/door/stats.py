@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from common import metrics
-from common.door.methods import BUCKETS_S, Method
+from common.door.calls.methods import BUCKETS_S, Method
+from common.observe import metrics
 
 
 class Stats:

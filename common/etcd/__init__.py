@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient
 from common.etcd.registry import EtcdRegistry
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 
 __all__ = ["REQUEST_TIMEOUT_S", "EtcdClient", "EtcdRegistry", "connect"]
 

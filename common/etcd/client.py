@@ -22,7 +22,7 @@ from aetcd import rpc as messages
 
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
 from common.etcd import clock
-from common.tls import Reread, TlsConfig
+from common.net.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
 REQUEST_TIMEOUT_S: Final = 5.0

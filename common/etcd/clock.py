@@ -9,8 +9,8 @@ import asyncio
 import email.utils
 from typing import Any, Final
 
-from common.port import split_address
-from common.tls import TlsConfig
+from common.net.port import split_address
+from common.net.tls import TlsConfig
 
 _REQUEST: Final = "GET /version HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
 _HEAD_BYTES_MAX: Final = 1 << 14

@@ -1,4 +1,4 @@
-"""The registry in etcd: adapter of `common.registry` over `EtcdClient`."""
+"""The registry in etcd: adapter of `common.cluster.registry` over `EtcdClient`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
-from common import log, process_identity
 from common.backoff import Backoff
 from common.clock import Clock, SystemClock
-from common.errors import Conflict, Corruption, Unavailable
-from common.etcd import client as etcd
-from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient, KeyValue, LeaseLost
-from common.node import NodeStatus
-from common.registry import (
+from common.cluster.node import NodeStatus
+from common.cluster.registry import (
     DRAINERS,
     PUMPS,
     ROOT,
@@ -28,6 +24,11 @@ from common.registry import (
     check_node_id,
     status_key,
 )
+from common.errors import Conflict, Corruption, Unavailable
+from common.etcd import client as etcd
+from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient, KeyValue, LeaseLost
+from common.observe import log
+from common.process import process_identity
 
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.port import check_port_free, port_taken
+from common.net.port import check_port_free, port_taken
 from common.rpc.caller import Caller, caller
 from common.rpc.client import Client
 from common.rpc.grpcio_server import Server, serve

@@ -12,10 +12,10 @@ import grpc.aio
 
 from common.clock import Clock
 from common.errors import BinlogError, ConfigError, Unavailable
-from common.port import split_address
+from common.net.port import split_address
+from common.net.tls import Reread, TlsConfig
 from common.rpc.service import CANCELLED, DEADLINE_EXCEEDED, NOT_SENT, UNAVAILABLE, RpcStatus
 from common.rpc.tunnel import Tunnel, client_contexts, selects_alpn
-from common.tls import Reread, TlsConfig
 
 TLS_FILES_CHECKED_S: Final = 1.0
 # Go servers of old answer pings closer than 5 minutes, or without a call, with GOAWAY.

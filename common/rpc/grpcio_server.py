@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 import grpc
 import grpc.aio
 
-from common import log
 from common.errors import BinlogError
-from common.port import check_port_free, port_taken
+from common.net.port import check_port_free, port_taken
+from common.net.tls import TlsConfig
+from common.observe import log
 from common.rpc.service import INTERNAL, RECEIVE_BYTES_MAX, RpcStatus, Service, status_of
-from common.tls import TlsConfig
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _SERVER_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (

@@ -14,9 +14,9 @@ import ssl
 import tempfile
 from typing import Final
 
-from common import log
-from common.port import split_address
-from common.tls import Reread, TlsConfig
+from common.net.port import split_address
+from common.net.tls import Reread, TlsConfig
+from common.observe import log
 
 HANDSHAKE_S: Final = 2.0
 _PIECE_BYTES: Final = 1 << 16

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common import log, tso
+from common import tso
 from common.backoff import Backoff
 from common.errors import Rejected, Unavailable
+from common.observe import log
 from common.upstream import GarbageHold
 from common.upstream_time import UpstreamTime
 

@@ -10,10 +10,10 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 
-from common import log
 from common.errors import BinlogError
-from deploy.ctl import command_line
-from deploy.ctl.command_line import PROGRAM, Call, Help
+from common.observe import log
+from deploy.ctl.cli import command_line
+from deploy.ctl.cli.command_line import PROGRAM, Call, Help
 
 _logger = log.get("ctl")
 
@@ -22,7 +22,7 @@ def handler(call: Call) -> Callable[[Call], Awaitable[int]]:
     """The function behind a command."""
     module, _, function = call.command.run.partition(":")
     found: Callable[[Call], Awaitable[int]] = getattr(
-        importlib.import_module(f"deploy.ctl.{module}"), function
+        importlib.import_module(f"deploy.ctl.commands.{module}"), function
     )
     return found
 
@@ -44,7 +44,7 @@ async def run(argv: list[str]) -> int:
 
 def main() -> None:
     """Console script."""
-    from common import daemon
+    from common.process import daemon
 
     try:
         daemon.main(PROGRAM, run)

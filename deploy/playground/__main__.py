@@ -12,10 +12,11 @@ import uvloop
 
 from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError
-from deploy.playground import mariadb, result
 from deploy.playground import options as command_line
-from deploy.playground.cluster import Cluster
-from deploy.playground.live_view import LiveView
+from deploy.playground import result
+from deploy.playground.check.live_view import LiveView
+from deploy.playground.cluster import mariadb
+from deploy.playground.cluster.cluster import Cluster
 from deploy.playground.options import Options
 from deploy.playground.run import Run
 

@@ -20,8 +20,8 @@ from common.errors import BinlogError, Rejected, Unavailable
 from common.upstream import Committed, RolledBack
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import pump_pb2
-from deploy.playground.arrival import AckedPrefix, Arrival, arrival_order
 from deploy.playground.scenario import Scenario
+from deploy.playground.workload.arrival import AckedPrefix, Arrival, arrival_order
 
 WRITE_PATH: Final = "/binlog.Pump/WriteBinlog"
 WRITE_TIMEOUT_S: Final = 10.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from deploy.playground.limits import MARIADB, MISPLACED, MISPLACED_REASON
+from deploy.playground.check.statistics import Statistics, quantile
+from deploy.playground.check.verify import Report
 from deploy.playground.options import Options
-from deploy.playground.statistics import Statistics, quantile
-from deploy.playground.verify import Report
+from deploy.playground.workload.limits import MARIADB, MISPLACED, MISPLACED_REASON
 
 DIFFERENCES_MAX: Final = 1000
 

@@ -24,26 +24,26 @@ from common import tso
 from common.clock import Clock
 from common.errors import Unavailable
 from common.etcd import EtcdClient, EtcdRegistry
-from deploy.ctl.look import look
-from deploy.ctl.overview import Overview
-from deploy.playground import tables
-from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
-from deploy.playground.cluster import Cluster, Routes
-from deploy.playground.downstream import Downstream, quote
-from deploy.playground.evolution import Evolution, creation
-from deploy.playground.lag import LagProbe
-from deploy.playground.limits import MARIADB, misplaced
-from deploy.playground.live_view import LiveView, Snapshot
-from deploy.playground.model import Model
-from deploy.playground.moving import MOVED, Moving, split
+from deploy.ctl.cluster.overview import Overview
+from deploy.ctl.cluster.snapshot import look
+from deploy.playground.check.chaos import Chaos, Keeper, run_replay_kills
+from deploy.playground.check.downstream import Downstream, quote
+from deploy.playground.check.lag import LagProbe
+from deploy.playground.check.live_view import LiveView, Snapshot
+from deploy.playground.check.rule_changes import MOVED, Moving, split
+from deploy.playground.check.statistics import Statistics
+from deploy.playground.check.verify import Report, TableName, compare
+from deploy.playground.cluster.cluster import Cluster, Routes
 from deploy.playground.options import Options
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario, load
-from deploy.playground.session import Writer, run_evolution, run_rare_endings, run_session
-from deploy.playground.statistics import Statistics
-from deploy.playground.verify import Report, TableName, compare
-from deploy.playground.workload import Ending, Workload
-from pumpclient.publisher import open_publisher
+from deploy.playground.workload import tables
+from deploy.playground.workload.evolution import Evolution, creation
+from deploy.playground.workload.limits import MARIADB, misplaced
+from deploy.playground.workload.model import Model
+from deploy.playground.workload.session import Writer, run_evolution, run_rare_endings, run_session
+from deploy.playground.workload.workload import Ending, Workload
+from pumpclient.publish.publisher import open_publisher
 
 RECORDED: Final = Path(__file__).with_name("recorded") / "basic"
 SCHEMA: Final = "playground"

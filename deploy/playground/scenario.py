@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
-from deploy.playground.arrival import Record
-from deploy.playground.verify import Canonical, ColumnForm, ExpectedTable, Raw
+from deploy.playground.check.verify import Canonical, ColumnForm, ExpectedTable, Raw
+from deploy.playground.workload.arrival import Record
 
 TYPES: Final = {"P": PREWRITE, "C": COMMIT, "R": ROLLBACK}
 HINT: Final = "give a directory with meta.json, written*.jsonl.gz, ddl_jobs.jsonl.gz and expected.json.gz"

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError
-from deploy.playground import mariadb
 from deploy.playground.__main__ import (
     COULD_NOT_RUN,
     DIFFERENT,
@@ -29,15 +28,16 @@ from deploy.playground.__main__ import (
     first_cause,
     report_failure,
 )
-from deploy.playground.cluster import PACKAGE_ROOT, Cluster
-from deploy.playground.downstream import Downstream
-from deploy.playground.limits import MARIADB, misplaced
-from deploy.playground.live_view import LiveView
-from deploy.playground.mariadb import MariaDbServer
-from deploy.playground.model import Model
+from deploy.playground.check.downstream import Downstream
+from deploy.playground.check.live_view import LiveView
+from deploy.playground.check.verify import Report, compare
+from deploy.playground.cluster import mariadb
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
+from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.options import Options
 from deploy.playground.run import Run
-from deploy.playground.verify import Report, compare
+from deploy.playground.workload.limits import MARIADB, misplaced
+from deploy.playground.workload.model import Model
 
 DESCRIPTION = """\
 Fills an archive (db-type = "file") through a private etcd, two Pumps and a Drainer: random transactions and

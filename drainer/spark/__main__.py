@@ -13,10 +13,12 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from common import clock, daemon, log
+from common import clock
 from common.errors import BinlogError
+from common.observe import log
+from common.process import daemon
 from drainer.spark import commands, task_errors
-from drainer.spark.arguments import Parser
+from drainer.spark.commands.arguments import Parser
 
 PROGRAM: Final = "binlog-spark"
 _TEXT: Final = """\

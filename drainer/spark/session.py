@@ -55,7 +55,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
 
-        from drainer.spark import source
+        from drainer.spark.source import source
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     if (there := SparkSession.getActiveSession()) is not None:

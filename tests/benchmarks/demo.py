@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import BinlogError
-from deploy.playground.cluster import PACKAGE_ROOT
-from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.cluster.cluster import PACKAGE_ROOT
+from deploy.playground.cluster.mariadb import MariaDbServer
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from common.errors import Unavailable
-from deploy.playground.cluster import PACKAGE_ROOT
+from deploy.playground.cluster.cluster import PACKAGE_ROOT
 from tests.attacks.session import Target
 from tests.benchmarks.door_server import DOOR, GRPCIO, HOST
 from tests.benchmarks.measure import cpu_s, percentile

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from common.door import frames
+from common.door.http2 import frames
 from common.wire import pump_pb2
 from tests.attacks.frames import message
 from tests.benchmarks.door_children import Round, median_round

@@ -22,7 +22,7 @@ import uvloop
 
 from common import rpc
 from common.errors import BinlogError, ConfigError
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 from tests.attacks.stalls import PAGE, PAGE_BYTES
 
 HOST: Final = "127.0.0.1"

@@ -19,12 +19,12 @@ from typing import Final
 from common import tso
 from common.clock import SystemClock
 from common.errors import Unavailable
-from common.etcd_server import EtcdServer
-from common.port import LOOPBACK, free_ports
-from common.tls import TlsConfig
+from common.net.port import LOOPBACK, free_ports
+from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster import PACKAGE_ROOT, http_get
-from deploy.playground.supervisor import Process, Supervisor
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, http_get
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.supervisor import Process, Supervisor
 from tests.benchmarks.door_children import TLS_FILES, Round, load_round, median_round
 from tests.benchmarks.door_server import DOOR, GRPCIO
 from tests.benchmarks.measure import peak_rss_mib

@@ -17,10 +17,10 @@ from zlib import crc32
 from common import binlog
 from common.errors import DownstreamError, Unavailable
 from common.rowcodec.encoder import prewrite_value
-from deploy.playground.cluster import Cluster
+from deploy.playground.cluster.cluster import Cluster
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Record
-from deploy.playground.tables import HANDLE, INT, Kind, new_table
+from deploy.playground.workload.tables import HANDLE, INT, Kind, new_table
 from drainer.txn import INSERT
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib
 from tests.benchmarks.recorder import SCHEMA, Made, Recorder

@@ -15,7 +15,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from deploy.playground.cluster import PACKAGE_ROOT, Node
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Node
 from tests.benchmarks import sysbench_like
 from tests.benchmarks.draining import Bench, Rounds, filled
 from tests.benchmarks.measure import percentile

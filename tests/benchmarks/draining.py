@@ -18,13 +18,13 @@ from typing import Final
 import pymysql
 
 from common.errors import DownstreamError, Unavailable
-from deploy.playground.cluster import Cluster, Node
-from deploy.playground.downstream import Downstream
-from deploy.playground.mariadb import MariaDbServer
+from deploy.playground.check.downstream import Downstream
+from deploy.playground.cluster.cluster import Cluster, Node
+from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
-from drainer.checkpoint import DEFAULT_SCHEMA, SIDE_LANES
-from drainer.sink import mysql
+from drainer.checkpoint.store import DEFAULT_SCHEMA, SIDE_LANES
+from drainer.sink.mysql import connection as mysql
 from tests.benchmarks import ready_made
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.ready_made import Plan, Sent

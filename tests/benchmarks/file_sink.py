@@ -20,7 +20,7 @@ from common.errors import DownstreamError, Unavailable
 from common.record import decode_file
 from common.rowcodec.varint import svarint
 from common.wire import pb_binlog_pb2 as pb
-from deploy.playground.cluster import Cluster, Node
+from deploy.playground.cluster.cluster import Cluster, Node
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import ExpectedChecksum, Scenario
 from tests.benchmarks import workloads

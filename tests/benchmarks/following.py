@@ -13,9 +13,9 @@ from typing import Final
 
 from common import etcd
 from common.clock import SystemClock
-from drainer.collector import Collector
-from drainer.merger import MergedBatch
-from drainer.spill import SpillDirectory
+from drainer.pull.collector import Collector
+from drainer.pull.merger import MergedBatch
+from drainer.pull.spill import SpillDirectory
 from tests.benchmarks.pump_nodes import PumpNodes
 
 QUEUE_BYTES: Final = 64 << 20

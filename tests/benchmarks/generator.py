@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from common.errors import Unavailable
-from deploy.playground.cluster import PACKAGE_ROOT
+from deploy.playground.cluster.cluster import PACKAGE_ROOT
 
 
 class Load:

@@ -16,8 +16,8 @@ from typing import Final
 import uvloop
 
 from common.upstream.tidb import TidbUpstream
-from drainer.takeover import Start
-from drainer.tracked_schema import read_whole
+from drainer.app.load_schema import read_whole
+from drainer.checkpoint.resume import Start
 from tests.benchmarks.history_server import read_pages
 from tests.benchmarks.measure import peak_rss_mib
 

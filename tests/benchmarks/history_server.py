@@ -20,8 +20,8 @@ import uvloop
 
 from common import rpc
 from common.rowcodec.keys import read_comparable_bytes
-from common.upstream.tidb import meta_keys
-from common.upstream.tidb.history import PAGE
+from common.upstream.tidb.meta import meta_keys
+from common.upstream.tidb.meta.history import PAGE
 from common.wire import kvrpcpb_pb2 as kv
 from tests.benchmarks.history_jobs import LongHistory
 from tests.fakes.cluster import FakeCluster

@@ -22,9 +22,9 @@ from typing import Any, Final
 import pymysql
 
 from common.errors import Unavailable
-from deploy.playground.cluster import PACKAGE_ROOT, Cluster
-from deploy.playground.mariadb import MariaDbServer
-from pumpclient.publisher import Publisher, open_publisher
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
+from deploy.playground.cluster.mariadb import MariaDbServer
+from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result

@@ -18,11 +18,11 @@ from typing import Final
 
 from common import binlog, tso
 from common.record import VALUE_FOOTER_MAGIC, encode_value
-from pump.data_dir import DataDir
-from pump.index import Index
-from pump.logged import Logged
-from pump.segment import FOOTER_SIZE, name_of
-from pump.value_pointer import ValuePointer
+from pump.index.index import Index
+from pump.log.log_record import Logged
+from pump.log.segment import FOOTER_SIZE, name_of
+from pump.log.value_pointer import ValuePointer
+from pump.storage.data_dir import DataDir
 from tests.benchmarks.door_requests import Writes
 
 CLUSTER_ID: Final = 7_100_000_000_000_000_002

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from common.door import frames
+from common.door.http2 import frames
 from common.errors import BinlogError, Corruption, Unavailable
 from common.wire import binlog_pb2, pump_pb2
 from tests.attacks.frames import message

@@ -1,4 +1,4 @@
-"""`pump.index.catchup`: records a second from the value log into an index that has to be built anew.
+"""`pump.index.index.catchup`: records a second from the value log into an index that has to be built anew.
 
 What is measured is the way of the slow chaser, the index and the sorter; no pump process is around it. The
 comparison, in turns with it: as many entries put into a LevelDB, in the same order and nothing else.
@@ -14,9 +14,9 @@ from typing import Final
 
 import plyvel
 
-from pump import value_pointer
-from pump.index import key_of
-from pump.value_pointer import ValuePointer
+from pump.index.index import key_of
+from pump.log import value_pointer
+from pump.log.value_pointer import ValuePointer
 from tests.benchmarks.door_children import Child, median
 from tests.benchmarks.prepared import FIRST_TS, PAYLOAD_BYTES, prepared
 from tests.benchmarks.report import Result

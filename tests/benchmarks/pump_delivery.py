@@ -1,4 +1,4 @@
-"""`pump.delivery.1`, `.3`: from a commit's acknowledgement until its transaction is at the puller.
+"""`pump.log.delivery.1`, `.3`: from a commit's acknowledgement until its transaction is at the puller.
 
 200 transactions a second, each to one of the pumps. The puller is a drainer's collector, for which one has
 come when the merged watermark has passed it: with three pumps the other two have to say that nothing comes
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common import binlog, rpc
-from deploy.playground.cluster import Node
-from drainer.merger import MergedBatch
+from deploy.playground.cluster.cluster import Node
+from drainer.pull.merger import MergedBatch
 from tests.benchmarks.following import following
 from tests.benchmarks.load_generator import WRITE_PATH, request
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
@@ -24,7 +24,7 @@ from tests.benchmarks.pump_nodes import PumpNodes, pump_nodes
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 
-NAME: Final = "pump.delivery"
+NAME: Final = "pump.log.delivery"
 ASKED_MS: Final = 20
 PEER: Final = "about 100 ms"
 PER_S: Final = 200.0

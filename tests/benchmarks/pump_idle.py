@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from deploy.playground.cluster import Node
-from drainer.collector import IDLE_ASK_S
+from deploy.playground.cluster.cluster import Node
+from drainer.pull.collector import IDLE_ASK_S
 from tests.benchmarks.following import following
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.pump_nodes import pump_nodes

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.errors import Corruption, Unavailable
-from deploy.playground.cluster import Node
+from deploy.playground.cluster.cluster import Node
 from tests.benchmarks.door_children import Child, memory_mib
 from tests.benchmarks.door_pullers import PULLERS, pullers
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib

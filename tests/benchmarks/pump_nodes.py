@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import Unavailable
-from common.etcd_server import EtcdServer
-from common.port import LOOPBACK, free_ports
+from common.net.port import LOOPBACK, free_ports
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster import PACKAGE_ROOT, Node
-from deploy.playground.supervisor import Supervisor
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Node
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.supervisor import Supervisor
 from tests.benchmarks.prepared import CLUSTER_ID, FIRST_TS
 
 READY_S: Final = 120.0

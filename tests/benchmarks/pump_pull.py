@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.playground.cluster import Node
+from deploy.playground.cluster.cluster import Node
 from tests.benchmarks.door_children import Child, load_round, median
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, prepared

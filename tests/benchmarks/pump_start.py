@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import binlog, rpc
-from deploy.playground.cluster import Node
-from pump.value_log import SEGMENT_BYTES_MAX
+from deploy.playground.cluster.cluster import Node
+from pump.log.value_log import SEGMENT_BYTES_MAX
 from tests.benchmarks.door_children import Child, median
 from tests.benchmarks.load_generator import WRITE_PATH, request
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from common import tso
-from deploy.playground.cluster import Node
+from deploy.playground.cluster.cluster import Node
 from tests.benchmarks.generator import load
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result

@@ -16,20 +16,20 @@ import pymysql
 
 from common import binlog
 from deploy.playground.scenario import Scenario
-from drainer import ddl_job
-from drainer.change import Change, Chunk, Position
-from drainer.ddl_apply import statement_of, touches_database
-from drainer.dispatcher import Dispatcher
-from drainer.hand_over import ROWS
-from drainer.lane import STATEMENT_BYTES_MAX, LaneSettings
-from drainer.merger import Merged
-from drainer.row_fold import fold
-from drainer.schema import SchemaTracker
-from drainer.sink import mysql
-from drainer.statement import statements
-from drainer.table_filter import TableFilter
-from drainer.table_target import target_of
-from drainer.translator import Translator
+from drainer.apply.dispatcher import Dispatcher
+from drainer.apply.lane import STATEMENT_BYTES_MAX, LaneSettings
+from drainer.apply.lane_feed import ROWS
+from drainer.ddl.run.runner import statement_of, touches_database
+from drainer.pull.merger import Merged
+from drainer.rules.table_filter import TableFilter
+from drainer.schema import ddl_job
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Change, Chunk, Position
+from drainer.sink.mysql.row_fold import fold
+from drainer.sink.mysql.statement import statements
+from drainer.sink.mysql.table_target import target_of
+from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
 
 LANES: Final = 2

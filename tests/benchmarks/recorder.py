@@ -16,11 +16,11 @@ from common import binlog, tso
 from common import table_info as ti
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import TableInfo
-from deploy.playground.arrival import Record
-from deploy.playground.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
-from deploy.playground.kinds import Kind
 from deploy.playground.scenario import ExpectedChecksum, Scenario
-from deploy.playground.tables import Table
+from deploy.playground.workload.arrival import Record
+from deploy.playground.workload.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
+from deploy.playground.workload.kinds import Kind
+from deploy.playground.workload.tables import Table
 from drainer.txn import DELETE, INSERT, UPDATE
 
 SCHEMA: Final = "sbtest"

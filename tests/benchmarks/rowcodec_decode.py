@@ -14,7 +14,7 @@ from typing import Any
 from common.rowcodec import compile_table
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
-from deploy.playground.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
+from deploy.playground.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings

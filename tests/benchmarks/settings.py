@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.clock import SystemClock
-from deploy.playground.cluster import Cluster
+from deploy.playground.cluster.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)

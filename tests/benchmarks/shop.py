@@ -7,9 +7,9 @@ from typing import Final
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
-from deploy.playground.tables import BIGINT, HANDLE, Table, new_table, varchar
-from pumpclient.publisher import Publisher
+from deploy.playground.workload.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
+from deploy.playground.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
+from pumpclient.publish.publisher import Publisher
 
 SCHEMA: Final = "bench"
 SCHEMA_ID: Final = 1

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_OVERHEAD, crc32c
-from drainer import archive_tables, binlog_file, segment_index
-from drainer.obinlog_column import varint
-from drainer.pb_archive import PbEncoder
-from drainer.schema import SchemaTracker
-from drainer.segment_index import SegmentIndex
-from drainer.table_filter import TableFilter
-from drainer.translator import Translator
+from drainer.formats import binlog_file, segment_index
+from drainer.formats.obinlog.column import varint
+from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.segment_index import SegmentIndex
+from drainer.rules.table_filter import TableFilter
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.file import table_definitions as archive_tables
+from drainer.translate.translator import Translator
 from drainer.txn import TableVersion, Transaction
 from tests.benchmarks import ready_made, sysbench_like
 

@@ -18,12 +18,12 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from common.errors import Unavailable
-from drainer.spark import reading
+from drainer.spark.decode import reading
 from drainer.spark.session import session
-from drainer.spark.source import Archive
-from drainer.spark.views import typed_changes
-from drainer.spark.views.columns import portions
-from drainer.spark.views.view import Task
+from drainer.spark.source.source import Archive
+from drainer.spark.source.views import typed_changes
+from drainer.spark.source.views.columns import portions
+from drainer.spark.source.views.view import Task
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 
 TABLE = "sbtest.sbtest1"

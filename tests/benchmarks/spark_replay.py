@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from common.errors import DownstreamError
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
-from drainer.spark.replay import replay
-from drainer.spark.replay_plan import Options
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.replay.entry import replay
+from drainer.spark.replay.plan import Options
 from drainer.spark.session import session
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings

@@ -18,10 +18,11 @@ from typing import Final
 from common.record import encode_file
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, STRING, Column, FieldType, TableInfo
-from drainer import archive_tables, binlog_file, segment_index
-from drainer.pb_archive import PbEncoder
-from drainer.segment_index import SegmentIndex
-from drainer.sink import mysql
+from drainer.formats import binlog_file, segment_index
+from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.segment_index import SegmentIndex
+from drainer.sink.file import table_definitions as archive_tables
+from drainer.sink.mysql import connection as mysql
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.benchmarks.recorder import text
 

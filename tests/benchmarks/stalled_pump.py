@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from pump import __main__ as pump
-from pump.index import Index
-from pump.logged import Logged
-from pump.value_pointer import ValuePointer
+from pump.index.index import Index
+from pump.log.log_record import Logged
+from pump.log.value_pointer import ValuePointer
 
 LOOK_S: Final = 0.05
 

@@ -14,8 +14,8 @@ from typing import Final
 from common import binlog
 from common.clock import SystemClock
 from deploy.playground.scenario import Record
-from pump.data_dir import DataDir
-from pump.storage import Storage
+from pump.storage.data_dir import DataDir
+from pump.storage.storage import Storage
 
 GROUP: Final = 512
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from deploy.playground.kinds import INT
 from deploy.playground.scenario import Scenario
-from deploy.playground.tables import HANDLE, new_table
+from deploy.playground.workload.kinds import INT
+from deploy.playground.workload.tables import HANDLE, new_table
 from tests.benchmarks.recorder import SCHEMA, Made, Recorder, char, text
 
 TABLES: Final = 4

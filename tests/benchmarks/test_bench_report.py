@@ -25,7 +25,7 @@ PROMISED_NAMES = {
     "pump.start.killed",
     "pump.pull.batch",
     "pump.memory.peak",
-    "pump.delivery",
+    "pump.log.delivery",
     "pump.idle",
     "pump.index.catchup",
     "drain.sysbench",

@@ -20,8 +20,8 @@ import grpc.aio
 import uvloop
 
 from common.errors import BinlogError
-from common.upstream.tidb.oracle import PdOracle
-from common.upstream.tidb.pd import PdClient
+from common.upstream.tidb.pd.oracle import PdOracle
+from common.upstream.tidb.pd.pd import PdClient
 from common.wire import pdpb_pb2
 from tests.benchmarks.measure import peak_rss_mib, percentile
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from deploy.playground.arrival import Record
-from deploy.playground.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
 from deploy.playground.scenario import Scenario
-from deploy.playground.tables import HANDLE, ROWID, new_table
+from deploy.playground.workload.arrival import Record
+from deploy.playground.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
+from deploy.playground.workload.tables import HANDLE, ROWID, new_table
 from tests.benchmarks import sysbench_like
 from tests.benchmarks.recorder import SCHEMA, SPACING, Recorder, Row, text
 

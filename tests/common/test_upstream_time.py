@@ -13,7 +13,7 @@ from common.errors import Corruption
 from common.upstream_time import AHEAD_MAX_S, UpstreamTime
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
-from tests.pump.scripted import ScriptedOracle
+from tests.pump.support.scripted import ScriptedOracle
 
 DAY = tso.compose(int(AHEAD_MAX_S * 1000))
 

@@ -25,12 +25,12 @@ from typing import Generic, TypeVar
 
 from common import binlog, tso
 from common.errors import BinlogError
-from common.etcd_server import EtcdServer
-from common.port import free_ports
+from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.cluster.etcd_server import EtcdServer
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
-from tests.pump.process import ROOT, PumpClient, PumpProcess
+from tests.pump.support.process import ROOT, PumpClient, PumpProcess
 
 AHEAD_MS = 10 * 24 * 3600 * 1000  # no timestamp that the pump itself draws stands between ours
 WAYS = ("batch", "single")

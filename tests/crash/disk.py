@@ -1,4 +1,4 @@
-"""A disk in memory below `pump.log_file`, at the level of the operating system's calls.
+"""A disk in memory below `pump.log.log_file`, at the level of the operating system's calls.
 
 It knows what a kill leaves (everything that was written) and what a power cut leaves (what was synced, and
 more or less of the rest), and it can be told to stop, to fail or to write short at any call.
@@ -25,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from common import durable_file
-from pump import log_file
+from pump.log import log_file
 
 ROOT = "/disk-in-memory"
 FREEZE, TEAR, ERROR, SHORT = "freeze", "tear", "error", "short"
@@ -296,8 +296,8 @@ def _is_ours(path: str) -> bool:
 
 
 class _Calls:
-    """What `pump.log_file` calls instead of `os`. It stays for as long as the process lives: a file of a disk
-    in memory may be let go, and closed, long after the disk."""
+    """What `pump.log.log_file` calls instead of `os`. It stays for as long as the process lives: a file of a
+    disk in memory may be let go, and closed, long after the disk."""
 
     def __init__(self) -> None:
         self.disk: Disk | None = None
@@ -317,7 +317,7 @@ _calls = _Calls()
 
 @contextmanager
 def mounted() -> Iterator[Callable[[Disk], log_file.OsLogDirectory]]:
-    """`pump.log_file` and what it builds on work on disks in memory inside.
+    """`pump.log.log_file` and what it builds on work on disks in memory inside.
 
     The value opens the log directory of a disk.
     """

@@ -27,11 +27,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import binlog, log
+from common import binlog
 from common.errors import BinlogError
-from pump.delivery import Delivery
-from pump.storage import Limits, Storage
-from tests.pump.payloads import opened, pull, put, put_pair, wait_watermark
+from common.observe import log
+from pump.log.delivery import Delivery
+from pump.storage.storage import Limits, Storage
+from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 
 LIMITS = Limits(segment_bytes_max=200_000)
 SECTOR, PAGE, BLOCK = 512, 4096, 32 << 10

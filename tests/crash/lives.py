@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from common import binlog
-from pump.log_file import OsLogDirectory
-from pump.value_log import ValueLog
-from pump.value_pointer import START, ValuePointer
+from pump.log.log_file import OsLogDirectory
+from pump.log.value_log import ValueLog
+from pump.log.value_pointer import START, ValuePointer
 from tests.crash.disk import Disk
 
 GROUP = 4096

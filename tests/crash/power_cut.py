@@ -29,11 +29,11 @@ from pathlib import Path
 
 from common import binlog
 from common.errors import BinlogError
-from pump.storage import Limits, Storage, WriteFailed
+from pump.storage.storage import Limits, Storage, WriteFailed
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, PREWRITTEN, SENT, Ledger
-from tests.pump.payloads import header, opened, pull
-from tests.pump.process import ROOT
+from tests.pump.support.payloads import header, opened, pull
+from tests.pump.support.process import ROOT
 
 SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and xfs alike
 NO_FLUSH = struct.pack("I", 2)  # ext4: EXT4_GOING_FLAGS_NOLOGFLUSH; xfs: XFS_FSOP_GOING_FLAGS_NOLOGFLUSH

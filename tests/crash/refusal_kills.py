@@ -21,13 +21,21 @@ from typing import Any, Final
 from pymysql.err import MySQLError
 
 from common.errors import BinlogError
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from tests.crash.statement_proxy import StatementProxy
-from tests.drainer.apply_life import Life, Recording, clean, run
-from tests.drainer.test_early_drop import DROP_INDEX, EARLY, WINDOW, History, decided, keys, recording
-from tests.drainer.test_early_drop import contents as rows_of
-from tests.drainer.waiting_life import Document, live
+from tests.drainer.quarantine.test_early_drop import (
+    DROP_INDEX,
+    EARLY,
+    WINDOW,
+    History,
+    decided,
+    keys,
+    recording,
+)
+from tests.drainer.quarantine.test_early_drop import contents as rows_of
+from tests.drainer.support.apply_life import Life, Recording, clean, run
+from tests.drainer.support.waiting_life import Document, live
 
 LANES: Final = 2
 BEFORE: Final = 3

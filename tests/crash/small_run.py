@@ -16,10 +16,10 @@ import pumpclient
 from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
-from drainer.merger import Merged
-from drainer.sink import mysql
+from drainer.pull.merger import Merged
+from drainer.sink.mysql import connection as mysql
 from drainer.txn import DELETE, INSERT, UPDATE
-from tests.drainer.apply_life import Recording, column
+from tests.drainer.support.apply_life import Recording, column
 
 SCHEMA: Final = "d"
 KEY: Final = FLAG_NOT_NULL | FLAG_PRIMARY

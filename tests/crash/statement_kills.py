@@ -25,16 +25,16 @@ from pathlib import Path
 
 from pymysql.err import MySQLError
 
-from common import etcd_server
 from common.errors import Conflict, DownstreamError, Unavailable
-from common.port import free_ports
+from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster import etcd_server
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.statement_proxy import StatementProxy
-from tests.drainer.apply_life import Life, Recording, clean
+from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.forked import Forked
 
 DEADLINE_S = 60.0

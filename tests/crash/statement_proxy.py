@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from common.port import LOOPBACK
+from common.net.port import LOOPBACK
 
 _HEADER: Final = 4
 _QUIT: Final = 1

@@ -26,7 +26,7 @@ from common.record import encode_value
 from tests.crash import ledger
 from tests.crash.acknowledged import WAYS, judge, stage
 from tests.crash.ledger import Ledger
-from tests.pump.process import ROOT, PumpProcess
+from tests.pump.support.process import ROOT, PumpProcess
 
 CALLS = ("fdatasync", "writev", "write", "fsync", "openat", "rename", "unlink", "ftruncate", "pwrite64")
 RARE = ("ftruncate", "pwrite64", "rename", "unlink")

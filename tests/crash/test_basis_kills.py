@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from tests.crash.statement_proxy import StatementProxy
-from tests.drainer.apply_life import clean, run
-from tests.drainer.basis_world import Running, Upstream, ids, keyed, keyless, routes
+from tests.drainer.support.apply_life import clean, run
+from tests.drainer.support.basis_world import Running, Upstream, ids, keyed, keyless, routes
 
 pytestmark = pytest.mark.integration
 BEFORE, AFTER = routes(), routes(("d", "t", "shop", "t"))

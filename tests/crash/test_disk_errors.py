@@ -19,11 +19,11 @@ import pytest
 
 from common import binlog
 from common.errors import BinlogError
-from pump.storage import Limits, Storage, WriteFailed
+from pump.storage.storage import Limits, Storage, WriteFailed
 from tests.crash import disk
 from tests.crash.disk import ERROR, SHORT, Disk, Fault
 from tests.crash.lives import Mount
-from tests.pump.payloads import header, opened, pull, wait_watermark
+from tests.pump.support.payloads import header, opened, pull, wait_watermark
 
 LIMITS = Limits(segment_bytes_max=900, group_bytes_max=4096)
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)

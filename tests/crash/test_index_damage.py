@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from common.binlog import COMMIT, PREWRITE
-from pump import index_files
-from pump.index import Index
-from pump.index_files import Broken, Whole
-from pump.logged import Logged
-from pump.value_pointer import START, ValuePointer
+from pump.index import index_files
+from pump.index.index import Index
+from pump.index.index_files import Broken, Whole
+from pump.log.log_record import Logged
+from pump.log.value_pointer import START, ValuePointer
 from tests.crash import index_damage
-from tests.pump.payloads import opened, pull, put_pair, wait_watermark
+from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
 
 EVERY = 11
 _FORKS = multiprocessing.get_context("forkserver")

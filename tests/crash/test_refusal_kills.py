@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from tests.crash.refusal_kills import CASES, RefusalSweep, sweep
-from tests.drainer.apply_life import clean
+from tests.drainer.support.apply_life import clean
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from drainer.sink import mysql
+from drainer.sink.mysql import connection as mysql
 from tests.crash.statement_kills import FrozenSweep, LifeSweep, ProcessSweep, freezes, sweep
-from tests.drainer.apply_life import clean
+from tests.drainer.support.apply_life import clean
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pump import segment
+from pump.log import segment
 from tests.crash import disk, lives, sweep
 from tests.crash.disk import Disk
 from tests.crash.lives import Mount

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
-from tests.drainer.apply_life import clean
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
+from tests.drainer.support.apply_life import clean
 
 
 @pytest.fixture

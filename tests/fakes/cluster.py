@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from common import tso
 from common.clock import ManualClock
-from common.upstream.tidb.regions import Peer, Region, Store
+from common.upstream.tidb.tikv.regions import Peer, Region, Store
 from tests.fakes.mvcc import DELETE, LOCK, PUT, Mvcc, MvccLock, Write
 
 CLUSTER_ID = 7_000_000_000_000_000_001

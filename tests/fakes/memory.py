@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import AsyncIterator
 
-from common.upstream.tidb.history import TidbHistory
+from common.upstream.tidb.meta.history import TidbHistory
 from tests.fakes.cluster import FakeCluster
 
 NOW = 1 << 62

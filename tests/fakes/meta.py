@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.rowcodec.keys import put_comparable_int, record_key
-from common.upstream.tidb import meta_keys
-from drainer import ddl_job
-from tests.drainer import recorded
+from common.upstream.tidb.meta import meta_keys
+from drainer.schema import ddl_job
+from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 
 Job = dict[str, Any]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common import rpc, tso
-from common.port import free_ports
-from common.tls import TlsConfig
-from common.upstream.tidb.regions import Store, StoreState, key_of_pd, peer_message, region_message
+from common.net.port import free_ports
+from common.net.tls import TlsConfig
+from common.upstream.tidb.tikv.regions import Store, StoreState, key_of_pd, peer_message, region_message
 from common.wire import metapb_pb2, pdpb_pb2
 from tests.fakes.cluster import FakeCluster, Member
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from common.upstream.tidb.locks import LockResolver
-from common.upstream.tidb.snapshot import Snapshot
-from common.upstream.tidb.tikv import TikvClient
-from common.upstream.tidb.transactions import TikvTransactions
+from common.upstream.tidb.tikv.locks import LockResolver
+from common.upstream.tidb.tikv.snapshot import Snapshot
+from common.upstream.tidb.tikv.tikv import TikvClient
+from common.upstream.tidb.tikv.transactions import TikvTransactions
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.tikv import FakeTikv, LocalPd
 

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.etcd_server import EtcdServer
-from common.port import free_ports
+from common.net.port import free_ports
+from deploy.playground.cluster.etcd_server import EtcdServer
 
 
 class Member(EtcdServer):

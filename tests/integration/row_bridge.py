@@ -31,9 +31,9 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from deploy.playground.mariadb import MariaDbServer
-from drainer.ddl_text import tokens, unquote
-from drainer.mark_rows import is_mark_table
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.schema.sql_tokens import tokens, unquote
+from drainer.translate.loopback_rows import is_mark_table
 
 Name = tuple[str, str]
 

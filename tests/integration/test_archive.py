@@ -23,9 +23,9 @@ from common.record import decode_file
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
-from drainer import binlog_file
-from drainer.archive_segments import ArchiveSegments
-from drainer.obinlog import commit_ts_of
+from drainer.formats import binlog_file
+from drainer.formats.obinlog.writer import commit_ts_of
+from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks import workloads
 from tests.benchmarks.file_sink import replayed, segments, verify
 from tests.benchmarks.stored import fill

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.mariadb import MariaDbServer
-from deploy.playground.proxy import Proxy
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.cluster.proxy import Proxy
+from drainer.sink.mysql import connection as mysql
 from tests.forked import Forked
 from tests.integration.test_standby import DEADLINE_S, Scene
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from tests.integration.test_drainer_process import command, downstream, ended
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from common.port import free_ports
-from deploy.playground.mariadb import MariaDbServer
+from common.net.port import free_ports
+from deploy.playground.cluster.mariadb import MariaDbServer
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 90

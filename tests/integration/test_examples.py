@@ -24,7 +24,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 
 import pumpclient
 from common.clock import SystemClock
-from deploy.playground.cluster import Cluster
+from deploy.playground.cluster.cluster import Cluster
 from examples import sqlalchemy_hook, transfer
 from pumpclient import OutcomeTable, SyncPublisher, column
 

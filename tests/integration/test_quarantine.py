@@ -23,8 +23,8 @@ import pumpclient
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration

@@ -16,10 +16,10 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from common.etcd_server import EtcdServer
-from common.port import free_ports
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from common.net.port import free_ports
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

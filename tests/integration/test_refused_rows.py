@@ -15,9 +15,9 @@ import pumpclient
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
-from tests.drainer.apply_life import column
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
+from tests.drainer.support.apply_life import column
 from tests.forked import Forked
 from tests.integration.test_quarantine import DEADLINE_S, Life, _answers, _count, ctl
 

@@ -21,13 +21,13 @@ import pytest
 import pumpclient
 from common import etcd
 from common.clock import SystemClock
+from common.cluster.heartbeat import LEASE_MIN_S
+from common.cluster.node import ONLINE, NodeStatus
+from common.cluster.registry import PUMPS, NodeEntry, status_key
 from common.errors import BinlogError
-from common.heartbeat import LEASE_MIN_S
-from common.node import ONLINE, NodeStatus
-from common.port import free_ports
-from common.registry import PUMPS, NodeEntry, status_key
-from deploy.playground.mariadb import MariaDbServer
-from drainer.standby import lease_s
+from common.net.port import free_ports
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.control.standby import lease_s
 from tests.integration.etcd_cluster import EtcdCluster, Member
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ import pumpclient
 from common.clock import SystemClock
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from deploy.playground.cluster import Cluster, Node
+from deploy.playground.cluster.cluster import Cluster, Node
 
 pytestmark = pytest.mark.integration
 

@@ -18,8 +18,8 @@ import pytest
 
 import pumpclient
 from common.clock import SystemClock
-from common.port import LOOPBACK, free_ports
-from deploy.playground.cluster import Cluster, Node, http_get
+from common.net.port import LOOPBACK, free_ports
+from deploy.playground.cluster.cluster import Cluster, Node, http_get
 from tests.integration.row_bridge import BinlogServer, RowBridge
 
 pytestmark = pytest.mark.integration

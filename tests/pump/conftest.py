@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.upstream.standalone import StandaloneUpstream
-from tests.pump.process import PumpProcess, Start
+from tests.pump.support.process import PumpProcess, Start
 
 
 @pytest.fixture

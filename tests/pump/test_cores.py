@@ -7,19 +7,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from common import binlog, node
+from common import binlog
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
+from common.cluster import node
 from common.errors import Corruption
-from pump import admission, recovery, value_pointer
-from pump.admission import PROBE, STORE, Disk, Reason, Refuse
-from pump.delivery import Delivery, Page
-from pump.group_commit import GroupCommit
-from pump.pull_session import FIRST_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, PullSession
-from pump.recovery import Cut, FoundSegment, Plan, Tear
-from pump.recovery import Refuse as RefuseStart
-from pump.resolve_schedule import Answer, Heard, ResolveSchedule
-from pump.sorter import OpenPrewrite
-from pump.value_pointer import START, ValuePointer
+from pump.index.sorter import OpenPrewrite
+from pump.log import recovery, value_pointer
+from pump.log.delivery import Delivery, Page
+from pump.log.group_commit import GroupCommit
+from pump.log.recovery import Cut, FoundSegment, Plan, Tear
+from pump.log.recovery import Refuse as RefuseStart
+from pump.log.value_pointer import START, ValuePointer
+from pump.pull.session import FIRST_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, PullSession
+from pump.watermark.resolve_schedule import Answer, Heard, ResolveSchedule
+from pump.write import admission
+from pump.write.admission import PROBE, STORE, Disk, Reason, Refuse
 
 ROOM = Disk(available=100, floor=10)
 FULL = Disk(available=10, floor=10)

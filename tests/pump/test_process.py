@@ -14,15 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, etcd, node, rpc
+from common import binlog, etcd, rpc
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import BinlogError, Rejected, Unavailable
-from common.etcd_server import EtcdServer
-from common.node import NodeStatus
-from common.registry import DRAINERS, PUMPS
 from common.upstream.standalone import StandaloneUpstream
-from pump.index import Index, key_of
-from tests.pump import corpus
-from tests.pump.process import PumpClient, PumpProcess, Start
+from deploy.playground.cluster.etcd_server import EtcdServer
+from pump.index.index import Index, key_of
+from tests.pump.support import corpus
+from tests.pump.support.process import PumpClient, PumpProcess, Start
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from common import binlog, rpc
-from common.etcd_server import EtcdServer
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import pump_pb2
+from deploy.playground.cluster.etcd_server import EtcdServer
 from tests import certificates
-from tests.pump.process import PumpProcess, Start
+from tests.pump.support.process import PumpProcess, Start
 
 pytestmark = pytest.mark.integration
 

@@ -13,25 +13,27 @@ from typing import Any
 
 import pytest
 
-from common import binlog, metrics, node, tso
+from common import binlog, tso
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import ClusterView, NodeEntry
 from common.door import AdminGuard, Peer, Request, Response, Routes
 from common.errors import Rejected, Unavailable
-from common.node import NodeStatus
-from common.registry import ClusterView, NodeEntry
+from common.observe import metrics
 from common.upstream import Undecided, Unknown
 from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import status
-from pump.admission import Disk
-from pump.idle_watermark import IdleWatermark
-from pump.puller import Pullers
+from pump.pull.puller import Pullers
 from pump.status import StatusRoutes
-from pump.storage import Limits
-from pump.watch import Watch
-from tests.pump.payloads import put, put_pair, wait_watermark
-from tests.pump.scripted import ScriptedOracle
-from tests.pump.test_resolver import Scene, scene
-from tests.pump.test_stuck import rows
+from pump.storage.storage import Limits
+from pump.watermark.idle import IdleWatermark
+from pump.watermark.stall_monitor import Watch
+from pump.write.admission import Disk
+from tests.pump.support.payloads import put, put_pair, wait_watermark
+from tests.pump.support.scripted import ScriptedOracle
+from tests.pump.watermark.test_resolver import Scene, scene
+from tests.pump.watermark.test_stall_report import rows
 
 CLUSTER = 77
 

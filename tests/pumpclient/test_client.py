@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from common import binlog, node
+from common import binlog
+from common.cluster import node
 from common.errors import Unavailable
 from pumpclient import (
     BinlogTooLarge,
@@ -20,7 +21,7 @@ from pumpclient import (
     PumpClient,
     WriteFailed,
 )
-from pumpclient.health import State
+from pumpclient.pumps.health import State
 from pumpclient.testing import MemoryCluster, settle
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common import clock
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from drainer.spark.session import session
 
 _QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds

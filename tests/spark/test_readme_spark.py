@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import FlagError
-from deploy.playground.mariadb import MariaDbServer
-from drainer.sink import mysql
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
 from drainer.spark.__main__ import run
 from tests.integration.test_readme import ROOT, blocks, spark_commands
 

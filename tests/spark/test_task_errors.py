@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import BinlogError, ConfigError, Corruption, Unavailable
-from drainer.sink.mysql import Away
+from drainer.sink.mysql.connection import Away
 from drainer.spark.task_errors import translated
 
 WORKER = """\
@@ -56,7 +56,9 @@ def test_the_text_ends_where_others_begin() -> None:
 def test_the_last_of_a_chain_counts() -> None:
     first = WORKER.format(name="common.errors.ConfigError", text="one")
     chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
-    told = translated(RuntimeError(first + chain + WORKER.format(name="drainer.sink.mysql.Away", text="two")))
+    told = translated(
+        RuntimeError(first + chain + WORKER.format(name="drainer.sink.mysql.connection.Away", text="two"))
+    )
     assert type(told) is Away
     assert str(told) == "two"
 

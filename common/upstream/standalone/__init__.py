@@ -11,7 +11,7 @@ from common.clock import Clock, SystemClock
 from common.errors import Conflict, Rejected
 from common.etcd import REQUEST_TIMEOUT_S, EtcdClient
 from common.etcd import client as etcd
-from common.tls import TlsConfig
+from common.net.tls import TlsConfig
 from common.upstream.standalone.catalog import Change, Definitions, StandaloneCatalog
 from common.upstream.standalone.history import StandaloneHistory
 from common.upstream.standalone.layout import CLUSTER_ID, decode_number

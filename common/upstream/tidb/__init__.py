@@ -6,15 +6,15 @@ from typing import Self
 
 from common.clock import Clock, SystemClock
 from common.etcd import REQUEST_TIMEOUT_S
-from common.tls import TlsConfig
-from common.upstream.tidb.history import TidbHistory
-from common.upstream.tidb.locks import LockResolver
-from common.upstream.tidb.oracle import PdOracle
-from common.upstream.tidb.pd import NotPd, PdClient
-from common.upstream.tidb.safe_point import CollectedUpTo, ServiceSafePoint
-from common.upstream.tidb.snapshot import Snapshot
-from common.upstream.tidb.tikv import TikvClient
-from common.upstream.tidb.transactions import TikvTransactions
+from common.net.tls import TlsConfig
+from common.upstream.tidb.meta.history import TidbHistory
+from common.upstream.tidb.pd.oracle import PdOracle
+from common.upstream.tidb.pd.pd import NotPd, PdClient
+from common.upstream.tidb.pd.safe_point import CollectedUpTo, ServiceSafePoint
+from common.upstream.tidb.tikv.locks import LockResolver
+from common.upstream.tidb.tikv.snapshot import Snapshot
+from common.upstream.tidb.tikv.tikv import TikvClient
+from common.upstream.tidb.tikv.transactions import TikvTransactions
 
 __all__ = ["NotPd", "PdClient", "TidbUpstream"]
 

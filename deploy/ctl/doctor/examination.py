@@ -14,32 +14,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from common import moment, tso
+from common import time_text as moment
+from common import tso
 from common.clock import Clock, SystemClock
+from common.cluster.node import OFFLINE
 from common.errors import BinlogError, FlagError
 from common.etcd.client import parse_endpoints
-from common.node import OFFLINE
-from common.port import split_address
-from common.tls import TlsConfig
+from common.net.port import split_address
+from common.net.tls import TlsConfig
 from common.upstream.choice import KINDS
-from deploy.ctl.doctor import (
-    addresses,
-    judge_checkpoint,
-    judge_clocks,
-    judge_downstream,
-    judge_files,
-    judge_nodes,
-    judge_storage,
-    judge_upstream,
-)
+from deploy.ctl.doctor.checks import addresses
+from deploy.ctl.doctor.checks import checkpoint as judge_checkpoint
+from deploy.ctl.doctor.checks import clocks as judge_clocks
+from deploy.ctl.doctor.checks import downstream as judge_downstream
+from deploy.ctl.doctor.checks import files as judge_files
+from deploy.ctl.doctor.checks import nodes as judge_nodes
+from deploy.ctl.doctor.checks import storage as judge_storage
+from deploy.ctl.doctor.checks import upstream as judge_upstream
+from deploy.ctl.doctor.config_files import ConfigFiles
 from deploy.ctl.doctor.facts import ClockSeen, MemberSeen
-from deploy.ctl.doctor.files_examined import ConfigFiles
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
-from deploy.ctl.doctor.look_downstream import look as look_downstream
-from deploy.ctl.doctor.look_nodes import NodeLook, RegistrySeen
-from deploy.ctl.doctor.look_upstream import TIDB, UpstreamLook, UpstreamSeen
-from deploy.ctl.http_client import HttpClient
-from drainer.sink.mysql import Target
+from deploy.ctl.doctor.gather.downstream import look as look_downstream
+from deploy.ctl.doctor.gather.nodes import NodeLook, RegistrySeen
+from deploy.ctl.doctor.gather.upstream import TIDB, UpstreamLook, UpstreamSeen
+from deploy.ctl.net.http_client import HttpClient
+from drainer.sink.mysql.connection import Target
 
 TIMEOUT_S: Final = 5.0
 Progress = Callable[[str], None]

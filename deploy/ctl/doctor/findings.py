@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from deploy.ctl.commands import NOT_WELL, SOON
+from deploy.ctl.cli.commands import NOT_WELL, SOON
 
 
 class Severity(StrEnum):

@@ -15,8 +15,8 @@ from typing import IO, Final
 from rich.console import Console
 from rich.markup import escape
 
-from common.printable import one_line, printable
-from common.show import json_text
+from common.observe.printable import one_line, printable
+from common.observe.show import json_text
 from deploy.ctl.doctor.examination import DoctorOptions, Progress, examine
 from deploy.ctl.doctor.findings import Finding, Report, Severity
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
 from common.tso import TS_MAX
-from drainer.sink import mysql
-from drainer.sink.mysql import Target
-from drainer.spark import downstream_definitions
-from drainer.spark.audit import chain_check, coverage, matching, tasks
-from drainer.spark.audit.chain_check import Chains
-from drainer.spark.audit.contents import Contents
-from drainer.spark.audit.coverage import Misplaced
-from drainer.spark.audit.figures import (
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
+from drainer.spark.archive.segments import PUMP, Slice, Survey
+from drainer.spark.archive.selection import Selection
+from drainer.spark.audit.checks import chain_check, coverage, tasks
+from drainer.spark.audit.checks import table_matching as matching
+from drainer.spark.audit.checks.chain_check import Chains
+from drainer.spark.audit.checks.contents import Contents
+from drainer.spark.audit.checks.coverage import Misplaced
+from drainer.spark.audit.checks.figures import (
     Figures,
     add_coverage,
     add_summaries,
@@ -33,17 +35,16 @@ from drainer.spark.audit.figures import (
     run_of,
     with_summaries,
 )
-from drainer.spark.audit.finding import CHAINS, CONTENTS, COVERAGE, Findings, Note
-from drainer.spark.audit.lineage import Lineages, lower
-from drainer.spark.audit.matching import Matching
-from drainer.spark.audit.profiles import Profiles
-from drainer.spark.audit.sides import Database, Image, Side
-from drainer.spark.definitions import Definitions
-from drainer.spark.image import Manifest
-from drainer.spark.read_options import ReadOptions
-from drainer.spark.segments import PUMP, Slice, Survey
-from drainer.spark.selection import Selection
-from drainer.spark.source import Archive
+from drainer.spark.audit.checks.lineage_summary import Profiles
+from drainer.spark.audit.checks.reference_side import Database, Image, Side
+from drainer.spark.audit.checks.table_matching import Matching
+from drainer.spark.audit.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
+from drainer.spark.audit.rows.lineage import Lineages, lower
+from drainer.spark.decode import downstream_definitions
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.image.build import Manifest
+from drainer.spark.source.read_options import ReadOptions
+from drainer.spark.source.source import Archive
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:

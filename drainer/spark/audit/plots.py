@@ -23,7 +23,7 @@ from matplotlib.ticker import NullLocator
 
 from common import tso
 from drainer.spark.audit.auditing import Outcome
-from drainer.spark.audit.contents import TableOutcome
+from drainer.spark.audit.checks.contents import TableOutcome
 
 _TABLES_MAX: Final = 8
 _CHUNK_ROWS_MAX: Final = 40

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from html import escape
 from typing import Any, Final
 
-from common import moment, tso
+from common import time_text as moment
+from common import tso
 from drainer.spark.audit.auditing import Outcome
-from drainer.spark.audit.contents import TableOutcome
-from drainer.spark.audit.figures import Figures
-from drainer.spark.audit.finding import CHAINS, CHECKS, CONTENTS, COVERAGE, Finding, Findings, exit_code
+from drainer.spark.audit.checks.contents import TableOutcome
+from drainer.spark.audit.checks.figures import Figures
+from drainer.spark.audit.findings import CHAINS, CHECKS, CONTENTS, COVERAGE, Finding, Findings, exit_code
 from drainer.spark.audit.plots import LAG, duration, plots
 
 _STYLE: Final = """

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from common import show
 from common.clock import SystemClock
 from common.durable_file import replace_file
 from common.errors import ConfigError
-from drainer.spark import arguments
+from common.observe import show
+from drainer.spark.commands import arguments
 from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     spark = arguments.open_session(args, "binlog-spark audit")
     from drainer.spark.audit import report
     from drainer.spark.audit.auditing import audit
-    from drainer.spark.audit.finding import exit_code
+    from drainer.spark.audit.findings import exit_code
 
     options = arguments.source_options(args)
     with TaskProgress(spark, "audit"):

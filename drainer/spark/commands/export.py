@@ -10,11 +10,13 @@ import asyncio
 from dataclasses import asdict
 from typing import Final
 
-from common import moment, show
+from common import time_text as moment
 from common.clock import SystemClock
-from drainer.spark import arguments, ddl_history
-from drainer.spark.export import export
-from drainer.spark.location import Location
+from common.observe import show
+from drainer.spark.analysis.export import export
+from drainer.spark.archive.location import Location
+from drainer.spark.commands import arguments
+from drainer.spark.decode import ddl_history
 
 HELP: Final = """\
 turn the value logs of pumps into a file archive, in commit order

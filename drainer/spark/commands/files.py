@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from common import moment, show
-from drainer.spark import arguments
-from drainer.spark.location import Location
+from common import time_text as moment
+from common.observe import show
+from drainer.spark.archive.location import Location
+from drainer.spark.commands import arguments
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

@@ -6,10 +6,11 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from common import show
 from common.errors import FlagError
-from drainer.spark import arguments, flashback
-from drainer.spark.flashback import Summary
+from common.observe import show
+from drainer.spark.commands import arguments
+from drainer.spark.flashback import run as flashback
+from drainer.spark.flashback.run import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

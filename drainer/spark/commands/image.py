@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Final
 
-from common import show
-from drainer.spark import arguments
-from drainer.spark.selection import parse_moment
+from common.observe import show
+from drainer.spark.archive.selection import parse_moment
+from drainer.spark.commands import arguments
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     stop = parse_moment(args.at, end=True)
     spark = arguments.open_session(args, "binlog-spark image")
-    from drainer.spark import image
+    from drainer.spark.image import build as image
 
     options = arguments.source_options(args, **({"stop": str(stop)} if stop else {}))
     with TaskProgress(spark, "making the image"):

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from common import show
 from common.errors import ConfigError
+from common.observe import show
 from drainer.spark import packaging
 
 HELP: Final = """\

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from common import show
 from common.errors import FlagError
-from drainer.spark import arguments
-from drainer.spark.location import Location
-from drainer.spark.shown_frame import print_frame
+from common.observe import show
+from drainer.spark.archive.location import Location
+from drainer.spark.commands import arguments
+from drainer.spark.commands.output import print_frame
 from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from common import quantities, show
-from drainer.spark import arguments
-from drainer.spark.replay_plan import Options
-from drainer.spark.selection import Selection
+from common import quantities
+from common.observe import show
+from drainer.spark.archive.selection import Selection
+from drainer.spark.commands import arguments
+from drainer.spark.replay.plan import Options
 
 if TYPE_CHECKING:
-    from drainer.spark.replay import Summary
+    from drainer.spark.replay.entry import Summary
 
 HELP: Final = """\
 bring a database to a moment of an archive, over many cores, and go on after a crash
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from drainer.spark.replay import replay
+    from drainer.spark.replay.entry import replay
 
     options = Options(
         tables=Selection.of(tables=args.tables).tables,

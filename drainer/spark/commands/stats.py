@@ -6,9 +6,10 @@ import argparse
 import json
 from typing import Final
 
-from common import show
-from drainer.spark import arguments, statistics
-from drainer.spark.shown_frame import lines_of, print_frame
+from common.observe import show
+from drainer.spark.analysis import statistics
+from drainer.spark.commands import arguments
+from drainer.spark.commands.output import lines_of, print_frame
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from types import FrameType
 from typing import Final, TypeVar
 
-from common import quantities, show
-from drainer.spark import arguments
-from drainer.spark.replay_plan import Options
-from drainer.spark.selection import Selection, parse_moment
-from drainer.spark.stream_apply import INTERVAL_S, Batch, Settings, Stream
-from drainer.spark.stream_reader import BATCH_BYTES
+from common import quantities
+from common.observe import show
+from drainer.spark.archive.selection import Selection, parse_moment
+from drainer.spark.commands import arguments
+from drainer.spark.replay.plan import Options
+from drainer.spark.replay.stream_apply import INTERVAL_S, Batch, Settings, Stream
+from drainer.spark.source.stream_reader import BATCH_BYTES
 
 HELP: Final = """\
 apply an archive downstream while a drainer writes it, and go on where the last run ended

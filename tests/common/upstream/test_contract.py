@@ -22,7 +22,7 @@ from common.errors import ConfigError, Conflict, Rejected, Unavailable
 from common.upstream import Committed, Outcome, RolledBack, Undecided, Upstream, choice
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb import TidbUpstream
-from common.upstream.tidb.meta_keys import job_key
+from common.upstream.tidb.meta.meta_keys import job_key
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tests.fakes.tikv import FakeTikv

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from common import daemon
 from common.errors import BinlogError
 from common.etcd import EtcdRegistry, connect
+from common.process import daemon
 from deploy.ctl import __main__ as program
-from deploy.ctl.command_line import PROGRAM
+from deploy.ctl.cli.command_line import PROGRAM
 
 
 @dataclass(frozen=True)

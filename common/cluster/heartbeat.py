@@ -1,0 +1,222 @@
+"""Heartbeat: keeps this node's registry entry true and its lease alive.
+
+Drives  the registry from one task, `rival` at registration
+Does    registration wins over whatever an earlier life left in the entry; a living process with the same id
+        is refused. A registry that does not answer is waited for (one log line when it goes, one when it is
+        back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:
+        while the process runs, the process knows best
+Stops   `run` raises `Conflict` when another process took the id while our lease was lost. From then on
+        nothing is written: the entry is the other's. `leave` looks first, for a process that slept through
+        all that has not heard it from a beat
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Final
+
+from common.backoff import Backoff
+from common.clock import Clock
+from common.cluster import rival
+from common.cluster.node import NodeStatus
+from common.cluster.registry import Announcement, EntryChanged, Registry
+from common.errors import Conflict, Rejected, Unavailable
+from common.observe import log
+
+# A node counts as dead after this many missed beats, and never sooner than the floor: with the beats of a
+# pump (2 s) and the second in which etcd looks for leases that ran out, within 10 s.
+BEATS_PER_LEASE: Final = 4
+LEASE_MIN_S: Final = 8
+_RETRY_FIRST_S: Final = 0.2
+_WRITE_ATTEMPTS_MAX: Final = 10
+
+_logger = log.get("heartbeat")
+
+
+class Heartbeat:
+    """One node's presence. `status` gives the current entry; its `state` is what was registered last."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        kind: str,
+        status: Callable[[], NodeStatus],
+        interval_s: float,
+        clock: Clock,
+        *,
+        lease_s: int | None = None,
+    ) -> None:
+        assert interval_s > 0
+        self._registry = registry
+        self._kind = kind
+        self._status = status
+        self._interval_s = interval_s
+        self._clock = clock
+        self._lease_s = lease_s or max(LEASE_MIN_S, math.ceil(interval_s * BEATS_PER_LEASE))
+        self._state = ""
+        self._sent = ""  # state of the last attempt to write, whatever became of it
+        self._revision = 0
+        self._announcement: Announcement | None = None
+        self._broken_since_s: float | None = None
+        self._left = False
+        self._is_ours = True
+        self._sure_until_s = 0.0
+        self._unbroken = 0
+        self._beat_lock = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
+
+    @property
+    def state(self) -> str:
+        """The state that the entry shows (or will, once the registry answers)."""
+        return self._state
+
+    async def register(self, state: str) -> NodeStatus | None:
+        """Announce this process and write the first entry; returns what an earlier life left.
+
+        Raises `Conflict` if another living process has this node id, `ConfigError` for an impossible id,
+        `Unavailable`.
+        """
+        node_id = self._status().node_id
+        asked_s = self._clock.monotonic_s()
+        self._announcement = await self._registry.announce(self._kind, node_id, self._lease_s)
+        try:
+            entry = (await self._registry.view()).of(self._kind).get(node_id)
+            if entry is not None and rival.may_live(entry, self._status()):
+                await rival.check_gone(self._registry, self._kind, entry)
+            self._revision = entry.mod_revision if entry else 0
+            self._state = state
+            await self._write()
+            self._extended(asked_s)
+        except BaseException:
+            with contextlib.suppress(Unavailable):
+                await self._announcement.withdraw()
+            self._announcement = None
+            raise
+        return entry.status if entry else None
+
+    @property
+    def unbroken(self) -> int | None:
+        """A number that stays the same as long as the lease cannot have run out; None while it may have.
+
+        Others count on a process with a lease and forget one without: whoever finds another number here
+        than before has to look for what he was not told.
+        """
+        return self._unbroken if self._clock.monotonic_s() < self._sure_until_s else None
+
+    async def change_state(self, state: str) -> None:
+        """Show another state at once. Raises `Unavailable`; later beats write it then."""
+        self._state = state
+        await self._write()
+
+    async def run(self) -> None:
+        """Beat until cancelled. Raises `Conflict` when another process has this node id by now."""
+        backoff = Backoff(_RETRY_FIRST_S, max(self._interval_s, _RETRY_FIRST_S))
+        pause_s = self._interval_s
+        while True:
+            await asyncio.sleep(pause_s)
+            if await self.beat():
+                backoff.reset()
+                pause_s = self._interval_s
+            else:
+                pause_s = backoff.next_s()
+
+    async def beat(self) -> bool:
+        """One round: lease and entry. False when the registry did not take it. Nothing after `leave`.
+
+        Raises `Conflict` when another process has this node id by now.
+        """
+        async with self._beat_lock:
+            return self._left or await self._beat()
+
+    async def _beat(self) -> bool:
+        assert self._announcement is not None, "register first"
+        try:
+            await self._keep_alive(self._announcement)
+            await self._write()
+        except (Unavailable, Conflict, Rejected) as error:
+            if not self._is_ours:
+                raise
+            if self._broken_since_s is None:
+                self._broken_since_s = self._clock.monotonic_s()
+                _logger.warning("send heartbeat failed, trying again", node_id=self._node_id(), error=error)
+            return False
+        if self._broken_since_s is not None:
+            broken_s = round(self._clock.monotonic_s() - self._broken_since_s, 3)
+            self._broken_since_s = None
+            _logger.info("heartbeat works again", node_id=self._node_id(), broken_s=broken_s)
+        return True
+
+    async def _keep_alive(self, announcement: Announcement) -> None:
+        """Extend the lease. Raises `Conflict` when another process has the id, `Unavailable`."""
+        asked_s = self._clock.monotonic_s()
+        try:
+            await announcement.keep_alive()
+        except Conflict:
+            self._is_ours = False
+            self._left = True
+            raise
+        self._extended(asked_s)
+
+    def _extended(self, asked_s: float) -> None:
+        """The lease lasts at least from when it was asked for."""
+        if self.unbroken is None:
+            self._unbroken += 1
+        self._sure_until_s = asked_s + self._lease_s
+
+    async def leave(self, state: str) -> None:
+        """Write the last state and end the lease; no beat follows. Raises `Unavailable`.
+
+        Writes nothing, and does not raise, if another process has this node id by now.
+        """
+        async with self._beat_lock:
+            self._left = True
+            self._state = state
+            try:
+                if self._announcement is not None and self._is_ours:
+                    with contextlib.suppress(Conflict):
+                        await self._keep_alive(self._announcement)
+                await self._write()
+            finally:
+                announcement, self._announcement = self._announcement, None
+                if announcement is not None:
+                    with contextlib.suppress(Unavailable):
+                        await announcement.withdraw()
+
+    def _node_id(self) -> str:
+        return self._status().node_id
+
+    async def _write(self) -> None:
+        """Write the entry over whatever is there; we hold the lease, so we are its owner."""
+        if not self._is_ours:
+            return
+        async with self._write_lock:
+            earlier, self._sent = self._sent, self._state
+            for attempt in range(_WRITE_ATTEMPTS_MAX):
+                status = self._status().with_state(self._state)
+                try:
+                    self._revision = await self._registry.put(self._kind, status, self._revision)
+                    return
+                except EntryChanged as error:
+                    if attempt == _WRITE_ATTEMPTS_MAX - 1:
+                        raise
+                    entry = (await self._registry.view()).of(self._kind).get(status.node_id)
+                    # One that cannot be read is not in the view, and is written over all the same.
+                    self._revision = entry.mod_revision if entry else error.revision
+                    if attempt or entry is None:
+                        continue
+                    if entry.status.host != status.host:
+                        _logger.error(
+                            "another node writes this node's entry: stop one, two with one id lose data",
+                            node_id=status.node_id,
+                            found=entry.status.host,
+                        )
+                    elif entry.status.state not in (self._state, earlier):
+                        _logger.warning(
+                            "registry entry was changed by somebody else, written again",
+                            node_id=status.node_id,
+                            found=entry.status.state,
+                            state=self._state,
+                        )

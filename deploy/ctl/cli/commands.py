@@ -1,0 +1,355 @@
+"""Commands: the one table from which the parser, the help and the shell completion are made.
+
+A command is called by its words (`binlogctl config check FILE`) or, where `cmd` is set, as the Go binlogctl
+calls it (`binlogctl -cmd pumps`). A Go call takes every flag and prints log lines; the others take the flags
+they name and print tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+CONNECTION: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key")
+LOG: Final = "log"
+TABLE: Final = "table"
+JSON: Final = "json"
+READABLE: Final = (TABLE, JSON)
+
+DONE: Final = 0
+WRONG: Final = 1
+SOON: Final = 11
+NOT_WELL: Final = 12
+STILL_WAITING: Final = 13
+
+EXIT_CODES: Final = """\
+Exit codes:
+  0    done; status: everything is well
+  1    wrong configuration; config check: a wrong key
+  2    wrong flag or unknown command
+  3    etcd, PD or a node does not answer
+  4    refused: by the node, or because it makes no sense as things are
+  5    somebody else changed it at the same time
+  6    something stored is damaged
+  11   status, doctor: nothing is wrong, but something will need you
+  12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
+  13   the time of -timeout is over; what was asked for goes on
+  130  interrupted
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One word behind a command. `choices`: what it may be; `is_file`: a path, for completion."""
+
+    name: str
+    choices: tuple[str, ...] = ()
+    is_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`words` "" is a command that only the Go form has. `run` is "module:function" below `deploy.ctl`.
+    `outputs`: what `-output` may be, the default first; empty: one form only."""
+
+    words: str
+    summary: str
+    run: str
+    arguments: tuple[Argument, ...] = ()
+    flags: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    cmd: str = ""
+
+    @property
+    def usage(self) -> str:
+        """How it is called, without flags."""
+        if not self.words:
+            return f"-cmd {self.cmd}"
+        return " ".join((self.words, *(argument.name for argument in self.arguments)))
+
+    @property
+    def text(self) -> str:
+        """More about it, for its help."""
+        return _TEXTS.get(self.words, "")
+
+    @property
+    def all_flags(self) -> tuple[str, ...]:
+        return (*self.flags, *(("output",) if self.outputs else ()))
+
+
+_NODE: Final = (Argument("NODE"),)
+_JOB: Final = (Argument("JOB"),)
+_TIME: Final = (Argument("TIME"),)
+_FILE: Final = (Argument("FILE", is_file=True),)
+_LISTING: Final = (LOG, TABLE, JSON)
+_DDL: Final = ("node-id", *CONNECTION)
+
+_TEXTS: Final = {
+    "status": """\
+Asks the registry, and every node that is not offline for its /status. Shows where each is, where
+the time between upstream and downstream goes, and below it what is wrong and what to do about
+it. Exit code 0: nothing needs anybody; 11: something soon will; 12: something is wrong.""",
+    "top": """\
+On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Elsewhere a line a
+node and look. -once prints one look and ends with the exit code of status.""",
+    "nodes": """\
+`alive` is yes, no (it left in order) or dead for a node that keeps a lease; nobody can tell it of
+a Go node: `?` then, with the age of its entry, which a running node renews within seconds.
+Position: up to there a pump has everything sorted, a drainer everything applied.""",
+    "pause": """\
+NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
+have it. Waits until the registry says paused, and tells what the node waits for meanwhile. A
+paused node is a stopped process: `binlogctl resume` says how it comes back. Until then drainers
+wait for a paused pump. With -apply a drainer only holds rows and DDL back and its process goes
+on.""",
+    "resume": """\
+NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
+have it. A drainer that holds applying back (pause -apply) is told to go on. A node that was
+paused is a process that ended: nobody can start it from here, so this says what starts it and
+ends with 4.""",
+    "close": """\
+NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
+have it. A pump takes no more prewrites, then waits until every drainer has read everything;
+this shows for whom and about how long. The close goes on when you stop looking (-timeout,
+Ctrl-C). -force leaves at once, and what no drainer has read is lost. A dead node cannot close
+itself: `binlogctl forget`.""",
+    "forget": """\
+NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
+have it. Marks it offline, so that drainers no longer wait for a pump and pumps no longer keep
+data for a drainer; says what is lost by it. A node that lives is refused, a pump that drainers
+still need is refused without -yes. -delete removes the entry altogether.""",
+    "decide": """\
+OUTCOME is rolled-back, or the commit_ts. For a transaction of which TiKV has no trace any more: a
+pump that was away for longer than garbage is kept stops before it (`status` shows it, its log
+names it) and never guesses. Look upstream whether its rows were there; any commit_ts will do that
+lies above the pump's watermark and at which nothing else was committed. What the upstream can
+still answer for is refused. -node-id names one pump; without it all are told.""",
+    "ddl list": """\
+-node-id names the drainer; not needed where only one lives.""",
+    "ddl rewrite": """\
+binlogctl ddl rewrite 42 -text 'ALTER TABLE t ADD b INT'""",
+    "savepoint now": """\
+Draws a timestamp and writes -data-dir/savepoint, from which a drainer without a checkpoint
+begins. An existing file is replaced with -yes only.""",
+    "savepoint at": """\
+TIME as `binlogctl position` takes it; one that is still to come is refused. Whether pumps still
+have binlogs from there on shows `binlogctl doctor`. An existing file is replaced with -yes
+only.""",
+    "position": """\
+TIME is a timestamp of the upstream (18 digits), now, a span back (-2h, -1h30m), seconds since
+1970 (@1556443799), RFC 3339 (2019-04-28T09:29:59Z) or 'YYYY-MM-DD HH:MM:SS', which is in
+-time-zone or else in the zone of this host.""",
+    "advance": """\
+For a standalone cluster that was off for long and whose etcd tells no time, or a wrong one: its
+nodes then go on from where its clock stood, and say so. TIME as `binlogctl position` takes it.
+There is no way back: every later timestamp is larger, so -yes is needed, and one beyond this
+host's clock is refused.""",
+    "doctor": """\
+Asks PD, TiKV, every pump and drainer, TiDB servers, the hosts' clocks, and with -drainer-config
+the downstream and its checkpoint. Each finding says what was seen, why it matters and the command
+that mends it. -time-zone: the zone that users of the upstream have. Exit code 0: nothing worse
+than a remark; 11: a warning; 12: an error.""",
+    "encrypt": """\
+Asks for the text without showing it, or reads one line of standard input; prints the encrypted
+form alone. The key is BINLOG_SECRET_KEY; without it the built-in one, which protects from
+nobody.""",
+    "config check": """\
+Prints every wrong key with its line and what was probably meant, and ends with 1.""",
+    "config show": """\
+From the file, this environment (PUMP_..., BINLOG_SERVER_...) and the defaults; secrets are
+masked.""",
+    "completion": """\
+bash: eval "$(binlogctl completion bash)"    zsh: eval "$(binlogctl completion zsh)"
+fish: binlogctl completion fish | source""",
+}
+
+TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
+    Command(
+        "status",
+        "one page: every node, how far it is, what holds it up",
+        "status:run",
+        flags=CONNECTION,
+        outputs=READABLE,
+    ),
+    Command("top", "the same, live", "top:run", flags=("interval", "once", *CONNECTION), outputs=READABLE),
+    Command(
+        "nodes",
+        "list pumps and drainers: state, alive or dead, position",
+        "nodes:run",
+        flags=("kind", "show-offline-nodes", *CONNECTION),
+        outputs=READABLE,
+    ),
+    Command(
+        "pause",
+        "stop a node for a while; it keeps its data and comes back",
+        "leave:pause",
+        arguments=_NODE,
+        flags=("apply", "kind", "no-wait", "timeout", *CONNECTION),
+    ),
+    Command("resume", "let a node go on", "leave:resume", arguments=_NODE, flags=("kind", *CONNECTION)),
+    Command(
+        "close",
+        "take a node out of the cluster for good",
+        "leave:close",
+        arguments=_NODE,
+        flags=("force", "kind", "no-wait", "timeout", *CONNECTION),
+    ),
+    Command(
+        "forget",
+        "take a dead node out of the cluster",
+        "forget:run",
+        arguments=_NODE,
+        flags=("kind", "yes", "delete", *CONNECTION),
+    ),
+    Command(
+        "decide",
+        "say what became of a transaction that the upstream does not know any more",
+        "decide:run",
+        arguments=(Argument("START_TS"), Argument("OUTCOME")),
+        flags=("node-id", *CONNECTION),
+    ),
+    Command(
+        "ddl list",
+        "DDL that waits for a decision, and the last decisions",
+        "ddl:call",
+        flags=_DDL,
+        outputs=_LISTING,
+        cmd="ddl-list",
+    ),
+    Command(
+        "ddl show",
+        "one DDL: statement, tables, why it waits",
+        "ddl:call",
+        arguments=_JOB,
+        flags=_DDL,
+        outputs=_LISTING,
+        cmd="ddl-show",
+    ),
+    Command(
+        "ddl retry",
+        "run it again, after the downstream was corrected",
+        "ddl:call",
+        arguments=_JOB,
+        flags=_DDL,
+        outputs=_LISTING,
+        cmd="ddl-retry",
+    ),
+    Command(
+        "ddl skip", "never run it", "ddl:call", arguments=_JOB, flags=_DDL, outputs=_LISTING, cmd="ddl-skip"
+    ),
+    Command(
+        "ddl rewrite",
+        "run the statement in -text instead",
+        "ddl:call",
+        arguments=_JOB,
+        flags=("text", "node-id", *CONNECTION),
+        outputs=_LISTING,
+        cmd="ddl-rewrite",
+    ),
+    Command(
+        "savepoint now",
+        "write a savepoint of this moment",
+        "savepoint:now",
+        flags=("data-dir", "time-zone", "yes", *CONNECTION),
+        outputs=READABLE,
+    ),
+    Command(
+        "savepoint at",
+        "write a savepoint of another moment",
+        "savepoint:at",
+        arguments=_TIME,
+        flags=(
+            "data-dir",
+            "time-zone",
+            "yes",
+        ),
+        outputs=READABLE,
+    ),
+    Command(
+        "position",
+        "translate a time into a timestamp, or back",
+        "position:run",
+        arguments=_TIME,
+        flags=("time-zone",),
+        outputs=READABLE,
+    ),
+    Command(
+        "advance",
+        "set the clock of a standalone cluster forward",
+        "advance:run",
+        arguments=_TIME,
+        flags=("time-zone", "yes", *CONNECTION),
+    ),
+    Command(
+        "doctor",
+        "examine the cluster from here: what is wrong, why it matters, what mends it",
+        "doctor:run",
+        flags=("drainer-config", "pump-config", "tidb", "upstream", "time-zone", *CONNECTION),
+        outputs=READABLE,
+    ),
+    Command("encrypt", "encrypt a password for encrypted_password", "encrypt:run"),
+    Command(
+        "config check",
+        "read a pump's or drainer's file as the daemon would",
+        "config:check",
+        arguments=_FILE,
+        flags=("kind",),
+        outputs=READABLE,
+    ),
+    Command(
+        "config show",
+        "every setting as it is in force, and where it comes from",
+        "config:settings",
+        arguments=_FILE,
+        flags=("kind",),
+        outputs=READABLE,
+    ),
+    Command(
+        "completion",
+        "print what a shell needs to complete binlogctl's command line",
+        "completion:run",
+        arguments=(Argument("SHELL", ("bash", "zsh", "fish")),),
+    ),
+    Command("", "list pumps", "go_compat:listing", outputs=_LISTING, cmd="pumps"),
+    Command("", "list drainers", "go_compat:listing", outputs=_LISTING, cmd="drainers"),
+    Command(
+        "", "write -state into the entry of -node-id, a dead pump", "go_compat:update", cmd="update-pump"
+    ),
+    Command(
+        "",
+        "write -state into the entry of -node-id, a dead drainer",
+        "go_compat:update",
+        cmd="update-drainer",
+    ),
+    Command("", "tell pump -node-id to pause", "go_compat:action", cmd="pause-pump"),
+    Command("", "tell drainer -node-id to pause", "go_compat:action", cmd="pause-drainer"),
+    Command("", "tell pump -node-id to leave for good", "go_compat:action", cmd="offline-pump"),
+    Command("", "tell drainer -node-id to leave for good", "go_compat:action", cmd="offline-drainer"),
+    Command(
+        "",
+        "write a savepoint of this moment into -data-dir",
+        "go_compat:generate_meta",
+        cmd="generate_meta",
+    ),
+    Command("", "encrypt -text", "go_compat:encrypt", cmd="encrypt"),
+)
+
+
+def by_cmd(cmd: str) -> Command | None:
+    """The command behind `-cmd`."""
+    return next((command for command in TABLE_OF_COMMANDS if command.cmd == cmd), None)
+
+
+def cmds() -> list[str]:
+    """What `-cmd` may be; what Go knows comes first."""
+    return [command.cmd for command in sorted(TABLE_OF_COMMANDS, key=lambda one: one.words) if command.cmd]
+
+
+def worded() -> list[Command]:
+    """The commands that have words."""
+    return [command for command in TABLE_OF_COMMANDS if command.words]
+
+
+def group(word: str) -> list[Command]:
+    """The commands that begin with a word: one, several (`ddl`), or none."""
+    return [command for command in worded() if command.words.split()[0] == word]

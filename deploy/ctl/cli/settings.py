@@ -1,0 +1,95 @@
+"""Settings of binlogctl: every flag there is; which command takes which says `commands`.
+
+Names, defaults and meaning of the first block are those of the Go binlogctl. Only where to connect, TLS, the
+form of the output and the time zone may come from the environment (`BINLOGCTL_<FLAG>`): what a command does
+stands on its command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from common.config import option
+
+if TYPE_CHECKING:
+    from common.net.tls import TlsConfig
+
+ENV_PREFIX: Final = "BINLOGCTL"
+ENVIRONMENT: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key", "output", "time-zone")
+
+
+@dataclass(frozen=True, slots=True)
+class CtlSettings:
+    cmd: str = option("pumps", key=None, flag="cmd", help="a command of the Go binlogctl")
+    node_id: str = option("", key=None, flag="node-id", help="id of the node that is meant")
+    data_dir: str = option(
+        "binlog_position", key=None, flag="data-dir", help="directory in which the savepoint is written"
+    )
+    pd_urls: str = option(
+        "http://127.0.0.1:2379", key=None, flag="pd-urls", help="comma list of URLs of PD or etcd"
+    )
+    ssl_ca: str = option(
+        "", key=None, flag="ssl-ca", help="PEM file of the certificate authority; turns TLS on"
+    )
+    ssl_cert: str = option("", key=None, flag="ssl-cert", help="PEM file of our certificate")
+    ssl_key: str = option("", key=None, flag="ssl-key", help="PEM file of our private key")
+    time_zone: str = option(
+        "", key=None, flag="time-zone", help="also show times in this zone, as Asia/Shanghai or Local"
+    )
+    state: str = option(
+        "",
+        key=None,
+        flag="state",
+        help="state to write: online, pausing, paused, closing, offline",
+    )
+    show_offline: bool = option(
+        False, key=None, flag="show-offline-nodes", kind="bool", help="list offline nodes too"
+    )
+    text: str = option("", key=None, flag="text", help="text to encrypt, or the statement to run instead")
+
+    output: str = option("", key=None, flag="output", help="form of what is printed")
+    job_id: int = option(0, key=None, flag="job-id", kind="int", help="number of the DDL job")
+    kind: str = option("", key=None, flag="kind", help="pump or drainer; otherwise found out")
+    no_wait: bool = option(
+        False, key=None, flag="no-wait", kind="bool", help="return once the node has agreed"
+    )
+    timeout_s: float = option(
+        "10m", key=None, flag="timeout", kind="duration", help="wait so long at most; 0: without a limit"
+    )
+    force: bool = option(
+        False,
+        key=None,
+        flag="force",
+        kind="bool",
+        help="close without waiting: what no drainer has read is lost",
+    )
+    apply: bool = option(
+        False, key=None, flag="apply", kind="bool", help="hold only applying; the drainer goes on running"
+    )
+    delete: bool = option(
+        False, key=None, flag="delete", kind="bool", help="remove the entry instead of marking it offline"
+    )
+    yes: bool = option(False, key=None, flag="yes", kind="bool", help="do it although something is lost")
+    interval_s: float = option(
+        "2s", key=None, flag="interval", kind="duration", help="pause between two looks"
+    )
+    once: bool = option(False, key=None, flag="once", kind="bool", help="look once, print and end")
+
+    upstream: str = option(
+        "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"
+    )
+    pump_config: str = option("", key=None, flag="pump-config", help="a pump's file on this host")
+    drainer_config: str = option(
+        "", key=None, flag="drainer-config", help="a drainer's file on this host: names the downstream"
+    )
+    tidb: str = option(
+        "", key=None, flag="tidb", help="comma list of host:status_port of TiDB servers not registered"
+    )
+
+    @property
+    def tls(self) -> TlsConfig | None:
+        """None: no TLS. Raises `ConfigError`."""
+        from common.net.tls import TlsConfig  # half of what a start costs, and `-h` needs none
+
+        return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key)

@@ -1,0 +1,87 @@
+"""Node table: registry entries for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from common import time_text as moment
+from common import tso
+from common.clock import SystemClock
+from common.cluster.node import OFFLINE, PAUSED
+from common.cluster.registry import NodeEntry
+from common.observe import show
+from common.quantities import span
+
+BEAT_MAX_S: Final = 30.0
+"""The entry of a node that lives is not older than that, by the clock that it goes by."""
+_GONE: Final = (PAUSED, OFFLINE)
+"""Who says so is not dead: his process ended in order."""
+_HEADINGS: Final = ("kind", "node id", "address", "state", "alive", "position", "of", "updated")
+
+
+def alive(state: str, held: bool | None) -> str:
+    """What the lease says: yes, no (left in order), dead, or ? where there never was one."""
+    if held is None:
+        return "?"
+    return "yes" if held else "no" if state in _GONE else "dead"
+
+
+def clock_s(entries: Iterable[NodeEntry], wall_s: float) -> float:
+    """What time it is for nodes of a kind: this host's time, unless none that lives has ever seen it. They go
+    by the upstream's clock."""
+    beats = [tso.physical_s(one.status.update_ts) for one in entries if one.alive and one.status.update_ts]
+    return wall_s if not beats or abs(max(beats) - wall_s) <= BEAT_MAX_S else max(beats)
+
+
+def document(kind: str, entry: NodeEntry, now_s: float) -> dict[str, Any]:
+    """One entry: the registry's keys, and what they mean."""
+    status = entry.status
+    return {
+        **json.loads(status.to_json()),
+        "kind": kind[:-1],
+        "alive": entry.alive,
+        "updated_s_ago": round(now_s - tso.physical_s(status.update_ts), 3) if status.update_ts else None,
+    }
+
+
+def print_documents(nodes: Mapping[str, Iterable[NodeEntry]]) -> None:
+    """As JSON, by kind."""
+    wall_s = SystemClock().wall_s()
+    listed = {kind: list(entries) for kind, entries in nodes.items()}
+    show.print_json(
+        {
+            kind: [document(kind, entry, clock_s(entries, wall_s)) for entry in entries]
+            for kind, entries in listed.items()
+        }
+    )
+
+
+def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
+    """As a table."""
+    wall_s = SystemClock().wall_s()
+    times = {kind: clock_s([entry for of, entry in entries if of == kind], wall_s) for kind, _ in entries}
+    show.print_table(title, _HEADINGS, [_row(kind, entry, times[kind]) for kind, entry in entries])
+    for kind, now_s in times.items():
+        if now_s != wall_s:
+            apart = f"{span(abs(now_s - wall_s))} {'ahead of' if now_s > wall_s else 'behind'}"
+            show.print_lines(
+                f"the clock that {kind} go by is {apart} this host's: `binlogctl doctor` compares all clocks"
+            )
+
+
+def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
+    status = entry.status
+    age_s = max(0.0, tso.age_s(status.update_ts, now_s))
+    updated = f"{span(age_s)} ago" if status.update_ts else "never"
+    return (
+        kind[:-1],
+        status.node_id,
+        status.host,
+        status.state,
+        alive(status.state, entry.alive),
+        str(status.max_commit_ts),
+        moment.local(status.max_commit_ts) if status.max_commit_ts else "",
+        updated,
+    )

@@ -1,0 +1,292 @@
+"""Overview: what a cluster's nodes say, on one page: where each is, and what needs somebody.
+
+In     registry entries, each node's /status (None: there is none, and why), prepared transactions, the time
+Out    an `Overview`: one line a node, troubles by severity
+Holds  what a node does not say is not guessed: a Go node gives a position and nothing else. An error is what
+       holds replication up or loses something; a warning what will, or what an operator does himself
+Never  trusts a document's form: what is not what it should be counts as not said
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import tso
+from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
+from common.cluster.registry import DRAINERS, PUMPS
+from common.errors import Corruption
+from common.upstream.standalone.layout import Prepared
+from deploy.ctl.cluster import clock_skew as skew
+from deploy.ctl.cluster import in_doubt
+from deploy.ctl.cluster.node_document import items, number, part, texts, words
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+STUCK_S: Final = 10.0
+"""An open transaction or a lag is worth a word from here on, as in the nodes' own logs."""
+RETENTION_S: Final = 3600.0
+NOTHING_PREPARED: Final[Mapping[int, Prepared]] = {}
+STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node. `alive` as in `common.cluster.registry`; `told_ts`: its position by the registry; `update_ts`:
+    when it said so; `document`: its /status, else `error` says why there is none."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    told_ts: int
+    update_ts: int
+    document: Mapping[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """What is shown of a node. `behind_s`: of the upstream; `stages_s`: of a drainer's lag, all of
+    STAGES or none."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    answers: bool
+    position_ts: int
+    behind_s: float | None
+    stages_s: Mapping[str, float]
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that needs somebody."""
+
+    severity: str
+    node: str
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    now_ts: int
+    nodes: tuple[NodeLine, ...]
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def worst(self) -> str:
+        """The highest severity, "" for none."""
+        severities = {trouble.severity for trouble in self.troubles}
+        return next((one for one in (ERROR, WARNING) if one in severities), "")
+
+
+def build(
+    nodes: Sequence[Seen], now_s: float, prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED
+) -> Overview:
+    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
+    entries of the standalone upstream by start_ts, or why they cannot be read."""
+    told = [_number(seen.document, "CommitTS") for seen in nodes if seen.kind == PUMPS]
+    now_ts = int(max(told, default=0)) or tso.from_wall_s(now_s)
+    lines = tuple(_line(seen, now_ts) for seen in nodes)
+    troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
+    troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
+    troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
+    return Overview(now_ts, lines, tuple(troubles))
+
+
+def _number(document: Mapping[str, Any] | None, key: str) -> float:
+    """0 where it is no number."""
+    return number(document or {}, key) or 0
+
+
+def _seconds(now_ts: int, ts: int) -> float:
+    return max(0.0, tso.physical_s(now_ts) - tso.physical_s(ts))
+
+
+# Lines -----------------------------------------------------------------------------------------------------
+
+
+def _line(seen: Seen, now_ts: int) -> NodeLine:
+    document = seen.document or {}
+    stages: dict[str, float] = {}
+    if seen.kind == PUMPS:
+        pump = part(document, "pump")
+        position, doing = int(_number(pump, "watermark")), _pump_doing(pump)
+    else:
+        position = int(_number(document, "AppliedTS") or _number(document, "LastTS"))
+        lag = part(document, "Lag")
+        if all(f"{name}_s" in lag for name in STAGES):
+            stages = {name: _number(lag, f"{name}_s") for name in STAGES}
+        doing = _drainer_doing(document)
+    position = position or seen.told_ts
+    behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
+    return NodeLine(
+        seen.kind,
+        seen.node_id,
+        seen.address,
+        seen.state,
+        seen.alive,
+        seen.document is not None,
+        position,
+        behind_s,
+        stages,
+        doing,
+    )
+
+
+def _pump_doing(pump: Mapping[str, Any]) -> str:
+    if not pump:
+        return ""
+    if leaving := words(part(pump, "leaving"), "waits_for"):
+        return f"closing: waits for {leaving}"
+    return f"{_number(pump, 'open_prewrites'):.0f} open prewrites"
+
+
+def _drainer_doing(document: Mapping[str, Any]) -> str:
+    if "Lag" not in document:
+        return ""
+    rate = f"{_number(part(document, 'Lag'), 'rows_per_s'):,.0f} rows/s"
+    doing = words(document, "Doing")
+    return f"{rate}, {doing}" if doing else rate
+
+
+# Troubles --------------------------------------------------------------------------------------------------
+
+
+def _troubles(seen: Seen, now_ts: int) -> list[Trouble]:
+    label = f"{seen.kind[:-1]} {seen.node_id}"
+    if seen.state == OFFLINE:
+        return []
+    if absent := _absence(seen, label, now_ts):
+        return [absent]
+    found = _of_pump(seen, label) if seen.kind == PUMPS else _of_drainer(seen, label)
+    if seen.state in (PAUSING, CLOSING) and seen.kind == DRAINERS:
+        found.append(Trouble(WARNING, label, f"is {seen.state}"))
+    return found
+
+
+def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
+    """A node that is not there."""
+    pump = seen.kind == PUMPS
+    waits = (
+        "drainers wait for what it holds" if pump else "pumps keep what it has not read as long as they can"
+    )
+    back = "start it again; if it never comes back: `binlogctl forget " + seen.node_id + "`"
+    if seen.state == PAUSED and seen.document is None:
+        return Trouble(ERROR, label, f"is paused: {waits}", back)
+    if seen.alive is False:
+        return Trouble(ERROR, label, f"is dead: {waits}", back)
+    if seen.document is None:
+        told = (
+            "" if seen.alive else f"; it last renewed its entry {_seconds(now_ts, seen.update_ts):.0f} s ago"
+        )
+        where = f"is {seen.state} but does not answer at {seen.address}: {seen.error}{told}"
+        return Trouble(ERROR, label, where, "look at its log; can this host reach it?")
+    return None
+
+
+def _of_pump(seen: Seen, label: str) -> list[Trouble]:
+    document = seen.document or {}
+    pump = part(document, "pump")
+    found: list[Trouble] = []
+    if trouble := words(document, "ErrMsg"):
+        found.append(Trouble(WARNING, label, f"is cut off: {trouble}", "see to etcd or PD"))
+    if pump.get("writer") == "failed":
+        text = f"stores nothing any more: {words(pump, 'writer_error')}"
+        found.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
+    disk = part(pump, "disk")
+    if "available" in disk and _number(disk, "available") <= _number(disk, "floor"):
+        free = f"{_number(disk, 'available') / (1 << 30):.1f} GiB free"
+        text = f"refuses prewrites: {free}, below the floor of its disk"
+        found.append(Trouble(ERROR, label, text, "free room, or lower storage.stop-write-at-available-space"))
+    if trouble := words(pump, "index_error"):
+        found.append(Trouble(ERROR, label, f"its index fails: {trouble}", "see its log"))
+    if waits_for := words(part(pump, "leaving"), "waits_for"):
+        found.append(Trouble(WARNING, label, f"is closing and waits for {waits_for}"))
+    for oldest in items(pump, "oldest")[:1]:
+        if (age_s := _number(oldest, "age_s")) >= STUCK_S:
+            which = f"the transaction with start_ts {oldest.get('start_ts')}"
+            text = f"{which} has been open for {age_s:.0f} s and holds replication up"
+            found.append(Trouble(ERROR, label, text, words(oldest, "next")))
+    if apart := skew.of(part(pump, "upstream_time")):
+        found.append(Trouble(WARNING, label, apart, skew.HINT))
+    retention = part(pump, "retention")
+    if held_up_by := texts(retention, "held_up_by"):
+        found.append(Trouble(WARNING, label, f"purges less than it should: {'; '.join(held_up_by)}"))
+    for drainer in items(retention, "drainers"):
+        name, left_s = words(drainer, "node_id"), _number(drainer, "left_s")
+        if drainer.get("lost") is True:
+            text = f"has purged binlogs that drainer {name} has not applied"
+            found.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
+        elif left_s < (_number(retention, "alarm_s") or RETENTION_S):
+            text = f"purges what drainer {name} has not applied in {max(left_s, 0) / 3600:.1f} h"
+            found.append(Trouble(WARNING, label, text, "bring that drainer on, or raise gc"))
+    return found
+
+
+def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
+    document = seen.document or {}
+    found: list[Trouble] = []
+    if part(document, "Control").get("paused") is True:
+        hint = f"`binlogctl resume {seen.node_id}`"
+        found.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
+    waiting = items(part(document, "DDL"), "waiting")
+    if waiting:
+        jobs = ", ".join(f"{_number(one, 'job_id'):.0f}" for one in waiting[:5])
+        text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
+        found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
+    if apart := skew.of(part(document, "UpstreamTime")):
+        found.append(Trouble(WARNING, label, apart, skew.HINT))
+    lag = part(document, "Lag")
+    total_s, reason = _number(lag, "total_s"), words(lag, "reason")
+    if total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
+        stands = lag.get("eta_s") is None
+        text = f"is {total_s:.0f} s behind" + (f": {reason}" if reason else "")
+        found.append(Trouble(ERROR if stands else WARNING, label, text))
+    return found
+
+
+def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
+    found = _twins(nodes)
+    there = [seen for seen in nodes if seen.alive is not False]
+    if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
+        found.append(Trouble(ERROR, "cluster", "no pump is online: nobody takes binlogs", "start a pump"))
+    if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in there):
+        found.append(
+            Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
+        )
+    return found
+
+
+def _twins(nodes: Sequence[Seen]) -> list[Trouble]:
+    """Two entries with one address: one process answers for both, and one of them never comes back."""
+    sharing: dict[str, list[Seen]] = {}
+    for seen in nodes:
+        if seen.state != OFFLINE and seen.address:
+            sharing.setdefault(seen.address, []).append(seen)
+    hint = "one process answers there; take the other one out: `binlogctl forget NODE`"
+    named = {
+        address: " and ".join(f"{one.kind[:-1]} {one.node_id}" for one in found)
+        for address, found in sharing.items()
+        if len(found) > 1
+    }
+    return [
+        Trouble(ERROR, "cluster", f"{names} are both registered at {address}", hint)
+        for address, names in named.items()
+    ]
+
+
+def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: int) -> list[Trouble]:
+    if isinstance(prepared, Corruption):
+        return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
+    return [
+        Trouble(ERROR if one.abandoned else WARNING, "upstream", f"{one.seen}; {in_doubt.WHY}", in_doubt.MEND)
+        for one in in_doubt.doubts(prepared, tso.physical_s(now_ts))
+    ]

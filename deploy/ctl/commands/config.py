@@ -1,0 +1,114 @@
+"""binlogctl config: a pump's or drainer's file as its daemon would read it, without starting one.
+
+    config check FILE    every wrong key and value, or the first thing that does not fit together
+    config show FILE     every setting in force, and where it comes from; secrets masked
+
+Which of the two daemons a file is for shows in its keys; where both could be meant, -kind says it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import config
+from common.config import Setting
+from common.errors import ConfigError
+from common.observe import show
+from deploy.ctl.cli.command_line import Call
+from deploy.ctl.cli.commands import DONE, JSON, WRONG
+from deploy.ctl.cluster import node_lookup as node_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Daemon:
+    kind: str
+    settings: type[Any]
+    env_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """`kind`: pump or drainer."""
+
+    kind: str
+    problems: tuple[ConfigError, ...]
+    settings: tuple[Setting, ...]
+
+
+_NAMES: Final = {"pumps": "pump", "drainers": "drainer"}
+
+
+def _daemons(kind: str) -> list[_Daemon]:
+    wanted = [_NAMES[one] for one in node_name.kinds(kind)]
+    found = []
+    if "pump" in wanted:
+        import pump.config
+
+        found.append(_Daemon("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX))
+    if "drainer" in wanted:
+        from drainer.config import options
+
+        found.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX))
+    return found
+
+
+def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
+    """Read it as the daemon it fits best. Raises `ConfigError` if it cannot be read or fits both."""
+    found = []
+    for daemon in _daemons(kind):
+        problems, settings = config.examine(
+            daemon.settings, path, environ, program=daemon.kind, env_prefix=daemon.env_prefix
+        )
+        of_file = [one for one in settings if one.source.startswith(f"{path}:")]
+        found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings))))
+    most = max(known for known, _ in found)
+    best = [examined for known, examined in found if known == most]
+    if len(best) > 1:
+        raise ConfigError(
+            f"{path} may be a pump's or a drainer's file", hint="pass -kind pump or -kind drainer"
+        )
+    return best[0]
+
+
+async def check(call: Call) -> int:
+    """`config check FILE`."""
+    path = call.words[0]
+    examined = examine(path, call.settings.kind, os.environ)
+    if call.output == JSON:
+        show.print_json(
+            {
+                "file": path,
+                "kind": examined.kind,
+                "problems": [{"message": one.message, "hint": one.hint} for one in examined.problems],
+            }
+        )
+    elif examined.problems:
+        show.print_lines(*map(str, examined.problems))
+    else:
+        show.print_lines(f"{path} is right for a {examined.kind}")
+    return WRONG if examined.problems else DONE
+
+
+async def settings(call: Call) -> int:
+    """`config show FILE`."""
+    path = call.words[0]
+    examined = examine(path, call.settings.kind, os.environ)
+    if call.output == JSON:
+        rows = [{"key": one.key, "value": one.value, "source": one.source} for one in examined.settings]
+        show.print_json({"file": path, "kind": examined.kind, "settings": rows})
+    else:
+        first = sorted(examined.settings, key=lambda one: one.source == "default")
+        shown = [(one.key, _shown(one.value), one.source) for one in first]
+        show.print_table(f"{examined.kind}: {path}", ("key", "value", "from"), shown)
+    for problem in examined.problems:
+        show.print_warning(f"binlogctl: warning: {problem}")
+    return WRONG if examined.problems else DONE
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

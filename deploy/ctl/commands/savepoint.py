@@ -1,0 +1,82 @@
+"""binlogctl savepoint: the file from which a drainer without a checkpoint begins.
+
+    commitTS = 408012454863044609
+
+Holds  the file is there whole or as it was; another one is replaced only when the operator says so, since it
+       may be the checkpoint of a drainer
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from common import time_text as moment
+from common import tso
+from common.clock import SystemClock
+from common.durable_file import replace_file
+from common.errors import ConfigError, Rejected
+from common.observe import show
+from deploy.ctl.cli.command_line import Call
+from deploy.ctl.cli.commands import DONE, JSON
+from deploy.ctl.net import connection
+
+NAME: Final = "savepoint"
+_DIRECTORY_MODE: Final = 0o700
+_FILE_MODE: Final = 0o644
+
+
+def make_directory(data_dir: str) -> None:
+    """Raises `ConfigError`."""
+    try:
+        os.makedirs(data_dir, _DIRECTORY_MODE, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {data_dir}: {error.strerror}", hint="correct -data-dir") from None
+
+
+def write(data_dir: str, ts: int, more: str = "") -> str:
+    """Write the savepoint durably; its path. `more` follows it, as Go has it. Raises `ConfigError`."""
+    path = os.path.join(data_dir, NAME)
+    try:
+        replace_file(path, f"commitTS = {ts}\n{more}".encode(), _FILE_MODE)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", hint="correct -data-dir") from None
+    return path
+
+
+async def now(call: Call) -> int:
+    """`savepoint now`."""
+    _check(call)
+    return _done(call, await connection.timestamp(call.settings))
+
+
+async def at(call: Call) -> int:
+    """`savepoint at TIME`."""
+    _check(call)
+    now_s = SystemClock().wall_s()
+    ts = moment.parse(call.words[0], now_s, moment.zone(call.settings.time_zone))
+    if tso.physical_s(ts) > now_s:
+        raise Rejected(
+            f"{call.words[0]} is still to come", hint=f"it is {moment.local(tso.from_wall_s(now_s))}"
+        )
+    return _done(call, ts)
+
+
+def _check(call: Call) -> None:
+    path = os.path.join(call.settings.data_dir, NAME)
+    if os.path.lexists(path) and not call.settings.yes:
+        raise Rejected(f"{path} is there already", hint="replace it with -yes, or choose another -data-dir")
+
+
+def _done(call: Call, ts: int) -> int:
+    make_directory(call.settings.data_dir)
+    path = write(call.settings.data_dir, ts)
+    if call.output == JSON:
+        show.print_json({"file": path, "commitTS": ts, "utc": moment.utc(ts), "local": moment.local(ts)})
+        return DONE
+    rows = [("file", path), ("commitTS", ts), ("UTC", moment.utc(ts)), ("here", moment.local(ts))]
+    if call.settings.time_zone:
+        zone = call.settings.time_zone
+        rows.append((zone, moment.local(ts, moment.zone(zone))))
+    show.print_facts(rows)
+    return DONE

@@ -1,0 +1,98 @@
+"""binlogctl status: a cluster on one page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from common import time_text as moment
+from common.cluster.registry import DRAINERS, PUMPS
+from common.observe import show
+from common.quantities import span
+from deploy.ctl.cli.command_line import Call
+from deploy.ctl.cli.commands import DONE, JSON, NOT_WELL, SOON
+from deploy.ctl.cluster import node_table
+from deploy.ctl.cluster import snapshot as look
+from deploy.ctl.cluster.overview import ERROR, STAGES, WARNING, NodeLine, Overview, Trouble
+from deploy.ctl.net import connection
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+EXIT_CODES: Final = {"": DONE, WARNING: SOON, ERROR: NOT_WELL}
+_PUMP: Final = ("pump", "address", "state", "sorted up to", "behind", "doing")
+_DRAINER: Final = ("drainer", "address", "state", "applied up to", "behind", "doing")
+_LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
+
+
+async def run(call: Call) -> int:
+    """Print it once."""
+    async with connection.cluster(call.settings) as (registry, client):
+        seen = await look.look(registry, client, call.settings.tls)
+    print_once(seen, call.output)
+    return EXIT_CODES[seen.worst]
+
+
+def print_once(seen: Overview, output: str) -> None:
+    if output == JSON:
+        show.print_json(look.document(seen))
+    else:
+        show.console().print(page(seen))
+
+
+def page(seen: Overview) -> Group:
+    """Tables of pumps and drainers, and what is wrong."""
+    from rich.console import Group
+
+    pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
+    drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
+    lags = [(one.node_id, *map(span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
+    parts: list[RenderableType] = [
+        show.table(f"{len(pumps)} pumps at {moment.local(seen.now_ts)}", _PUMP, pumps),
+        show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
+    ]
+    if lags:
+        parts.append(show.table("where the time between upstream and downstream goes", _LAG, lags))
+    if not seen.troubles:
+        parts.append(show.text("all is well", style="green"))
+    parts += [
+        show.text(_told(trouble), style="red" if trouble.severity == ERROR else "yellow")
+        for trouble in seen.troubles
+    ]
+    return Group(*parts)
+
+
+def _told(trouble: Trouble) -> str:
+    hint = f" ({trouble.hint})" if trouble.hint else ""
+    return f"{trouble.severity}: {trouble.node} {trouble.text}{hint}"
+
+
+def _state(line: NodeLine) -> str:
+    """The registry's word, and what speaks against it."""
+    alive = node_table.alive(line.state, line.alive)
+    if alive == "dead":
+        return f"{line.state}, dead"
+    return line.state if line.answers or alive == "no" else f"{line.state}, no answer"
+
+
+def _row(line: NodeLine, now_ts: int) -> list[str]:
+    behind = "" if line.behind_s is None else span(line.behind_s)
+    position = _position(line.position_ts, now_ts) if line.position_ts else ""
+    return [line.node_id, line.address, _state(line), position, behind, line.doing]
+
+
+def _position(ts: int, now_ts: int) -> str:
+    """Its time, with the date if that is not today's."""
+    day, time, _ = moment.local(ts).split()
+    return time if day == moment.local(now_ts).split()[0] else f"{day} {time}"
+
+
+def lines(seen: Overview) -> list[str]:
+    """The same as plain lines."""
+    told = []
+    for line in seen.nodes:
+        behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
+        stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
+        answers = "" if line.answers else ", does not answer"
+        parts = (f"{line.kind[:-1]} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
+        told.append(", ".join(part for part in parts if part))
+    return told + [_told(trouble) for trouble in seen.troubles]

@@ -1,0 +1,183 @@
+"""Node look: the registry as etcd has it, then every node and TiDB server at the address it gives.
+
+Out    `RegistrySeen`: the nodes with what they answered, keys that are no entries, TiDB servers, clocks
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from common.cluster.node import OFFLINE, NodeStatus
+from common.cluster.registry import KINDS, PUMPS, ClusterView
+from common.errors import Corruption, Unavailable
+from common.etcd import EtcdClient, EtcdRegistry
+from common.foreign_document import UNREADABLE
+from common.net.tls import TlsConfig
+from common.upstream.standalone.layout import Prepared
+from common.upstream.standalone.prepared import prepared
+from deploy.ctl.doctor.checks.addresses import host_of
+from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen
+from deploy.ctl.doctor.gather import answers
+from deploy.ctl.net.http_client import HttpClient, NotHttp, Page
+from deploy.ctl.net.node_http import status_address
+
+TIDB_SERVERS: Final = b"/tidb/server/info/"
+_STATUSES: Final = b"/tidb-binlog/v1/"
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySeen:
+    """`damaged`: keys below the registry's root that hold no status. `prepared`: entries of the standalone
+    upstream by start_ts, or why they cannot be read."""
+
+    nodes: tuple[NodeSeen, ...] = ()
+    damaged: tuple[str, ...] = ()
+    servers: tuple[TidbSeen, ...] = ()
+    clocks: tuple[ClockSeen, ...] = ()
+    prepared: Mapping[int, Prepared] | Corruption = field(default_factory=dict)
+
+
+class NodeLook:
+    """Looks at one cluster's nodes."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
+        self._clocks: list[ClockSeen] = []
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(
+        self, endpoints: str, tls: TlsConfig | None, timeout_s: float, tidb: Iterable[str]
+    ) -> RegistrySeen:
+        """`tidb`: addresses of status ports besides those that are registered. Raises `Unavailable`."""
+        client = await EtcdClient.connect(endpoints, tls=tls, timeout_s=timeout_s)
+        try:
+            view = await EtcdRegistry(client).view()
+            _, statuses = await client.range(_STATUSES)
+            _, listed = await client.range(TIDB_SERVERS)
+            in_table = await prepared(client)
+        finally:
+            await client.close()
+        damaged = [
+            pair.key.decode(errors="replace") for pair in statuses if not _is_status(pair.key, pair.value)
+        ]
+        servers = {server.address: server for pair in listed if (server := _server(pair.value)) is not None}
+        servers |= {address: TidbSeen(address) for address in tidb if address not in servers}
+        nodes = await asyncio.gather(*map(self._node, _entries(view)))
+        seen = await asyncio.gather(*map(self._tidb, servers.values()))
+        return RegistrySeen(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks), in_table)
+
+    async def _node(self, node: NodeSeen) -> NodeSeen:
+        if node.state == OFFLINE:
+            return node
+        node = replace(node, tls=self._http.scheme == "https")
+        async with self._gate:
+            try:
+                node = replace(node, resolved=await self._http.resolve(host_of(node.host)))
+            except Unavailable:
+                pass  # judged by `resolved`
+            try:
+                return await self._ask(node)
+            except Unavailable as error:
+                return replace(node, error=error.message)
+
+    async def _ask(self, node: NodeSeen) -> NodeSeen:
+        address = node.host
+        try:
+            page = await self._http.get(address, "/status")
+        except NotHttp as error:
+            address = status_address(address)  # gRPC of its own has HTTP beside it
+            try:
+                page = await self._http.get(address, "/status")
+            except Unavailable:
+                raise error from None
+        if page.status != 200:
+            return replace(node, error=f"/status answers HTTP {page.status}")
+        if node.kind == PUMPS:
+            answer = answers.read_pump(page.body, await self._exposition(address))
+        else:
+            answer = answers.read_drainer(page.body)
+        if answer is None:
+            return replace(node, error=f"what answers is no {node.kind.removesuffix('s')}")
+        self._note(page, node.label, answer.time_s)
+        return replace(node, answer=answer)
+
+    async def _exposition(self, address: str) -> bytes:
+        try:
+            page = await self._http.get(address, "/metrics")
+        except Unavailable:
+            return b""
+        return page.body if page.status == 200 else b""
+
+    def _note(self, page: Page, who: str, told_s: float | None = None) -> None:
+        if (clock := ClockSeen.of_page(who, page, told_s)) is not None:
+            self._clocks.append(clock)
+
+    async def _tidb(self, server: TidbSeen) -> TidbSeen:
+        server = replace(server, tls=self._http.scheme == "https")
+        async with self._gate:
+            try:
+                page = await self._http.get(server.address, "/info")
+                self._note(page, f"TiDB {server.address}")
+                told = _server(page.body)
+                if page.status != 200 or told is None:
+                    return replace(server, error=f"/info answers HTTP {page.status}, and not as TiDB does")
+                server = replace(server, binlog=told.binlog, version=told.version)
+                page = await self._http.get(server.address, "/binlog/recover?op=status")
+            except Unavailable as error:
+                return replace(server, error=error.message)
+        skipping = _skipping(page.body) if page.status == 200 else None
+        return replace(server, skipping=skipping)
+
+
+def _entries(view: ClusterView) -> list[NodeSeen]:
+    return [
+        NodeSeen(
+            kind,
+            node_id,
+            entry.status.host,
+            entry.status.state,
+            entry.alive,
+            entry.status.max_commit_ts,
+            entry.status.update_ts,
+        )
+        for kind in KINDS
+        for node_id, entry in sorted(view.of(kind).items())
+    ]
+
+
+def _is_status(key: bytes, value: bytes) -> bool:
+    path = key.removeprefix(_STATUSES).split(b"/")
+    try:
+        status = NodeStatus.from_json(value)
+    except Corruption:
+        return False
+    return (
+        len(path) == 2
+        and path[0].decode(errors="replace") in KINDS
+        and status.node_id == path[1].decode(errors="replace")
+    )
+
+
+def _server(value: bytes) -> TidbSeen | None:
+    """A TiDB server as it registers itself, and as /info tells it."""
+    try:
+        document = json.loads(value)
+        address = f"{document['ip']}:{int(document['status_port'])}"
+        return TidbSeen(
+            address, binlog=document.get("binlog_status"), version=str(document.get("version") or "")
+        )
+    except UNREADABLE:
+        return None
+
+
+def _skipping(body: bytes) -> bool | None:
+    try:
+        told = json.loads(body)["Skipped"]
+    except UNREADABLE:
+        return None
+    return told if isinstance(told, bool) else None

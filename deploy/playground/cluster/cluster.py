@@ -1,0 +1,274 @@
+"""A private cluster: etcd, Pumps, a Drainer and MariaDB as processes in one scratch directory.
+
+Drives  supervisor (processes), the standalone upstream (an own connection)
+Owns    the directory's layout, the ports, the configuration files
+Stops   `stop` ends every process; `remove` deletes the directory
+Never   listens on anything but loopback, or uses a port or file of another cluster
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from common.clock import Clock
+from common.errors import Unavailable
+from common.net.port import LOOPBACK, free_ports
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.cluster import small_disk
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.cluster.proxy import Proxy
+from deploy.playground.cluster.small_disk import SmallDisk
+from deploy.playground.cluster.supervisor import Process, Supervisor
+
+READY_DEADLINE_S = 30.0
+POLL_S = 0.02
+STOP_DEADLINE_S = 15.0
+RELAY_DISK_MIB = 96
+RELOAD_S = 30.0
+PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+
+# No proxy of the environment may come between us and loopback.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+Routes = Mapping[tuple[str, str], str]
+"""Targets in the same database by (schema, table)."""
+
+
+def http_get(url: str, timeout_s: float = 1.0) -> bytes:
+    """Body of a GET; `Unavailable` when there is none with status 200."""
+    return _http(urllib.request.Request(url), timeout_s)
+
+
+def http_put(url: str, timeout_s: float) -> bytes:
+    """The same for a PUT without a body."""
+    return _http(urllib.request.Request(url, method="PUT"), timeout_s)
+
+
+def _http(request: urllib.request.Request, timeout_s: float) -> bytes:
+    try:
+        with _opener.open(request, timeout=timeout_s) as reply:
+            body: bytes = reply.read()
+            return body
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Unavailable(f"{request.full_url} does not answer: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Pump or a Drainer: its process, gRPC address and status page."""
+
+    name: str
+    process: Process
+    address: str
+    status_url: str
+
+    async def status(self) -> dict[str, Any]:
+        """Its /status document; `Unavailable` while it does not answer."""
+        body = await asyncio.to_thread(http_get, self.status_url)
+        try:
+            document: dict[str, Any] = json.loads(body)
+        except ValueError:
+            raise Unavailable(f"{self.status_url} does not answer with JSON") from None
+        return document
+
+
+class Cluster:
+    """Everything that runs. Start the parts in order: `start_base`, `start_pumps`, `start_drainer`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="binlog-playground-"))
+        self.supervisor = Supervisor(self.directory)
+        self.mariadb = MariaDbServer()
+        self.pumps: list[Node] = []
+        self.drainer: Node | None = None
+        self.etcd: Process | None = None
+        self.etcd_endpoint = ""
+        self.upstream: StandaloneUpstream | None = None
+        self.proxy: Proxy | None = None
+        self.small_disk: SmallDisk | None = None
+        self._clock = clock
+        self._drainer_text = ""
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [*self.pumps, *([self.drainer] if self.drainer is not None else [])]
+
+    async def start_base(self, cluster_id: int | None) -> StandaloneUpstream:
+        """Start etcd and MariaDB, found the cluster."""
+        etcd_port, peer_port = free_ports(2)
+        server = EtcdServer(self.directory / "etcd", etcd_port, peer_port)
+        server.data_dir.mkdir(mode=0o700)
+        self.etcd_endpoint = server.endpoint
+        self.etcd = self.supervisor.add("etcd", server.command(), server.environ())
+        self.etcd.start()
+        log = self.supervisor.log_path("mariadb")
+        self.mariadb.prepare(self.directory / "mariadb", log)
+        assert self.mariadb.process is not None
+        self.supervisor.adopt(self.mariadb.process)
+        await self.until_etcd_answers()
+        self.upstream = await StandaloneUpstream.connect(server.endpoint, cluster_id=cluster_id)
+        self.mariadb.launch()
+        await self._until(self.mariadb.process, self.mariadb.ping)
+        return self.upstream
+
+    async def until_etcd_answers(self) -> None:
+        """After it was away."""
+        assert self.etcd is not None
+        await self._until(self.etcd, lambda: http_get(f"{self.etcd_endpoint}/health"))
+
+    async def prepare_faults(self) -> None:
+        """A proxy between the Drainer and MariaDB, and where possible a small disk under its relay log."""
+        self.proxy = Proxy(self.mariadb.host, self.mariadb.port)
+        await self.proxy.start()
+        if small_disk.possible():
+            disk = SmallDisk(self.directory / "relay-disk", RELAY_DISK_MIB)
+            disk.make()
+            self.small_disk = disk
+
+    async def start_pumps(self, count: int) -> None:
+        """Start Pumps and wait until each is registered and answers."""
+        for number in range(1, count + 1):
+            name = f"pump-{number}"
+            (port,) = free_ports(1)
+            address = f"{LOOPBACK}:{port}"
+            arguments = [
+                f"--addr={address}",
+                f"--advertise-addr={address}",
+                f"--pd-urls={self.etcd_endpoint}",
+                f"--data-dir={self.directory / name}",
+                f"--node-id={name}",
+            ]
+            node = Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
+            node.process.start()
+            self.pumps.append(node)
+        for node in self.pumps:
+            await self.until_ready(node)
+
+    async def start_drainer(
+        self, name: str = "drainer", syncer: str = "", routes: Routes = MappingProxyType({})
+    ) -> Node:
+        """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
+        server = self.mariadb
+        relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
+        return await self._start_drainer(
+            name,
+            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
+            f'{relay}[syncer.to]\nhost = "{server.host}"\n'
+            f"port = {self.proxy.port if self.proxy else server.port}\n"
+            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n',
+            routes,
+        )
+
+    async def start_archiver(self, name: str, syncer: str = "") -> Node:
+        """Start a Drainer that archives into its data directory. `syncer`: more lines of [syncer]."""
+        return await self._start_drainer(name, f'[syncer]\ndb-type = "file"\n{syncer}\n')
+
+    async def _start_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
+        (port,) = free_ports(1)
+        address = f"{LOOPBACK}:{port}"
+        config = self.directory / f"{name}.toml"
+        config.touch(mode=0o600)
+        self._drainer_text = (
+            "# Configuration of the playground's Drainer.\n"
+            f'addr = "{address}"\n'
+            f'pd-urls = "{self.etcd_endpoint}"\n'
+            f'data-dir = "{self.directory / name}"\n'
+            f"initial-commit-ts = 0\n\n{sections}"
+        )
+        self.write_routes(name, routes)
+        arguments = [f"--config={config}", f"--node-id={name}"]
+        self.drainer = Node(
+            name, self._python(name, "drainer", arguments), address, f"http://{address}/status"
+        )
+        self.drainer.process.start()
+        await self.until_ready(self.drainer)
+        return self.drainer
+
+    def write_routes(self, name: str, routes: Routes) -> None:
+        """Into the file of a Drainer, which takes them with a reload or its next start."""
+        rules = (
+            "\n[[syncer.table-migrate-rule]]\n"
+            f'source = {{ schema = "{schema}", table = "{table}" }}\n'
+            f'target = {{ schema = "{schema}", table = "{target}" }}\n'
+            for (schema, table), target in routes.items()
+        )
+        config = self.directory / f"{name}.toml"
+        changed = config.with_suffix(".new")
+        changed.touch(mode=0o600)
+        changed.write_text(self._drainer_text + "".join(rules))
+        changed.replace(config)
+
+    async def reload_drainer(self) -> None:
+        """Have it read its file. Raises `Unavailable` when it does not answer, or refuses."""
+        assert self.drainer is not None
+        await asyncio.to_thread(http_put, f"http://{self.drainer.address}/reload", RELOAD_S)
+
+    async def until_ready(self, node: Node) -> None:
+        """Wait until its status page answers."""
+        await self._until(node.process, lambda: http_get(node.status_url))
+
+    async def _until(self, process: Process, probe: Any) -> None:
+        end_s = self._clock.monotonic_s() + READY_DEADLINE_S
+        while True:
+            if process.died:
+                raise process.death()
+            try:
+                await asyncio.to_thread(probe)
+            except Unavailable as error:
+                if self._clock.monotonic_s() > end_s:
+                    said = process.tail(2) or error
+                    raise Unavailable(
+                        f"{process.name} is not ready after {READY_DEADLINE_S:g} s: {said}",
+                        hint=f"see {process.log}",
+                    ) from None
+                await asyncio.sleep(POLL_S)
+            else:
+                return
+
+    def _python(self, name: str, module: str, arguments: list[str]) -> Process:
+        # The children import the same packages as we do, installed or not.
+        path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        return self.supervisor.add(name, [sys.executable, "-m", module, *arguments], environ)
+
+    async def close(self) -> None:
+        """End our own connections."""
+        if self.proxy is not None:
+            await self.proxy.close()
+        if self.upstream is not None:
+            await self.upstream.close()
+            self.upstream = None
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """End all processes: Drainer and Pumps cleanly, or everything with kill -9."""
+        if not at_once:
+            for node in reversed(self.nodes):
+                node.process.stop(STOP_DEADLINE_S)
+        self.supervisor.kill_all()  # the rest holds nothing that outlives the scratch directory
+
+    def remove(self, *, keep_logs: bool = False) -> Path | None:
+        """Delete the scratch directory, but for the logs if wanted; where these are."""
+        if self.small_disk is not None:
+            self.small_disk.remove()
+        logs = self.directory / "logs"
+        if keep_logs and logs.is_dir():
+            for entry in self.directory.iterdir():
+                if entry != logs:
+                    shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+            return logs
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return None

@@ -1,0 +1,422 @@
+"""Assembly: from the configuration to the rooms of a drainer, put together from the stored checkpoint on.
+
+Order   what is stored is looked at, the relay log opened and the schema read at that position; only then the
+        checkpoint is taken over (older drainers are fenced off), and the pipeline put together behind it;
+        nothing is written downstream but the checkpoint's own tables
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from pymysql.err import MySQLError
+
+from common import rpc
+from common.backoff import Backoff
+from common.clock import Clock, SystemClock
+from common.cluster.registry import Registry
+from common.errors import Conflict, Unavailable
+from common.net.tls import TlsConfig
+from common.observe import log
+from common.process.starting import WaitFor, at_once
+from common.upstream import Upstream
+from drainer import metrics
+from drainer.app.load_schema import TrackedSchema, open_schema
+from drainer.app.operations import Operating
+from drainer.apply.applier import Applier
+from drainer.apply.lane import LaneSettings
+from drainer.apply.loopback_marks import LoopbackMarks
+from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.row_mismatch import Drift
+from drainer.apply.settings import ApplierSettings
+from drainer.checkpoint import resume as takeover
+from drainer.checkpoint.inspection import Seen, look
+from drainer.checkpoint.resume import AheadOfUpstream, Beginner
+from drainer.checkpoint.savepoint import adopt_cluster
+from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.policy import Policy
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.pull.collector import Collector
+from drainer.pull.spill import SpillDirectory
+from drainer.quarantine.controller import take_over
+from drainer.quarantine.early_drop import UpstreamJobs
+from drainer.relay.child import RelayChild
+from drainer.relay.relay_log import RelayLog
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_set import Rules, read_rules
+from drainer.sink.mysql.column_match import FULL
+from drainer.sink.mysql.connection import Target, is_transient, refuse
+from drainer.sink.mysql.session_lock import RELEASE
+from drainer.translate.translator import Translator
+
+logger = log.get(__name__)
+
+START_DEADLINE_S: Final = 60.0
+AHEAD_WAIT_S: Final = 5.0
+AHEAD_PAUSE_S: Final = 0.2
+T = TypeVar("T")
+
+
+Prepare = Callable[[CheckpointStore, Start, bool], Awaitable[None]]
+"""(store, what a start would find now, whether a DDL waits): before anything is written."""
+
+
+async def _nothing(_store: CheckpointStore, _looked: Start, _waits: bool) -> None:
+    pass
+
+
+async def open_checkpoint(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    target: Target,
+    *,
+    again: bool = False,
+    prepare: Prepare = _nothing,
+    wait_for: WaitFor = at_once,
+) -> tuple[CheckpointStore, Start]:
+    """Find out where to go on, `prepare` for it, and only then fence off older drainers: nobody is fenced off
+    by a process that could not go on. `again`: a checkpoint must be there. `wait_for`: the upstream, where it
+    is away."""
+    adopt_cluster(settings.data_dir, upstream.cluster_id)
+    living = [name for name, entry in (await wait_for(nodes.view)).drainers.items() if entry.alive]
+    store = _store_of(settings, upstream.cluster_id, target)
+    drawn: list[int] = []  # a timestamp that no start has had
+
+    async def beginner() -> Beginner:
+        now_ts = drawn.pop() if drawn else await wait_for(upstream.oracle.timestamp)
+        is_given = settings.initial_commit_ts != -1
+        return Beginner(
+            upstream.cluster_id,
+            1 if settings.dispatches_whole else settings.worker_count,
+            settings.initial_commit_ts if is_given else now_ts,
+            now_ts,
+            is_given,
+            settings.name,
+            living,
+        )
+
+    async def see() -> tuple[Start, bool]:
+        found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+        if again and found.is_empty:
+            raise Conflict(
+                f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this"
+                " drainer began: it was emptied, or went back to before the first start",
+                hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
+            )
+        one = await beginner()
+        looked = takeover.take_over(found.found, one)
+        drawn.append(one.now_ts)
+        return looked, found.waits
+
+    async def begin() -> Start:
+        one = await beginner()
+        return await patiently(
+            lambda: store.start(
+                one.lane_count,
+                one.initial_ts,
+                one.now_ts,
+                initial_is_given=one.initial_is_given,
+                living=living,
+            ),
+            store.close,
+        )
+
+    await prepare(store, *await not_ahead(see))
+    start = await not_ahead(begin)
+    logger.info(
+        "checkpoint",
+        cluster_id=upstream.cluster_id,
+        positions=[f"{place.commit_ts}:{place.rows}" for place in start.positions],
+        epoch=start.epoch,
+        safe_until=start.safe_until,
+        lanes=len(start.positions),
+    )
+    return store, start
+
+
+def _store_of(settings: DrainerConfig, cluster_id: int, target: Target) -> CheckpointStore:
+    return CheckpointStore(
+        target,
+        cluster_id,
+        schema=settings.checkpoint_schema,
+        table=settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE,
+        row_target=row_target_of(settings, target),
+        owner=settings.name,
+    )
+
+
+def seen(settings: DrainerConfig, cluster_id: int) -> Seen:
+    """What is stored downstream, and who works there. Blocks; writes nothing."""
+    target = target_of(settings)
+    table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+    row_target = row_target_of(settings, target)
+    return look(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
+
+
+async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:
+    """A clock a little behind the checkpoint is waited for: a replayed one follows what has arrived."""
+    end_s = SystemClock().monotonic_s() + AHEAD_WAIT_S
+    while True:
+        try:
+            return await begin()
+        except AheadOfUpstream:
+            if SystemClock().monotonic_s() > end_s:
+                raise
+            await asyncio.sleep(AHEAD_PAUSE_S)
+
+
+async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
+    """Run on a thread; a downstream that is away is waited for, not for ever: it may be a wrong port."""
+    backoff = Backoff(0.1, 1.0)
+    clock = SystemClock()
+    end_s = clock.monotonic_s() + START_DEADLINE_S
+    while True:
+        try:
+            return await asyncio.to_thread(function)
+        except (Unavailable, MySQLError, OSError) as error:
+            reset()
+            if not isinstance(error, Unavailable) and not is_transient(error):
+                raise refuse(error, "opening the checkpoint") from None
+            if clock.monotonic_s() > end_s:
+                raise
+            if not backoff.attempts:
+                logger.warning("waiting for the downstream", reason=str(error))
+            await asyncio.sleep(backoff.next_s())
+
+
+async def prepare_marks(
+    rules: Rules, target: Target, lanes: int, ends: contextlib.AsyncExitStack
+) -> LoopbackMarks | None:
+    """The marks of two-way replication, ready downstream; None without loopback control."""
+    if rules.channel_id is None:
+        return None
+    marks = LoopbackMarks(rules.channel_id)
+    await patiently(lambda: marks.open(target, lanes), lambda: None)
+    ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    return marks
+
+
+def start_relay(settings: DrainerConfig, ends: contextlib.AsyncExitStack) -> RelayChild | None:
+    """The process that writes the relay log, started while other things are done; None if none is wanted.
+
+    On the thread that lives as long as the drainer.
+    """
+    if not settings.relay_log_dir:
+        return None
+    child = RelayChild()
+    ends.push_async_callback(asyncio.to_thread, child.end)
+    return child
+
+
+async def open_relay(
+    settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock, after_ts: int
+) -> RelayLog | None:
+    """The relay log, its last record whole, for a stream behind `after_ts`; None if none is wanted."""
+    if child is None:
+        return None
+    path, size = settings.relay_log_dir, settings.relay_max_file_size
+    return await asyncio.to_thread(
+        RelayLog.open, path, size, clock, cluster_id=cluster_id, after_ts=after_ts, child=child
+    )
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    try:
+        await asyncio.to_thread(seen, settings, upstream.cluster_id)
+    except MySQLError as error:
+        raise refuse(error, "looking at the checkpoint") from None
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
+
+
+def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) -> Callable[..., DdlRunner]:
+    """Makes DDL runners of a schema, routes and a guard of their sessions."""
+    lanes, seconds = store.lane_table(), settings.keep_dropped_s
+    keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
+    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep)
+
+
+def applier_settings(
+    settings: DrainerConfig,
+    marks: LoopbackMarks | None,
+    keep_schema: Callable[[int], None],
+    clock: SystemClock,
+) -> ApplierSettings:
+    """How rows are applied, from the stream or from the relay log."""
+    sync_mode = settings.to_sync_mode or FULL
+    return ApplierSettings(
+        LaneSettings(
+            batch_rows=settings.txn_batch,
+            queue_bytes_max=settings.lane_queue_bytes,
+            on_begin=marks.begin if marks else None,
+            strict=settings.strict,
+            log_values=settings.log_values,
+            sync_mode=sync_mode,
+            drift=Drift(clock),
+            rows_may_wait=not settings.strict and settings.quarantine_bytes > 0,
+        ),
+        sync_mode=sync_mode,
+        checkpoint_interval_s=settings.checkpoint_interval_s,
+        safe_mode=settings.safe_mode,
+        maps_positions=settings.db_type == "tidb",
+        keep_schema=keep_schema,
+        lanes_max=0 if settings.dispatches_whole else settings.worker_count,
+        whole_transactions=settings.dispatches_whole,
+    )
+
+
+class _Ready:
+    """What a start needs besides the checkpoint, got before anybody is fenced off for it: the relay log, and
+    the schema at where it will begin."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        upstream: Upstream,
+        child: RelayChild | None,
+        clock: SystemClock,
+        wait_for: WaitFor,
+    ) -> None:
+        self._settings = settings
+        self._wait_for = wait_for
+        self._upstream = upstream
+        self._child = child
+        self._clock = clock
+        self._schema: tuple[tuple[object, ...], TrackedSchema] | None = None
+        self.relay: RelayLog | None = None
+
+    async def prepare(self, store: CheckpointStore, looked: Start, waits: bool) -> None:
+        self.relay = await open_relay(
+            self._settings, self._upstream.cluster_id, self._child, self._clock, looked.floor_ts
+        )
+        await self.schema_at(store, looked, waits)
+
+    async def schema_at(self, store: CheckpointStore, start: Start, waits: bool) -> TrackedSchema:
+        """`waits`: the stream begins at the checkpoint then, else behind the lanes. Read anew only where a
+        drainer has gone on since it was prepared."""
+        place = (start.checkpoint, start.positions, start.foreign, waits)
+        if self._schema is None or self._schema[0] != place:
+            load = functools.partial(patiently, lambda: store.load_schema(start), store.close)
+            behind_ts = start.floor_ts if waits else min(place.complete_ts for place in start.positions)
+            schema = await self._wait_for(
+                functools.partial(
+                    open_schema,
+                    store,
+                    start,
+                    behind_ts,
+                    self._upstream.history,
+                    load,
+                    at_a_moment=self._settings.load_schema_snapshot,
+                )
+            )
+            self._schema = place, schema
+        return self._schema[1]
+
+
+async def build(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    tls: TlsConfig | None,
+    ends: contextlib.AsyncExitStack,
+    operating: Operating,
+    unbroken: Callable[[], int | None],
+    *,
+    again: bool = False,
+) -> tuple[Applier, Collector]:
+    """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
+    `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat. `again`:
+    this process has worked on the checkpoint before, which must be there."""
+    clock = SystemClock()
+    child = start_relay(settings, ends)
+    target = target_of(settings)
+    rules = read_rules(settings)
+    ready = _Ready(settings, upstream, child, clock, operating.wait_for)
+    store, start = await open_checkpoint(
+        settings,
+        upstream,
+        nodes,
+        target,
+        again=again,
+        prepare=ready.prepare,
+        wait_for=operating.wait_for,
+    )
+    waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
+    marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
+    schema = await ready.schema_at(store, start, bool(waiting.entries))
+    translator = Translator(schema.tracker, rules)
+    changes = RuleChange(translator, rules, start.basis)
+    release_guard = functools.partial(store.guard_ddl, room=RELEASE)
+    relay = ready.relay
+    runner_for = _runners(settings, store, target)
+    metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
+    applier = Applier(
+        start,
+        store,
+        target,
+        translator,
+        runner_for(schema.tracker, translator.route, store.guard_ddl),
+        applier_settings(settings, marks, schema.keep, clock),
+        clock,
+        DeskPlan(
+            waiting,
+            Policy(ddl_rules.parse(settings.ddl_rules)),
+            schema.tracker,
+            lambda frozen: runner_for(frozen, frozen.route, release_guard),
+            settings.data_dir,
+            settings.quarantine_bytes,
+            UpstreamJobs(
+                upstream.history,
+                lambda: schema.tracker.last_job_id,
+                translator.replicated,
+                translator.runs,
+            ),
+            lambda: translator.rules.router.route,
+        ),
+        rules=changes,
+        control=operating.control,
+        relay=relay,
+    )
+    applier.rules.check_start()
+    operating.make_live(applier)
+    clocked = operating.upstream_clock
+    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
+
+
+def open_collector(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    tls: TlsConfig | None,
+    after_ts: int,
+    unbroken: Callable[[], int | None],
+    clock: Clock,
+) -> Collector:
+    """What pulls, merges and spills binlogs behind `after_ts`. `clock`: the upstream's."""
+    return Collector(
+        nodes,
+        upstream.history,
+        cluster_id=upstream.cluster_id,
+        after_ts=after_ts,
+        clock=clock,
+        queue_bytes_max=settings.pull_bytes,
+        spill=SpillDirectory(
+            os.path.join(settings.data_dir, "spill"),
+            above_bytes=settings.spill_above_bytes,
+            ahead_bytes=settings.spill_ahead_bytes,
+        ),
+        connect=functools.partial(rpc.Client, tls=tls),
+        unbroken=unbroken,
+    )

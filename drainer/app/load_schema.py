@@ -1,0 +1,124 @@
+"""Tracked schema: where the tracker comes from at a start, and how what it learns is kept.
+
+Drives  the schema tracker (core), the checkpoint store's snapshot, the upstream's schema and history
+Order   the stored snapshot, then what the history has since. Without one the schema as the upstream had it
+        where the stream begins, and what the history has since. Where the upstream cannot tell (it keeps
+        nothing but the history, or that moment is collected) the whole history, page by page. The first
+        snapshot is made when the first checkpoint is stored, not while the start waits
+Holds   `keep` is called behind every DDL, run or not, before its checkpoint is stored: the snapshot that is
+        stored with a checkpoint is the schema at that checkpoint
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from common.errors import Unavailable
+from common.observe import log
+from common.upstream import SchemaAt, SchemaHistory
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.schema_snapshot import SchemaChanges, StoredSchema
+from drainer.checkpoint.store import CheckpointStore
+from drainer.schema.history_reader import SchemaReading, Until
+from drainer.schema.tracker import SchemaTracker
+
+logger = log.get(__name__)
+
+Loader = Callable[[], Awaitable[StoredSchema | None]]
+
+
+class TrackedSchema:
+    """`tracker` and the way into the store. Made by `open_schema`."""
+
+    def __init__(self, tracker: SchemaTracker, store: CheckpointStore) -> None:
+        self.tracker = tracker
+        self._store = store
+
+    def keep(self, commit_ts: int) -> None:
+        """Remember what the DDL at `commit_ts` changed; stored with the first checkpoint not before it."""
+        tracker = self.tracker
+        if rows := tracker.changed_since_last_dump():
+            self._store.save_schema(SchemaChanges(commit_ts, tracker.version, tracker.last_job_id, rows))
+
+    def keep_all(self, commit_ts: int) -> None:
+        """The first snapshot: everything, as it is at `commit_ts`."""
+        tracker = self.tracker
+        rows = tracker.dump()
+        changes = SchemaChanges(commit_ts, tracker.version, tracker.last_job_id, rows, whole=True)
+        self._store.save_schema(changes)
+
+
+async def open_schema(
+    store: CheckpointStore,
+    start: Start,
+    behind_ts: int,
+    history: SchemaHistory,
+    load: Loader,
+    *,
+    at_a_moment: bool = True,
+) -> TrackedSchema:
+    """The schema as it was at the checkpoint. The stream is pulled behind `behind_ts`.
+
+    `load` calls `store.load_schema(start)` where the store may be used. `at_a_moment`: the upstream may be
+    asked for its schema at `behind_ts`. Raises what history and store do.
+    """
+    stored = await load()
+    if stored is not None:
+        version = start.checkpoint.schema_version if start.checkpoint else 0
+        tracker = SchemaTracker.restore(stored.rows, stored.version)
+        reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
+        await _read(history, stored.history_after, tracker, reading)
+        source = "stored"
+    elif at_a_moment and (found := await read_moment(history, behind_ts)) is not None:
+        tracker, source = found, "upstream"
+    else:
+        tracker, source = await read_whole(history, start, behind_ts), "history"
+    schema = TrackedSchema(tracker, store)
+    if stored is None:
+        schema.keep_all(start.floor_ts)
+    else:
+        schema.keep(start.floor_ts)
+    logger.info("schema", source=source, version=tracker.version, tables=len(tracker.names()))
+    return schema
+
+
+async def read_whole(history: SchemaHistory, start: Start, behind_ts: int) -> SchemaTracker:
+    """From nothing but the history."""
+    version = start.checkpoint.schema_version if start.checkpoint else 0
+    tracker = SchemaTracker()
+    reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
+    await _read(history, 0, tracker, reading)
+    return tracker
+
+
+async def read_moment(history: SchemaHistory, ts: int) -> SchemaTracker | None:
+    """As the upstream had it; None where it does not know."""
+    schema = await history.schema_at(ts)
+    if schema is None:
+        return None
+    tracker = SchemaTracker()
+    try:
+        await _take(tracker, schema)
+    except Unavailable as error:
+        logger.warning("schema cannot be read at this moment, reading the history", ts=ts, reason=str(error))
+        return None
+    await _read(history, schema.history_after, tracker, tracker.read_since(schema))
+    return tracker
+
+
+async def _take(tracker: SchemaTracker, schema: SchemaAt) -> None:
+    async with contextlib.aclosing(schema.pages) as pages:
+        async for page in pages:
+            await asyncio.to_thread(tracker.take_schema, page, schema.version)
+
+
+async def _read(
+    history: SchemaHistory, after_id: int, tracker: SchemaTracker, reading: SchemaReading
+) -> None:
+    """On a thread, so that the next page can come in meanwhile."""
+    async for page in history.pages(after_id):
+        await asyncio.to_thread(reading.take, page)
+    await asyncio.to_thread(tracker.end_history, reading)
+    logger.info("history", after_id=after_id, jobs=reading.jobs, pending=len(reading.pending))

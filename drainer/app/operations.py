@@ -1,0 +1,259 @@
+"""Operating: what people see of a drainer and may change while it runs, put together.
+
+Drives  standby, control, status, progress line
+Owns    the HTTP routes, the health answers, the node's lifecycle state
+Order   `take_name` before the checkpoint is opened, `show` once there is a pipeline
+Holds   /status answers while a standby waits, and of an active drainer as soon as rows can go on
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from common import config
+from common.clock import Clock
+from common.cluster import node
+from common.cluster.heartbeat import Heartbeat
+from common.cluster.registry import Registry
+from common.door import Routes
+from common.errors import Unavailable
+from common.net.tls import TlsConfig
+from common.observe import log
+from common.process import daemon, health
+from common.process.starting import Starting, WaitFor
+from common.upstream_time import UpstreamTime
+from drainer.apply.applier import Applier
+from drainer.config.options import DrainerConfig
+from drainer.control.http import NodeState, Shown, add_control_routes, add_routes
+from drainer.control.pause_and_reload import Commit, Control, Reload, add_own, rate_of
+from drainer.control.standby import STANDBY, Standby, StandbyStatus
+from drainer.ddl import rules as ddl_rules
+from drainer.quarantine import http_routes as ddl_routes
+from drainer.quarantine.controller import DdlDesk
+from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
+from drainer.sink.file.applier import ArchiveApplier
+from drainer.status import progress_line
+from drainer.status.document import ApplierFacts, CollectorFacts, Status, View
+
+WENT_BACK_SHOWN: Final = 10
+
+_logger = log.get("operating")
+
+
+class Interrupted:
+    """`/status` while all is built anew from what is downstream: the Go drainer's keys, and why."""
+
+    stored_ts = 0
+
+    def __init__(self, node_id: str, state: NodeState, reason: str, went_back: list[dict[str, Any]]) -> None:
+        self._node_id = node_id
+        self._reason = reason
+        self._state = state
+        self._went_back = went_back
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "PumpPos": None,
+            "Synced": False,
+            "LastTS": self.stored_ts,
+            "TsMap": "",
+            "NodeID": self._node_id,
+            "State": self._state.state,
+            "Doing": self._reason,
+            "WaitsFor": "",
+            "WentBack": self._went_back,
+        }
+
+
+class Operating:
+    """`read` loads the configuration again. `state` is this node's lifecycle state. Raises `ConfigError`."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        read: Callable[[], DrainerConfig],
+        process: daemon.Daemon,
+        routes: Routes,
+        clock: Clock,
+        tls: TlsConfig | None,
+        starting: Starting,
+    ) -> None:
+        self._settings = settings
+        self._process = process
+        self._routes = routes
+        self._clock = clock
+        self._tls = tls
+        self._starting = starting
+        self._standby: Standby | None = None
+        self._shown: Shown | None = None
+        self._running = False
+        self._status: Status | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._desk: DdlDesk | None = None
+        self._interrupted = ""
+        self._time: UpstreamTime | None = None
+        self.went_back: list[dict[str, Any]] = []
+        """When the downstream went back in time, and what showed it; the newest last."""
+        self.state = NodeState(settings.name, node.ONLINE)
+        self.control = Control(clock, rate_of(settings))
+        self.reload = Reload(settings, read)
+        add_own(self.reload, self.control)
+        health.add_health(routes, self.unready)
+        starting.add_status(routes)
+        # Wrong rules are told before anything is touched.
+        read_rules(settings)
+        ddl_rules.parse(settings.ddl_rules)
+        for remark in settings.remarks():
+            _logger.warning(remark)
+
+    def know_time(self, time: UpstreamTime) -> None:
+        """Of the upstream; to be called before `show`."""
+        self._time = time
+
+    @property
+    def upstream_clock(self) -> Clock:
+        """What lag is measured by."""
+        return self._clock if self._time is None else self._time.clock
+
+    @property
+    def wait_for(self) -> WaitFor:
+        """For whatever a start asks of others."""
+        return self._starting.wait_for
+
+    async def take_name(
+        self, nodes: Registry, heartbeat: Heartbeat, rehearse: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Register; as a standby, when its turn has come. Raises what `Heartbeat.register` raises.
+
+        `rehearse` does without writing what a takeover will have to do.
+        """
+        if not self._settings.standby:
+            await self._starting.wait_for(lambda: heartbeat.register(node.ONLINE))
+            return
+        name = self._settings.name
+        self._standby = standby = Standby(nodes, name, self._clock, rehearse)
+        self.state.state = STANDBY
+        self._shown = Shown(StandbyStatus(standby, name))
+        add_routes(self._routes, self._shown, self.state, self._process.stop)
+        self._process.ready(f"standing by for {name}")
+        await standby.take_over(lambda: heartbeat.register(node.ONLINE))
+        self.state.state = node.ONLINE
+        self._process.status(f"taking over as {name}")
+
+    def make_live(self, applier: Applier) -> None:
+        """Hook what a reload can change to the rooms that follow it, and the routes that decide about DDL."""
+
+        def ddl(fresh: DrainerConfig) -> Commit:
+            found = ddl_rules.parse(fresh.ddl_rules)
+            return lambda: applier.desk.set_rules(found)
+
+        def pace(fresh: DrainerConfig) -> Commit:
+            return lambda: applier.change_pace(
+                batch_rows=fresh.txn_batch, checkpoint_interval_s=fresh.checkpoint_interval_s
+            )
+
+        self._follow_rules(applier.rules.check, applier.rules.change)
+        self.reload.add(["ddl_rules"], ddl)
+        self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
+        if self._desk is None and self._status is None:  # the first one
+            ddl_routes.add_routes(self._routes, self._desk_now)
+        self._desk = applier.desk
+
+    def _desk_now(self) -> DdlDesk:
+        if self._desk is None:
+            raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
+        return self._desk
+
+    def make_archive_live(self, applier: ArchiveApplier) -> None:
+        """The same for a drainer whose downstream is a directory."""
+
+        def ddl(fresh: DrainerConfig) -> Commit:
+            found = ddl_rules.parse(fresh.ddl_rules)
+            return lambda: applier.set_rules(found)
+
+        def pace(fresh: DrainerConfig) -> Commit:
+            return lambda: applier.change_pace(checkpoint_interval_s=fresh.checkpoint_interval_s)
+
+        self._follow_rules(applier.check_rules, applier.change_rules)
+        self.reload.add(["ddl_rules"], ddl)
+        self.reload.add(["checkpoint_interval_s"], pace)
+
+    def _follow_rules(
+        self, check: Callable[[Rules], None], change: Callable[[Rules], Awaitable[int]]
+    ) -> None:
+        def rules(fresh: DrainerConfig) -> Commit:
+            found = read_rules(fresh)
+            check(found)
+            return lambda: change(found)
+
+        self.reload.add(RULE_FIELDS, rules, placed=True)
+
+    def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
+        """The pipeline is there: its status, gauges and controls, from now on, in place of any before."""
+        settings = self._settings
+        status = Status(
+            applier,
+            collector,
+            self.state,
+            self._clock,
+            settings.synced_check_time * 60.0,
+            control=self.control,
+            tls=self._tls,
+            more=lambda: {
+                **applier.facts(),
+                "WentBack": self.went_back,
+                "UpstreamTime": None if self._time is None else self._time.facts(),
+            },
+            cluster_id=cluster_id,
+            upstream_s=None if self._time is None else self._time.now_s,
+            heard=(lambda _: None) if self._time is None else self._time.heard,
+        )
+        status.bind_gauges()
+        first, self._status = self._status is None, status
+        if self._shown is None:
+            self._shown = Shown(status)
+            add_routes(self._routes, self._shown, self.state, self._process.stop)
+        else:
+            self._shown.source = status
+        if first:
+            self._begin_showing()
+        self._looking = self._process.task("status", status.run())
+        self._running, self._interrupted = True, ""
+
+    def _begin_showing(self) -> None:
+        self.control.bind_gauges()
+        add_control_routes(
+            self._routes, self.control, self.reload.run, lambda: config.describe(self.reload.settings)
+        )
+        line = progress_line.run(
+            self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)
+        )
+        self._process.task("progress-line", line)
+
+    def _view(self) -> View:
+        assert self._status is not None
+        return self._status.view()
+
+    def interrupt(self, reason: str, *, went_back: bool) -> None:
+        """Nothing is applied until `show` is called again; `went_back`: because the downstream did."""
+        if went_back:
+            noted = {"time": self._clock.wall_s(), "why": reason}
+            self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
+        self._running, self._interrupted, self._desk = False, reason, None
+        self._starting.begin_again()
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._shown is not None:
+            self._shown.source = Interrupted(self._settings.name, self.state, reason, self.went_back)
+
+    def unready(self) -> str:
+        """Why this process does not replicate; "" if it does."""
+        if self._standby is not None and self._standby.waiting:
+            return self._standby.unready()
+        if not self._running:
+            return self._interrupted or self._starting.reason
+        if self.state.state != node.ONLINE:
+            return self.state.state
+        return "paused by an operator" if self.control.paused else ""

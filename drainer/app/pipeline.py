@@ -1,0 +1,158 @@
+"""Pipeline: what flows from the pumps to the downstream, and what happens when that goes back in time.
+
+Drives  collector and applier as tasks of the daemon
+Owns    what one build of them leaves to be undone
+Holds   where any room finds that the downstream does not have what it had confirmed (`committed.WentBack`),
+        all of them end without storing anything; then everything is built anew from what is stored there now,
+        and pulled again from there. Not before this process is sure that the node id is still its own: a
+        standby may have gone on from there. Where rows of a table are refused for good, the same is done once
+        it is stored that the table waits
+Stops   `drain` applies what was begun and stores the checkpoint
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from common.backoff import Backoff
+from common.clock import Clock
+from common.observe import log
+from common.process import daemon
+from drainer import metrics
+from drainer.app.operations import Operating
+from drainer.apply.applier import Applier
+from drainer.checkpoint.committed import WentBack
+from drainer.pull.collector import Collector
+from drainer.quarantine.refused_table import set_aside
+from drainer.sink.file.applier import ArchiveApplier
+from drainer.sink.mysql.refusal import RowsRefused
+
+logger = log.get(__name__)
+
+PAUSE_S: Final = 0.2
+PAUSE_MAX_S: Final = 2.0
+
+Built = tuple[Applier | ArchiveApplier, Collector]
+Build = Callable[[contextlib.AsyncExitStack, bool], Awaitable[Built]]
+"""(what is to be undone, whether a checkpoint must be there already)"""
+
+
+class Beating(Protocol):
+    """The heartbeat: raises `Conflict` when the node id is another's by now."""
+
+    async def beat(self) -> bool: ...
+
+
+class Pipeline:
+    """`stored_ts`: of the registry, until there is a checkpoint."""
+
+    def __init__(
+        self,
+        process: daemon.Daemon,
+        operating: Operating,
+        heartbeat: Beating,
+        build: Build,
+        clock: Clock,
+        *,
+        cluster_id: int,
+        stored_ts: int,
+    ) -> None:
+        self._process = process
+        self._operating = operating
+        self._heartbeat = heartbeat
+        self._build = build
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._stored_ts = stored_ts
+        self._applier: Applier | ArchiveApplier | None = None
+        self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
+        self._ends = contextlib.AsyncExitStack()
+        self._running: list[asyncio.Task[None]] = []
+        self._begins_again = False
+
+    @property
+    def stored_ts(self) -> int:
+        """The stored checkpoint, as far as it is known."""
+        return self._applier.stored_ts if self._applier is not None else self._stored_ts
+
+    async def notify(self) -> None:
+        """As of the collector, which may still be on its way."""
+        await (await asyncio.shield(self._collector)).notify()
+
+    async def start(self) -> None:
+        await self._open(again=False)
+
+    async def drain(self, deadline_s: float) -> None:
+        if self._applier is not None:
+            await self._applier.stop(deadline_s)
+
+    async def close(self) -> None:
+        await self._ends.aclose()
+
+    async def _open(self, *, again: bool) -> None:
+        applier, collector = await self._build(self._ends, again)
+        self._applier = applier
+        self._operating.show(applier, collector, self._cluster_id)
+        if self._collector.done():
+            self._collector = asyncio.get_running_loop().create_future()
+        self._collector.set_result(collector)
+        works: dict[str, Coroutine[Any, Any, None]] = {
+            "collector": collector.run(),
+            "lanes": applier.watch(),
+            "applier": applier.run(collector.batches()),
+            "checkpoint": applier.keep_checkpoint(),
+            **applier.tasks(),
+        }
+        self._running = [self._process.task(name, self._watched(work)) for name, work in works.items()]
+
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (WentBack, RowsRefused) as error:
+            if self._process.stopping:
+                raise
+            if not self._begins_again:
+                self._begins_again = True
+                self._process.task("begin again", self._begin_again(error))
+
+    async def _begin_again(self, error: WentBack | RowsRefused) -> None:
+        if isinstance(error, WentBack):
+            metrics.WENT_BACK.inc()
+            logger.error(
+                "the downstream went back in time: all stops, and goes on from what it has", error=error
+            )
+        else:
+            logger.failure("rows were refused: their table waits, and all others go on", error)
+        self._operating.interrupt(error.message, went_back=isinstance(error, WentBack))
+        applier, self._applier = self._applier, None
+        assert isinstance(applier, Applier)
+        for task in self._running:
+            task.cancel()
+        await asyncio.wait(self._running)
+        if isinstance(error, RowsRefused):
+            with contextlib.suppress(RowsRefused):  # the downstream is away by now: it is met once more
+                await set_aside(applier.desk.rooms, error)
+        await applier.abandon()
+        await self._ends.aclose()
+        while True:
+            await self._still_named()
+            try:
+                await self._open(again=True)
+                break
+            except WentBack as once_more:
+                logger.error("the downstream went back in time once more", error=once_more)
+                await self._ends.aclose()
+                await asyncio.sleep(PAUSE_S)
+        self._begins_again = False
+        logger.warning("going on from what the downstream has", checkpoint=self.stored_ts)
+
+    async def _still_named(self) -> None:
+        """Raises `Conflict` when the node id is another's; waits while the registry is away."""
+        backoff = Backoff(PAUSE_S, PAUSE_MAX_S)
+        while True:
+            if await self._heartbeat.beat():
+                return
+            await asyncio.sleep(backoff.next_s())

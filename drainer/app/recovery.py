@@ -1,0 +1,322 @@
+"""Relay recovery: the downstream is brought to a consistent state without the upstream.
+
+In     the stored checkpoint, the relay log
+Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
+Order  every record is checked; what is stored is looked at, twice with a pause: nothing may move, and no
+       drainer may hold a session there; only then the checkpoint is taken over, and the records behind it go
+       through an applier like any stream
+Holds  rows that our lanes had applied are left out by the lanes' positions; behind another drainer's
+       checkpoint statements are used that may be repeated. Nothing is written downstream before all of the
+       relay log is known to be whole
+Never  calls a downstream consistent when rows behind the end of the relay log went there; pushes a drainer
+       aside that works: without the upstream nobody else can tell that it does
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pymysql
+
+from common import tso
+from common.clock import Clock
+from common.errors import ConfigError, Conflict, Unavailable
+from common.observe import log
+from drainer.apply.applier import Applier
+from drainer.checkpoint.inspection import Seen
+from drainer.checkpoint.resume import Found, is_foreign
+from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.checkpoint.upkeep import HOLD_S
+from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.relay.source import RelaySource
+from drainer.relay.table_definitions import RelayTables
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import COMPLETE, Position
+
+logger = log.get(__name__)
+
+STOP_DEADLINE_S: Final = 600.0
+
+
+QUIET_S: Final = 3 * HOLD_S
+"""A drainer that lives shows a session downstream within this time."""
+
+
+class AtWork(Unavailable):
+    """Somebody works on the checkpoint downstream: there is nothing to recover, or not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`: nobody can
+    tell whether the downstream is consistent."""
+
+    nothing: str = ""
+    from_ts: int = 0
+    to_ts: int = 0
+    records: int = 0
+    rows: int = 0
+    ddls: int = 0
+    seconds: float = 0.0
+    is_unknown: bool = False
+
+    def __str__(self) -> str:
+        if self.nothing:
+            return f"relay log: nothing to do: {self.nothing}"
+        return (
+            f"relay log: the downstream is consistent as of commit_ts {self.to_ts} "
+            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records behind {self.from_ts}, "
+            f"{self.rows} row changes, {self.ddls} DDL, in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The cluster whose checkpoint is downstream, and the checkpoint."""
+
+    cluster_id: int
+    checkpoint: Checkpoint
+
+
+def stored_checkpoint(
+    target: mysql.Target, schema: str, table: str = DEFAULT_TABLE, *, cluster_id: int = 0
+) -> Stored | None:
+    """The checkpoint of a cluster, or with 0 the only one that is stored; None if there is none. Blocks.
+
+    Raises `ConfigError` if there are several, PyMySQL's errors, `DownstreamError`, `Unavailable`.
+    """
+    connection = mysql.connect(target)
+    try:
+        name = mysql.qualified(schema, table)
+        rows = mysql.rows(connection, b"SELECT clusterID, checkPoint FROM " + name)
+    except pymysql.err.MySQLError as error:
+        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            return None
+        raise
+    finally:
+        connection.close()
+    rows = [row for row in rows if cluster_id in (0, int(row[0]))]
+    if len(rows) > 1:
+        raise ConfigError(
+            f"{schema}.{table} has checkpoints of {len(rows)} clusters: which one the relay log belongs to "
+            "cannot be known without the upstream",
+            hint="give each cluster a checkpoint schema of its own",
+        )
+    return Stored(int(rows[0][0]), Checkpoint.from_json(str(rows[0][1]))) if rows else None
+
+
+def known_cluster(*directories: str) -> int:
+    """The cluster id that the first of the directories remembers (relay log or data directory); 0 if none."""
+    for directory in directories:
+        for name in (".lock", ".cluster"):
+            with contextlib.suppress(OSError, ValueError):
+                return int(Path(directory, name).read_text(encoding="ascii"))
+    return 0
+
+
+ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
+
+
+class RelayRecovery:
+    """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source.
+
+    `look` sees what is stored of a cluster without writing, and who works on it; blocks.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        target: mysql.Target,
+        stored: Stored | None,
+        store_of: Callable[[int], CheckpointStore],
+        applier_of: ApplierOf,
+        clock: Clock,
+        lane_count: int,
+        look: Callable[[int], Seen],
+        *,
+        quiet_s: float | None = None,
+    ) -> None:
+        self._look = look
+        self._quiet_s = QUIET_S if quiet_s is None else quiet_s
+        self._path = path
+        self._tables = RelayTables(target)
+        self._stored = stored
+        self._store_of = store_of
+        self._applier_of = applier_of
+        self._clock = clock
+        self._lane_count = lane_count
+
+    async def run(self) -> Summary:
+        """Raises `Corruption` for a damaged relay log, `Conflict` if it ends before what the downstream has,
+        `AtWork` while a drainer lives, and what an applier raises. Done again, it goes on where it was."""
+        if self._stored is None:
+            return Summary("no checkpoint is stored downstream", is_unknown=True)
+        started_s = self._clock.monotonic_s()
+        directory = await asyncio.to_thread(BinlogDirectory, self._path, self._clock)
+        try:
+            source = RelaySource(directory, self._tables, self._clock)
+            await asyncio.to_thread(source.survey)
+            nothing = _nothing_to_do(self._stored.checkpoint, source)
+            if nothing:
+                return Summary(nothing)
+            return await self._recover(self._stored, source, directory.purged_ts, started_s)
+        finally:
+            self._tables.close()
+            directory.close()
+
+    async def _recover(
+        self, stored: Stored, source: RelaySource, purged_ts: int, started_s: float
+    ) -> Summary:
+        from_ts = stored.checkpoint.commit_ts
+        await self._check_alone(stored.cluster_id, source, purged_ts)
+        store = self._store_of(stored.cluster_id)
+        to_ts = max(source.last_ts, from_ts)
+        # The time is what takeovers compare with; without the upstream it is only known roughly.
+        now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
+        start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
+        start = replace(start, safe_until=min(start.safe_until, to_ts))
+        end_ts = end_of(start.positions, start.intent, to_ts)
+        if not end_ts:  # somebody went on after the looks
+            await asyncio.to_thread(store.close)
+            raise _beyond(start.positions, source.last_ts, self._path)
+        to_ts = end_ts
+        source.take(start.floor_ts, to_ts)
+        records = source.records
+        logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
+        applier = self._applier_of(store, start, source)
+        waiting = await self._apply(applier, source)
+        if waiting:
+            raise Conflict(
+                f"the relay log was read to its end, but the downstream is consistent up to "
+                f"{applier.stored_ts} only: " + "; ".join(map(_waits, waiting)),
+                hint="skip or rewrite it with an entry in [[syncer.ddl-rule]], or carry it out downstream by"
+                " hand, and start again",
+            )
+        if applier.stored_ts < to_ts:
+            raise Conflict(
+                f"the relay log was read to its end, but the checkpoint is at {applier.stored_ts} only",
+                hint="start again: it goes on where the lanes stopped",
+            )
+        return Summary(
+            from_ts=from_ts,
+            to_ts=to_ts,
+            records=records,
+            rows=applier.rows,
+            ddls=source.ddls,
+            seconds=self._clock.monotonic_s() - started_s,
+        )
+
+    async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: int) -> None:
+        """Nothing is written yet, and nobody is fenced off."""
+        first = await asyncio.to_thread(self._look, cluster_id)
+        check_alone(first, first)
+        check_begin(first.found, purged_ts, self._path)
+        check_reach(first.found, source.last_ts, self._path)
+        await asyncio.sleep(self._quiet_s)
+        check_alone(first, await asyncio.to_thread(self._look, cluster_id))
+
+    async def _apply(self, applier: Applier, source: RelaySource) -> list[dict[str, Any]]:
+        """What still waits for a decision behind the end."""
+        waiting: list[dict[str, Any]] = []
+
+        async def through() -> None:
+            await applier.run(source.batches())
+            waiting[:] = await applier.finish_waiting()
+
+        works = [through(), applier.watch(), applier.keep_checkpoint(), applier.desk.run()]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks[1:]:
+                task.cancel()
+            await asyncio.gather(*tasks[1:], return_exceptions=True)
+            drained = await applier.stop(STOP_DEADLINE_S)
+        if not drained:
+            raise Conflict(
+                "the relay log was not applied to its end",
+                hint="start again: it goes on where the lanes stopped",
+            )
+        return waiting
+
+
+def _waits(document: dict[str, Any]) -> str:
+    """One DDL that waits, in words."""
+    where = f"DDL job {document['job_id']} at commit_ts {document['commit_ts']}"
+    return f"{where} waits ({document['reason']}): {document['query']}"
+
+
+def check_alone(first: Seen, second: Seen) -> None:
+    """Raises `AtWork` if anybody holds a session of a drainer, or moved something between two looks."""
+    sessions = sorted({*first.sessions, *second.sessions})
+    if sessions:
+        raise AtWork(
+            "a drainer is connected to the downstream and may be at work (connection ids "
+            f"{', '.join(map(str, sessions))})",
+            hint="stop it; if its host is gone, KILL these connections downstream",
+        )
+    if first.found != second.found:
+        raise AtWork("somebody moves the checkpoint downstream", hint="stop the other drainer")
+
+
+def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -> int:
+    """Up to where a relay log with records up to `last_ts` brings lanes at these positions; 0: it cannot.
+
+    Lanes are moved together, at drained points, to where the stream is: above the last record, if nothing was
+    written lately. Then all of them stand there, and nothing behind it is downstream.
+    """
+    reached_ts = max((position.commit_ts for position in positions), default=0)
+    if reached_ts <= last_ts:
+        return last_ts
+    together = len(set(positions)) == 1 and positions[0].rows == COMPLETE
+    unknown_ddl = intent is not None and intent.commit_ts > last_ts
+    return reached_ts if together and not unknown_ddl else 0
+
+
+def check_begin(found: Found, purged_ts: int, path: str) -> None:
+    """Raises `Conflict` when the downstream needs records that were removed."""
+    state, row = found.state, found.row
+    ours = None if is_foreign(found) or state is None else state.checkpoint
+    checkpoint = ours or row
+    if checkpoint is not None and checkpoint.commit_ts < purged_ts:
+        raise Conflict(
+            f"the downstream is at {checkpoint.commit_ts}, but the relay log in {path} begins behind"
+            f" {purged_ts}: the downstream went back in time, or the log is of another one",
+            hint="bring the upstream back, or restore a newer downstream",
+        )
+
+
+def check_reach(found: Found, last_ts: int, path: str) -> None:
+    """Raises `Conflict` when rows went downstream that the relay log does not have."""
+    state, row = found.state, found.row
+    floor_ts = max(row.commit_ts if row else 0, last_ts)
+    if is_foreign(found) or end_of(found.lanes, state.intent if state else None, floor_ts):
+        return
+    raise _beyond(found.lanes, last_ts, path)
+
+
+def _beyond(positions: Sequence[Position], last_ts: int, path: str) -> Conflict:
+    reached_ts = max(position.commit_ts for position in positions)
+    return Conflict(
+        f"rows of commit_ts {reached_ts} are downstream, but the relay log in {path} ends at "
+        f"{last_ts}: it was off, or another one was in use",
+        hint="point log-dir to the relay log of the last run, or bring the upstream back",
+    )
+
+
+def _nothing_to_do(checkpoint: Checkpoint, source: RelaySource) -> str:
+    """Why the downstream is consistent already; "" if there is work.
+
+    `consistent` of a Go drainer may be an old one: it is cleared by the first save, not at the start.
+    """
+    if checkpoint.consistent and source.last_ts <= checkpoint.commit_ts:
+        return f"the downstream is consistent as of commit_ts {checkpoint.commit_ts}"
+    return ""

@@ -1,0 +1,133 @@
+"""Relay assembly: a recovery from the relay log, put together from the configuration.
+
+Order   the downstream's checkpoint is found without the upstream (by the cluster id that the relay log or the
+        data directory remembers, else it must be the only one), then `relay_recovery`; marks of two-way
+        replication are made before the first row and taken away at the end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable
+
+from common.clock import SystemClock
+from common.observe import log
+from drainer.app.build_mysql import applier_settings, patiently, seen
+from drainer.app.recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
+from drainer.apply.applier import Applier
+from drainer.apply.loopback_marks import LoopbackMarks
+from drainer.apply.quarantine_setup import DeskPlan
+from drainer.checkpoint.lane_basis import StoredBasis
+from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.policy import Policy
+from drainer.ddl.run.connection import TrackedSchema
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.quarantine.controller import take_over
+from drainer.relay.source import RelaySchema, RelaySource
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_history import RuleHistory
+from drainer.rules.rule_set import Rules, read_rules
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.session_lock import DDL, RELEASE
+
+logger = log.get(__name__)
+
+
+async def recover(settings: DrainerConfig) -> Summary:
+    """Bring the downstream to what the relay log has; the summary is logged.
+
+    Raises `Corruption`, `Conflict`, `ConfigError`, `DownstreamError`, and `Unavailable` when the downstream
+    is away too.
+    """
+    target = target_of(settings)
+    table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+    row_target = row_target_of(settings, target)
+    cluster_id = known_cluster(settings.relay_log_dir, settings.data_dir)
+    stored = await patiently(
+        lambda: stored_checkpoint(
+            row_target or target, settings.checkpoint_schema, table, cluster_id=cluster_id
+        ),
+        lambda: None,
+    )
+
+    def store_of(cluster_id: int) -> CheckpointStore:
+        schema, owner = settings.checkpoint_schema, settings.name
+        return CheckpointStore(
+            target, cluster_id, schema=schema, table=table, row_target=row_target, owner=owner
+        )
+
+    async with contextlib.AsyncExitStack() as ends:
+        summary = await RelayRecovery(
+            settings.relay_log_dir,
+            target,
+            stored,
+            store_of,
+            lambda store, start, source: _applier(settings, target, store, start, source, ends),
+            SystemClock(),
+            1 if settings.dispatches_whole else settings.worker_count,
+            lambda cluster_id: seen(settings, cluster_id),
+        ).run()
+    logger.info(str(summary))
+    return summary
+
+
+def _applier(
+    settings: DrainerConfig,
+    target: Target,
+    store: CheckpointStore,
+    start: Start,
+    source: RelaySource,
+    ends: contextlib.AsyncExitStack,
+) -> Applier:
+    """Blocks for some round trips; nothing else is going on yet."""
+    rules = read_rules(settings)
+    marks = None
+    if rules.channel_id is not None:
+        marks = LoopbackMarks(rules.channel_id)
+        marks.open(target, len(start.positions))
+        ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    clock = SystemClock()
+    lanes, seconds = store.lane_table(), settings.keep_dropped_s
+    keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
+
+    route_now = routes_then(start.basis, rules, source.schema)
+
+    def runner_of(schema: TrackedSchema, route: Route, room: str = DDL) -> DdlRunner:
+        guard = functools.partial(store.guard_ddl, room=room)
+        return DdlRunner(target, schema, route, guard, keep)
+
+    return Applier(
+        start,
+        store,
+        target,
+        source,
+        runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
+        applier_settings(settings, marks, lambda _commit_ts: None, clock),
+        clock,
+        DeskPlan(
+            take_over(store, foreign=start.foreign),
+            Policy(ddl_rules.parse(settings.ddl_rules)),
+            source.schema,
+            lambda frozen: runner_of(frozen, frozen.route, RELEASE),
+            settings.data_dir,
+            settings.quarantine_bytes,
+            route=route_now,
+        ),
+        rules=RuleChange(None, rules, start.basis),
+    )
+
+
+def routes_then(basis: StoredBasis | None, rules: Rules, schema: RelaySchema) -> Callable[[], Route]:
+    """Where tables went when the last DDL that was read was logged: `rules` are those of now.
+
+    Raises `Corruption`, `ConfigError`.
+    """
+    history = RuleHistory.since(0, rules) if basis is None else RuleHistory.from_json(basis.rules, [rules])
+    return lambda: history.at(schema.ddl_ts).router.route

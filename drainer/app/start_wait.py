@@ -1,0 +1,74 @@
+"""Reaching: the upstream at a start, and what is done while it cannot be reached.
+
+Does   waits for it (`start-wait`). Where that was in vain and there is a relay log, the downstream is brought
+       to a consistent state from it, once; then the wait goes on without an end, and so does the drainer when
+       the upstream is back
+Never  recovers as a standby, after a single attempt, or while a drainer is connected to the downstream: a
+       process whose own way to the upstream is broken must not push one aside that works
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from common.backoff import Backoff
+from common.errors import Unavailable
+from common.observe import log, show
+from common.process.starting import Starting
+from drainer.app.recovery import AtWork, Summary
+
+T = TypeVar("T")
+logger = log.get(__name__)
+
+PAUSE_S: Final = 0.5
+PAUSE_MAX_S: Final = 5.0
+
+Recover = Callable[[], Awaitable[Summary]]
+
+
+async def reach(
+    connect: Callable[[], Awaitable[T]],
+    recover: Recover | None,
+    starting: Starting,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """The upstream. `recover` is None where nothing may be recovered.
+
+    Raises `Unavailable` when the start has waited long enough and nothing was recovered, and what `recover`
+    raises but for `AtWork`.
+    """
+    try:
+        return await starting.wait_for(connect)
+    except Unavailable as error:
+        if recover is None:
+            raise
+        gone = error
+    logger.warning("upstream is not there, looking into the relay log", reason=gone.message)
+    recovered, backoff = "", Backoff(PAUSE_S, PAUSE_MAX_S)
+    while True:
+        reason = recovered
+        if not recovered:
+            try:
+                reason = recovered = _told(await recover(), gone)
+            except AtWork as error:
+                reason = error.message
+        starting.waits(f"waits: {gone.message}; {reason}")
+        await sleep(backoff.next_s())
+        try:
+            upstream = await connect()
+        except Unavailable as error:
+            gone = error
+            continue
+        starting.waits("")
+        return upstream
+
+
+def _told(summary: Summary, gone: Unavailable) -> str:
+    """For whoever waits for the recovery. Raises `gone` where there is nothing that could be consistent."""
+    if summary.is_unknown:
+        raise gone
+    show.print_lines(str(summary))
+    return str(summary)

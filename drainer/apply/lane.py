@@ -1,0 +1,449 @@
+"""Lane: one thread, one downstream connection, one ordered list of changes.
+
+Drives  `row_fold` and `statement`; owns its connection and its row of the lane table
+Owns    a thread; chunks come in by `offer`, results go out through the callbacks given
+Holds   a batch and the lane's new position commit in one downstream transaction, guarded by the epoch
+Stops   `finish` lets it commit what is queued, `abandon` ends it after the statement under way
+
+A batch is whatever is queued when the lane is free, up to `batch_rows` and `batch_bytes`: an idle lane
+commits at once, a busy one in large batches. After a lost connection or an ambiguous COMMIT the position
+in the lane table says whether the batch is in: it is read with a lock, so that a COMMIT which the server is
+still busy with has ended, and a session of ours that it has not given up yet is ended first. A position that
+is lower than the one that was committed last says that the server went back in time (`committed`).
+
+What passes by itself (`sink.trouble`) is tried again without limit, and the state says since when. Anything
+else stops the lane, naming transactions, table and key columns; row values only if that is allowed. When a
+table turns out to have other columns than it had, its definition is read again, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pymysql
+
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
+from common.observe import log
+from drainer import metrics
+from drainer.apply import refused_rows
+from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described
+from drainer.apply.row_mismatch import Drift
+from drainer.checkpoint.store import LaneTable
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.change import Chunk, TableTarget
+from drainer.sink.mysql.column_match import FULL
+from drainer.sink.mysql.errors import Trouble, trouble_of
+from drainer.sink.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
+from drainer.sink.mysql.row_fold import fold
+from drainer.sink.mysql.statement import Statement, statements
+from drainer.sink.mysql.table_target import missing, refreshed
+
+logger = log.get(__name__)
+
+STATEMENT_BYTES_MAX: Final = 1 << 20
+PACKET_SLACK_BYTES: Final = 4096
+READ_TIMEOUT_MAX_S: Final = 3600.0
+# Unknown column, wrong number of values, no such table, a column that needs a value or computes it: the table
+# is not what it was when it was read.
+OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, mysql.NO_SUCH_TABLE})
+LOST_DURING_QUERY: Final = 2013
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """`strict`: stop where the downstream is not as it should be, instead of counting it.
+
+    `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
+    connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
+    `on_refused` is asked, once a constraint, before rows that break it are refused for good; with
+    `rows_may_wait` that is `RowsRefused`.
+    """
+
+    batch_rows: int = 1600
+    batch_bytes: int = 1 << 20
+    queue_bytes_max: int = 32 << 20
+    on_begin: Callable[[pymysql.Connection[Any], int], None] | None = None
+    strict: bool = False
+    log_values: bool = False
+    sync_mode: int = FULL
+    drift: Drift | None = None
+    on_refused: Ask | None = None
+    rows_may_wait: bool = False
+
+
+class Lane(threading.Thread):
+    """On its thread: `on_committed(lane, sequence, rows)`, `on_failed(lane, error)`, `on_table_changed()`."""
+
+    def __init__(
+        self,
+        number: int,
+        target: mysql.Target,
+        table: LaneTable,
+        settings: LaneSettings,
+        clock: Clock,
+        on_committed: Callable[[int, int, int], None],
+        on_failed: Callable[[int, BaseException], None],
+        on_table_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(name=f"lane-{number}", daemon=True)
+        self.number = number
+        self._target = target
+        self._table = table
+        self._settings = settings
+        self._clock = clock
+        self._on_committed = on_committed
+        self._on_failed = on_failed
+        self._on_table_changed = on_table_changed
+        self._condition = threading.Condition()
+        self._queue: deque[Chunk] = deque()
+        self._queued_bytes = 0
+        self._finishing = False
+        self._abandoned = threading.Event()
+        self._connection: pymysql.Connection[Any] | None = None
+        self._bytes_max = STATEMENT_BYTES_MAX
+        self._packet_bytes_max = STATEMENT_BYTES_MAX
+        self._read_timeout_s = target.read_timeout_s
+        self._drift = settings.drift or Drift(clock)
+        self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
+        self.replaying_up_to = 0  # safe mode: rows at or below this commit_ts may already be there
+        self._running: TableTarget | None = None
+        self._waiting: Waiting | None = None
+
+    # -- called by the applier -------------------------------------------------------------------
+
+    def change_settings(self, settings: LaneSettings) -> None:
+        """From the next batch on."""
+        self._settings = settings
+
+    def offer(self, chunk: Chunk) -> None:
+        with self._condition:
+            self._queue.append(chunk)
+            self._queued_bytes += chunk.size_bytes
+            self._condition.notify()
+
+    @property
+    def has_room(self) -> bool:
+        return self._queued_bytes < self._settings.queue_bytes_max
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    def queue_size(self) -> float:
+        return float(self._queued_bytes)
+
+    @property
+    def waiting_for(self) -> str:
+        """What keeps the lane from working, "" if nothing does."""
+        waiting = self._waiting
+        return waiting.reason if waiting else ""
+
+    def state(self) -> dict[str, Any]:
+        """For /status."""
+        waiting = self._waiting
+        state: dict[str, Any] = {
+            "lane": self.number,
+            "queued_bytes": self._queued_bytes,
+            "full": not self.has_room,
+            "waiting_for": waiting.reason if waiting else "",
+        }
+        if waiting:
+            state["trouble"] = waiting.trouble.value
+            state["waiting_s"] = round(self._clock.monotonic_s() - waiting.since_s, 1)
+            state["tries"] = waiting.tries
+        return state
+
+    def finish(self) -> None:
+        """Commit what is queued, then end."""
+        with self._condition:
+            self._finishing = True
+            self._condition.notify()
+
+    def abandon(self) -> None:
+        """End without committing what is queued."""
+        self._abandoned.set()
+        self.finish()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while not self._abandoned.is_set():
+                batch = self._take()
+                if not batch:
+                    return
+                self._apply(batch)
+        except BaseException as error:  # the daemon stops with it
+            self._on_failed(self.number, self._cause(error))
+        finally:
+            self._disconnect()
+
+    def _cause(self, error: BaseException) -> BaseException:
+        """A server that went back in time refuses for that reason alone what it would take."""
+        if not isinstance(error, DownstreamError):
+            return error
+        self._disconnect()
+        try:
+            self._connected()  # looks where the server is
+        except Conflict as found:
+            return found
+        except (pymysql.err.MySQLError, OSError, BinlogError):
+            pass
+        return error
+
+    def _take(self) -> list[Chunk]:
+        """The next batch; empty when the lane is to end."""
+        with self._condition:
+            while not self._queue:
+                if self._finishing:
+                    return []
+                self._condition.wait()
+            batch = [self._queue.popleft()]
+            rows, size = len(batch[0].changes), batch[0].size_bytes
+            while self._queue:
+                following = self._queue[0]
+                rows += len(following.changes)
+                size += following.size_bytes
+                if rows > self._settings.batch_rows or size > self._settings.batch_bytes:
+                    break
+                batch.append(self._queue.popleft())
+            return batch
+
+    def _apply(self, batch: list[Chunk]) -> None:
+        changes = [change for chunk in batch for change in chunk.changes]
+        work = Work(batch, changes, self.replaying_up_to)
+        backoff, lock_backoff = Backoff(0.05, 5.0), Backoff(0.005, 1.0)
+        began_s = self._clock.monotonic_s()
+        while True:
+            trouble = self._attempt(work)
+            if trouble is None:
+                break
+            pause_s = (lock_backoff if trouble is Trouble.LOCK else backoff).next_s()
+            if self._abandoned.wait(pause_s):
+                return
+        if self._waiting is not None:
+            logger.info("lane goes on", lane=self.number, tries=self._waiting.tries)
+            self._waiting = None
+        self._read_timeout_s = self._target.read_timeout_s
+        self._report(work)
+        metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        with self._condition:
+            self._queued_bytes -= sum(chunk.size_bytes for chunk in batch)
+        self._on_committed(self.number, batch[-1].sequence, len(changes))
+
+    def _attempt(self, work: Work) -> Trouble | None:
+        """Apply the batch once; the trouble that was in the way, None if it is committed."""
+        self._running = None
+        try:
+            connection = self._connected()
+            if work.prepared is None:
+                work.prepared = self._prepare(work)
+            # A COMMIT whose answer got lost may have been carried out.
+            if work.in_doubt and self._table.position(connection, self.number, lock=True) == work.position:
+                connection.rollback()
+            else:
+                self._transaction(connection, work, work.prepared)
+            self._table.committed.note(self.number, work.position)
+            return None
+        except TooLarge:
+            self._disconnect()  # a new session has the limit of now
+            return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
+        except Overwritten as found:
+            self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
+            return self._wait(Trouble.INTERRUPTED, "rows met others under a key of theirs")
+        except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+            trouble = trouble_of(error)
+            if trouble is None and self._shape_was_other(work, error):
+                return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
+            if trouble is None and self._is_gone(work, error):
+                return self._wait(Trouble.INTERRUPTED, "a constraint went, which the upstream has given up")
+            self._roll_back(work, trouble)
+            if trouble is None:
+                doing = f"applying rows of {work.range_text} to {described(self._running)}"
+                refused = mysql.refuse(error, doing, values=self._settings.log_values)
+                raise self._refused(work, refused, CORRECT) from None
+            if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
+                self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
+            return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
+
+    def _is_gone(self, work: Work, error: BaseException) -> bool:
+        """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
+        refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
+        work.refusal = refusal
+        if refusal is None or self._settings.on_refused is None or refusal.name in work.asked:
+            return False
+        work.asked.add(refusal.name)
+        return self._ask(work, refusal)
+
+    def _ask(self, work: Work, refusal: Refusal) -> bool:
+        """Whether the rows may be tried once more for another reason than that nobody knows better."""
+        self._roll_back(work, Trouble.LOCK)
+        what = refusal.name or "the keys"
+        self._wait(Trouble.INTERRUPTED, f"asking the upstream about {what} of {refusal.table.label}")
+        assert self._settings.on_refused is not None
+        try:
+            return answer(self._settings.on_refused(refusal), self._abandoned)
+        except DownstreamError as error:
+            work.refusal = refusal
+            raise self._refused(work, error) from None
+
+    def _refused(self, work: Work, error: BinlogError, hint: str = "") -> BinlogError:
+        """The error with the rows named; of a table that may wait one that says so, with `hint` if given."""
+        refusal, settings = work.refusal, self._settings
+        if refusal is None:
+            return error
+        said = error.message
+        with contextlib.suppress(pymysql.err.MySQLError, OSError, BinlogError):
+            values = settings.log_values
+            said += refused_rows.told(self._connected(), work, refusal, self._execute, values=values)
+        if not settings.rows_may_wait:
+            return DownstreamError(said, hint=error.hint)
+        return RowsRefused(said, hint=hint or error.hint, lane=self.number, refusal=refusal)
+
+    def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
+        """A connection after an unclear error is not used again; the server rolls back."""
+        if trouble is not None and trouble.keeps_connection and self._connection is not None:
+            try:
+                self._connection.rollback()
+                return
+            except (pymysql.err.MySQLError, OSError):
+                pass
+        self._disconnect()
+        work.in_doubt = True
+
+    def _wait(self, trouble: Trouble, reason: str) -> Trouble:
+        waiting = self._waiting
+        if waiting is None or waiting.trouble is not trouble:
+            waiting = self._waiting = Waiting(trouble, reason, self._clock.monotonic_s())
+            if trouble is not Trouble.LOCK:
+                logger.warning("lane waits", lane=self.number, trouble=trouble.value, reason=reason)
+        waiting.reason = reason
+        waiting.tries += 1
+        metrics.LANE_RETRIES.labels(trouble.value).inc()
+        return trouble
+
+    def _prepare(self, work: Work) -> list[Statement]:
+        changes = work.changes
+        if self._replaced:
+            changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
+        try:
+            folds = fold(changes)
+            if self._settings.on_refused is not None:
+                for net in folds:
+                    if net.doubled and not net.table.version.partial:
+                        work.ask_about(net.table)
+            return list(statements(folds, self._bytes_max, replaying=work.replaying, cut=work.cut))
+        except (Corruption, DownstreamError) as error:
+            raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
+
+    def _transaction(
+        self, connection: pymysql.Connection[Any], work: Work, prepared: list[Statement]
+    ) -> None:
+        started_s = self._clock.monotonic_s()
+        if self._settings.on_begin is not None:
+            self._settings.on_begin(connection, self.number)
+        work.drift.clear()
+        for statement in prepared:
+            self._running = statement.table
+            if len(statement.sql) >= self._packet_bytes_max:
+                self._refuse_size(connection, work, statement)
+            affected = self._execute(connection, statement)
+            drift = statement.drift(affected)
+            if drift:
+                if self._settings.strict:
+                    self._disconnect()
+                    raise work.not_as_upstream(statement, drift)
+                work.drift.append((statement.table.label, drift))
+            if self._settings.on_refused is not None and statement.overwrote(affected):
+                work.ask_about(statement.table)
+        self._running = None
+        self._table.advance(connection, self.number, work.position)
+        executed_s = self._clock.monotonic_s()
+        connection.commit()
+        metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
+        metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
+
+    def _execute(self, connection: pymysql.Connection[Any], statement: Statement) -> int:
+        if not statement.lax:
+            return mysql.run(connection, statement.sql)
+        mode = self._target.mode
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        affected = mysql.run(connection, statement.sql)
+        mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        return affected
+
+    def _report(self, work: Work) -> None:
+        """What the batch met that was not as it should be; only now that it is committed."""
+        for table, rows in work.drift:
+            self._drift.note_rows(table, rows, work.first_ts, work.position.commit_ts)
+        for statement in work.prepared or ():
+            for column, values in statement.foreign_text:
+                table = statement.table.label
+                self._drift.note_texts(table, column, values, work.first_ts, work.position.commit_ts)
+
+    # -- refusals --------------------------------------------------------------------------------
+
+    def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
+        needed = len(statement.sql) + 1
+        if mysql.packet_bytes_max(connection, "global") >= needed:
+            raise TooLarge
+        self._disconnect()
+        raise DownstreamError(
+            f"{work.range_text}: a row of table {statement.table.label} needs a statement of {needed} bytes, "
+            f"max_allowed_packet of the downstream is {self._packet_bytes_max}",
+            hint=f"SET GLOBAL max_allowed_packet = {-(-needed // (1 << 20)) << 20} there, and start again",
+        )
+
+    def _shape_was_other(self, work: Work, error: BaseException) -> bool:
+        """Read the table again; True if statements made for what it is now differ."""
+        target, connection = self._running, self._connection
+        if target is None or connection is None or mysql.error_code(error) not in OTHER_SHAPE:
+            return False
+        try:
+            fresh = self._fresh(connection, target)
+        except DownstreamError as refusal:
+            raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
+        except (pymysql.err.MySQLError, OSError) as failure:
+            self._disconnect()
+            return trouble_of(failure) is not None  # the batch meets the same again
+        if fresh is None:
+            return False
+        logger.warning("table was changed downstream, its definition is read again", table=target.label)
+        for change in work.changes:
+            if self._replaced.get(change[0], change[0]) is target:
+                self._replaced[change[0]] = fresh
+        self._on_table_changed()
+        work.prepared = None
+        return True
+
+    def _fresh(self, connection: pymysql.Connection[Any], target: TableTarget) -> TableTarget | None:
+        found = downstream_table.read(connection, *target.version.downstream)
+        if found is None:
+            raise missing(target.version)
+        return refreshed(target, found, sync_mode=self._settings.sync_mode)
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = mysql.connect(self._target, read_timeout_s=self._read_timeout_s)
+            self._packet_bytes_max = mysql.packet_bytes_max(self._connection)
+            self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
+            self._table.claim(self._connection, self.number)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except (pymysql.err.MySQLError, OSError):
+                pass

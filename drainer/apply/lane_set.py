@@ -1,0 +1,189 @@
+"""Lane set: the lanes of a number that stays as it is, and what decides which change goes to which.
+
+Drives  the dispatcher and the progress (cores), one thread a lane
+Owns    the lanes; another number of lanes is another lane set, made at a drained point
+Holds   `resolved_ts` never passes a change that is not committed downstream
+Stops   `finish` after what is queued is committed, `abandon` at once; then `join`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from common.clock import Clock
+from drainer import metrics
+from drainer.apply.dispatcher import Dispatcher
+from drainer.apply.lane import Lane, LaneSettings
+from drainer.apply.progress import Progress
+from drainer.checkpoint.store import LaneTable
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Chunk, Position, TableTarget
+from drainer.txn import TableVersion, Transaction
+
+
+class LaneSet:
+    """`safe_until`: rows at or below it may be downstream already. `whole`: transactions are never cut.
+
+    Lanes are numbered from `first` on. The stream begins behind `after_ts`, if not behind the last lane.
+    `on_progress`, `on_failed` and `on_table_changed` (downstream: targets are outdated) are called on the
+    event loop.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[Position],
+        target: mysql.Target,
+        table: LaneTable,
+        settings: LaneSettings,
+        clock: Clock,
+        *,
+        safe_until: int,
+        whole: bool,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+        first: int = 0,
+        on_table_changed: Callable[[], None] = lambda: None,
+        after_ts: int | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_progress = on_progress
+        self._failed = on_failed
+        self._table_changed = on_table_changed
+        self._dispatcher = Dispatcher(positions, whole=whole)
+        done_ts = min(position.complete_ts for position in positions)
+        self._progress = Progress(len(positions), done_ts if after_ts is None else after_ts)
+        self._first = first
+        self._working = self._looks = 0
+        self._lanes = [
+            Lane(
+                number,
+                target,
+                table,
+                settings,
+                clock,
+                self._on_committed,
+                self._on_failed,
+                self._on_table_changed,
+            )
+            for number in range(first, first + len(positions))
+        ]
+        for lane in self._lanes:
+            lane.replaying_up_to = safe_until
+            metrics.QUEUE_BYTES.labels(str(lane.number)).set_function(lane.queue_size)
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def start(self) -> None:
+        for lane in self._lanes:
+            lane.start()
+
+    # -- the event loop's side -------------------------------------------------------------------
+
+    def knows(self, transaction: Transaction) -> bool:
+        """Whether it can be dispatched as things are."""
+        return self._dispatcher.knows(transaction)
+
+    def unknown(self, transaction: Transaction) -> list[TableVersion]:
+        """Tables for which `learn` must be called before `dispatch`."""
+        return self._dispatcher.unknown(transaction)
+
+    def learn(self, targets: Iterable[TableTarget]) -> None:
+        for target in targets:
+            self._dispatcher.learn(target)
+
+    def forget(self, names: Collection[tuple[str, str]] | None = None) -> list[TableTarget]:
+        """Tables downstream (None: all; else lower case names) may have changed; what was known of them."""
+        return self._dispatcher.forget(names)
+
+    @property
+    def reached(self) -> Position:
+        """Where the lanes stand when they have done all that was cut."""
+        return self._dispatcher.reached
+
+    def dispatch(self, transaction: Transaction) -> int:
+        """Cut a transaction (or a piece of one); the number of its row events."""
+        return self._dispatcher.dispatch(transaction)
+
+    def cut(self) -> list[tuple[int, Chunk]]:
+        """Everything dispatched so far, by lane."""
+        self._looks += len(self._lanes)
+        self._working += self._progress.working
+        return self._dispatcher.take()
+
+    def offer(self, cut: list[tuple[int, Chunk]], upto_ts: int) -> None:
+        """Give the lanes what was cut: every change at or below `upto_ts`, and maybe more."""
+        for lane, chunk in cut:
+            self._progress.sent(lane, chunk.sequence, chunk.first_ts)
+            self._lanes[lane].offer(chunk)
+        self._progress.dispatched(upto_ts)
+
+    def hand_over(self, upto_ts: int) -> None:
+        """Give the lanes everything dispatched so far."""
+        self.offer(self.cut(), upto_ts)
+
+    def change_settings(self, settings: LaneSettings) -> None:
+        """From the next batch of each lane on."""
+        for lane in self._lanes:
+            lane.change_settings(settings)
+
+    @property
+    def has_room(self) -> bool:
+        return all(lane.has_room for lane in self._lanes)
+
+    def busy(self) -> float:
+        """Part of the lanes that still had work when more came, since this was asked last; 0 to 1."""
+        share = self._working / self._looks if self._looks else 0.0
+        self._working = self._looks = 0
+        return share
+
+    @property
+    def drained(self) -> bool:
+        return self._progress.idle
+
+    @property
+    def resolved_ts(self) -> int:
+        """Everything at or below it is applied."""
+        return self._progress.resolved_ts
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(lane.queued_bytes for lane in self._lanes)
+
+    def states(self) -> list[dict[str, Any]]:
+        return [lane.state() for lane in self._lanes]
+
+    async def end(self, *, drained: bool) -> None:
+        """End the threads; what is queued is lost unless everything is drained."""
+        for lane in self._lanes:
+            if drained:
+                lane.finish()
+            else:
+                lane.abandon()
+        for lane in self._lanes:
+            if lane.is_alive():
+                await asyncio.to_thread(lane.join, 5.0)
+            metrics.QUEUE_BYTES.remove(str(lane.number))
+
+    # -- the lanes' side -------------------------------------------------------------------------
+
+    def _on_committed(self, lane: int, sequence: int, rows: int) -> None:
+        metrics.LANE_BATCH_ROWS.observe(rows)
+        self._report(self._committed, lane, sequence)
+
+    def _committed(self, lane: int, sequence: int) -> None:
+        self._progress.committed(lane - self._first, sequence)
+        self._on_progress()
+
+    def _on_failed(self, lane: int, error: BaseException) -> None:
+        self._report(self._failed, error)
+
+    def _on_table_changed(self) -> None:
+        self._report(self._table_changed)
+
+    def _report(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+            self._loop.call_soon_threadsafe(function, *arguments)

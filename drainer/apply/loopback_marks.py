@@ -1,0 +1,106 @@
+"""Loopback: the marks that a drainer leaves downstream, so that two-way replication does not turn in circles.
+
+In     an open downstream connection, the lane that begins a transaction
+Out    one changed row of `retl._drainer_repl_mark` in every transaction of rows
+Holds  a lane changes its own row only (id = lane number), so lanes never wait for each other here; a row that
+       is missing is written on the spot: no transaction goes out without its mark
+Why    the other direction's drainer drops every transaction that has a row of this table with its channel
+       (`mark_rows`). DDL carries no mark: exactly one direction may have `sync-ddl = true`
+
+Names, columns and texts are those of the Go drainer; both kinds may face each other. What a drainer writes
+about itself (checkpoint, lanes) does not replicate while loopback control is on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pymysql
+
+from common.errors import DownstreamError, Unavailable
+from common.observe import log
+from drainer import metrics
+from drainer.sink.mysql import connection as mysql
+from drainer.translate.loopback_rows import MARK_SCHEMA, MARK_TABLE
+
+logger = log.get(__name__)
+
+_NAME: Final = f"{MARK_SCHEMA}.{MARK_TABLE}".encode()
+CREATE_DATABASE: Final = b"create database IF NOT EXISTS %b;" % MARK_SCHEMA.encode()
+CREATE_TABLE: Final = (
+    b"CREATE TABLE If Not Exists %b (id bigint not null,channel_id bigint not null DEFAULT 0,"
+    b" val bigint DEFAULT 0, channel_info varchar(64) ,PRIMARY KEY (id,channel_id));" % _NAME
+)
+
+
+class LoopbackMarks:
+    """Marks of one channel. Used on whatever connection and thread writes; holds no state."""
+
+    def __init__(self, channel_id: int) -> None:
+        self.channel_id = channel_id
+
+    def prepare(self, connection: pymysql.Connection[Any], lanes: int) -> None:
+        """Create the mark table where it is missing and write the rows of `lanes` lanes; commits.
+
+        Raises PyMySQL errors as they come.
+        """
+        mysql.run(connection, CREATE_DATABASE)
+        mysql.run(connection, CREATE_TABLE)
+        rows = mysql.joined(b"(%d,%d,1,'')" % (lane, self.channel_id) for lane in range(lanes))
+        mysql.run(connection, b"REPLACE INTO %b(id,channel_id,val,channel_info)  VALUES %b" % (_NAME, rows))
+        connection.commit()
+
+    def open(self, target: mysql.Target, lanes: int) -> None:
+        """`prepare` on a connection of its own."""
+        connection = mysql.connect(target)
+        try:
+            self.prepare(connection, lanes)
+        finally:
+            connection.close()
+
+    def close(self, target: mysql.Target) -> None:
+        """`remove` on a connection of its own. Rows that stay do no harm: errors are only logged."""
+        try:
+            connection = mysql.connect(target)
+            try:
+                self.remove(connection)
+            finally:
+                connection.close()
+        except (pymysql.err.MySQLError, OSError, Unavailable, DownstreamError) as error:
+            reason = mysql.safe_text(error) if isinstance(error, pymysql.err.MySQLError) else str(error)
+            logger.warning("mark rows stay downstream", channel=self.channel_id, reason=reason)
+
+    def begin(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """First statement of a transaction: mark it. `DownstreamError` where it cannot be marked."""
+        try:
+            matched = mysql.run(
+                connection,
+                b"update %b set val=val+1 where id=%d and channel_id=%d limit 1;"
+                % (_NAME, lane, self.channel_id),
+            )
+            if matched != 1:
+                self._write_missing(connection, lane)
+        except pymysql.err.MySQLError as error:
+            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+                raise
+            raise DownstreamError(
+                f"{MARK_SCHEMA}.{MARK_TABLE} is gone downstream: without marks rows would come "
+                "back from there",
+                hint="start the drainer again, it makes the table",
+            ) from None
+
+    def _write_missing(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        mysql.run(
+            connection,
+            b"INSERT INTO %b(id,channel_id,val,channel_info) VALUES (%d,%d,1,'')"
+            b" ON DUPLICATE KEY UPDATE val=val+1" % (_NAME, lane, self.channel_id),
+        )
+        metrics.MARKS_MISSING.inc()
+        logger.warning(
+            "the lane's mark row was missing, it is written anew", lane=lane, channel=self.channel_id
+        )
+
+    def remove(self, connection: pymysql.Connection[Any]) -> None:
+        """Take the channel's rows away, when the drainer ends; commits."""
+        mysql.run(connection, b"delete from %b where channel_id = %d " % (_NAME, self.channel_id))
+        connection.commit()

@@ -1,0 +1,107 @@
+"""DDL assembly: the desk and the rooms that it works with, put together for one applier.
+
+Drives  nothing
+Owns    what a release lane takes from the applier: settings, the downstream, the way tables are read
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.clock import Clock
+from drainer.apply.lane import LaneSettings
+from drainer.apply.lane_set import LaneSet
+from drainer.apply.target_reader import TableReader
+from drainer.checkpoint.keeper import CheckpointKeeper
+from drainer.checkpoint.store import SIDE_LANES
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.derive import same_names
+from drainer.ddl.policy import Policy
+from drainer.ddl.run.runner import DdlRunner
+from drainer.quarantine.controller import DdlDesk, Waiting
+from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
+from drainer.quarantine.frozen_schema import Frozen, Schema
+from drainer.quarantine.release import Rooms
+from drainer.quarantine.store import ReleaseTable
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Position
+
+
+@dataclass(frozen=True, slots=True)
+class DeskPlan:
+    """`runner_for` makes a runner that sees schema and routes as they were behind one DDL; `bytes_max` may
+    wait; `route` gives where tables go now. `jobs`: of an upstream that can be asked.
+    """
+
+    waiting: Waiting
+    policy: Policy
+    schema: Schema
+    runner_for: Callable[[Frozen], DdlRunner]
+    data_dir: str
+    bytes_max: int
+    jobs: UpstreamJobs | None = None
+    route: Callable[[], Route] = lambda: same_names
+
+
+def open_desk(
+    plan: DeskPlan,
+    highest_ts: int,
+    keeper: CheckpointKeeper,
+    target: mysql.Target,
+    settings: LaneSettings,
+    tables: TableReader,
+    clock: Clock,
+) -> DdlDesk:
+    """`tables` is release's own. From here on the keeper holds the checkpoint below what waits."""
+
+    def make_lanes(
+        position: Position,
+        table: ReleaseTable,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> LaneSet:
+        return LaneSet(
+            (position,),
+            target,
+            table,
+            settings,
+            clock,
+            safe_until=keeper.safe_until,
+            whole=False,
+            on_progress=on_progress,
+            on_failed=on_failed,
+            first=SIDE_LANES,
+        )
+
+    def rooms(on_freed: Callable[[], None], numbers: itertools.count[int]) -> Rooms:
+        return Rooms(
+            keeper, plan.waiting.table, make_lanes, tables.targets, plan.runner_for, clock, numbers, on_freed
+        )
+
+    desk = DdlDesk(
+        plan.waiting,
+        highest_ts,
+        plan.schema,
+        rooms,
+        plan.policy,
+        plan.data_dir,
+        plan.bytes_max,
+        plan.route,
+    )
+    keeper.floor = lambda: desk.floor
+    return desk
+
+
+def open_early(
+    plan: DeskPlan,
+    keeper: CheckpointKeeper,
+    runner: DdlRunner,
+    desk: Callable[[], DdlDesk],
+    clock: Clock,
+) -> EarlyDrops | None:
+    """None where no upstream can be asked. It works on the runner's session, on the keeper's thread."""
+    if plan.jobs is None:
+        return None
+    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, desk, clock)

@@ -1,0 +1,79 @@
+"""Table reader: what lanes need to know of the downstream's tables, read before the first row goes there.
+
+Drives  `downstream_table` on a connection of its own
+Holds   a table that is missing downstream is taken to be as upstream's: the lane that meets it says so,
+        after everything before it is committed
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+
+from common.errors import DownstreamError
+from common.observe import log
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.table_target import NotTransactional, target_of
+from drainer.txn import TableVersion
+
+logger = log.get(__name__)
+
+
+class TableReader:
+    """Blocking; not thread-safe. PyMySQL errors come through for the caller to classify."""
+
+    def __init__(self, target: mysql.Target, *, sync_mode: int) -> None:
+        self._target = target
+        self._sync_mode = sync_mode
+        self._told: set[str] = set()
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
+        """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
+        return [self._target_of(version, lanes) for version in versions]
+
+    def _target_of(self, version: TableVersion, lanes: int) -> TableTarget:
+        found = self._read(version)
+        target = target_of(version, lanes, found, sync_mode=self._sync_mode)
+        if target.repeats and target.label not in self._told:
+            self._told.add(target.label)
+            logger.warning(
+                "a table downstream has no transactions: after a crash others see parts of batches until they"
+                " have come again",
+                table=target.label,
+                engine=found.engine if found else "",
+                hint=f"ALTER TABLE {target.label} ENGINE=InnoDB",
+            )
+        return target
+
+    def targets_of_the_past(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
+        """As `targets`, for rows that all lanes may have applied: a table that does not fit is no error."""
+        found = []
+        for version in versions:
+            try:
+                found += self.targets([version], lanes)
+            except NotTransactional:
+                raise
+            except DownstreamError:
+                found.append(target_of(version, lanes))
+        return found
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
+
+    def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
+        try:
+            if self._connection is None:
+                self._connection = mysql.connect(self._target)
+            return downstream_table.read(self._connection, *version.downstream)
+        except (pymysql.err.MySQLError, OSError):
+            self.close()
+            raise

@@ -1,0 +1,86 @@
+"""Stored look: what is stored for a cluster, and who works on it, seen without writing or locking anything.
+
+In     the downstream, and the server of the checkpoint row where that is another one
+Out    `Seen`: what a takeover would find now, and the sessions of a drainer that lives
+Holds  nobody is fenced off by looking. What is seen may be older than what a start finds: who lives goes on
+Why    raising the epoch ends whoever works. Only a process that is sure to go on itself may do that
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drainer.checkpoint.go_table import RowTable
+from drainer.checkpoint.resume import Found, State
+from drainer.checkpoint.store import DEFAULT_TABLE, SIDE_LANES
+from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.session_lock import Claims
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`sessions`: connection ids that a drainer holds downstream; a dead one's stay until the server gives
+    them up. `waits`: a refused DDL does."""
+
+    found: Found
+    sessions: tuple[int, ...] = ()
+    waits: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is stored of the cluster."""
+        return self.found.row is None and self.found.state is None
+
+
+def look(
+    target: mysql.Target,
+    schema: str,
+    cluster_id: int,
+    *,
+    table: str = DEFAULT_TABLE,
+    row_target: mysql.Target | None = None,
+) -> Seen:
+    """Blocks. Raises PyMySQL's errors, `Corruption`, `DownstreamError`, `Unavailable`."""
+    connection = mysql.connect(target)
+    try:
+        mine = b" WHERE cluster_id=%d" % cluster_id
+        name = mysql.qualified(schema, "lanes")
+        states, lanes, waiting = mysql.rows_if_there(
+            connection,
+            b"SELECT epoch, owner, checkpoint, intent FROM "
+            + mysql.qualified(schema, "drainer_state")
+            + mine,
+            b"SELECT lane, applied_ts, applied_rows FROM " + name + mine + b" ORDER BY lane",
+            b"SELECT job_id FROM " + mysql.qualified(schema, "quarantine") + mine + b" LIMIT 1",
+        )
+        row, others = _row(target if row_target is None else row_target, schema, table, cluster_id)
+        rooms = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
+        sessions = Claims(schema, cluster_id).holders(connection, rooms)
+    finally:
+        connection.close()
+    positions = tuple(Position(int(ts), int(done)) for lane, ts, done in lanes if lane < SIDE_LANES)
+    state = None
+    if states and states[0][0]:
+        epoch, owner, checkpoint, intent = states[0]
+        state = State(
+            int(epoch),
+            str(owner),
+            Checkpoint.from_json(checkpoint) if checkpoint else None,
+            Intent.from_json(intent) if intent else None,
+        )
+    found = Found(row, state, positions, others, row_target is not None)
+    return Seen(found, tuple(sessions), bool(waiting))
+
+
+def _row(
+    target: mysql.Target, schema: str, table: str, cluster_id: int
+) -> tuple[Checkpoint | None, tuple[int, ...]]:
+    connection = mysql.connect(target)
+    try:
+        name = mysql.qualified(schema, table)
+        (there,) = mysql.rows_if_there(connection, b"SELECT COUNT(*) FROM " + name)
+        return RowTable(schema, table, cluster_id).load(connection) if there else (None, ())
+    finally:
+        connection.close()

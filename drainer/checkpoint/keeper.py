@@ -1,0 +1,195 @@
+"""Checkpoint keeper: when the checkpoint is stored, and what is in it.
+
+Drives  the checkpoint store, on the one thread that is allowed to use it
+Owns    that thread; the version of the schema and the end of safe mode that go into the row
+Holds   what is stored never falls and never passes uncommitted work. A downstream that is away is waited
+        for, without a limit of tries; whoever waits here learns of a failed lane
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from pymysql.err import MySQLError
+
+from common import tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import Unavailable
+from common.observe import log
+from drainer import metrics
+from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Position
+
+logger = log.get(__name__)
+T = TypeVar("T")
+
+MAP_INTERVAL_S: Final = 60.0
+
+
+class CheckpointKeeper:
+    """`failure` is the future that a failed lane breaks. `always_safe`: safe mode was asked for.
+
+    `maps`: the downstream is a TiDB, whose position is a timestamp. Comparing tools find in `ts-map` at which
+    two timestamps upstream and downstream were equal. The position of a MySQL is an offset in a file of its
+    own and would tell them nothing.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        start: Start,
+        failure: asyncio.Future[None],
+        clock: Clock,
+        *,
+        always_safe: bool,
+        maps: bool = False,
+    ) -> None:
+        self._maps = maps
+        self._map_due_s = 0.0
+        self.store = store
+        self._failure = failure
+        self._clock = clock
+        self._always_safe = always_safe
+        self._safe_until = start.safe_until
+        self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
+        self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
+        self.schema_ts = 0
+        """Where `schema_version` is of: the last DDL that the stream brought, 0 for none so far."""
+        self.stored_ts = min(position.complete_ts for position in start.positions)
+        # Up to here rows may be downstream already: of our lanes, or of another program.
+        self._highest_ts = max(start.safe_until, *(position.commit_ts for position in start.positions))
+        self.floor: Callable[[], tuple[int, int] | None] = lambda: None
+        self._storing = asyncio.Lock()  # what is stored second must be the later one
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+
+    @property
+    def safe_until(self) -> int:
+        """Rows at or below it may be downstream already."""
+        return tso.TS_MAX if self._always_safe else self._safe_until
+
+    def checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
+        """What to store where everything at or below `commit_ts` is applied but for what waits.
+
+        `floor` gives the highest (commit_ts, schema version) allowed while something waits.
+        """
+        place = commit_ts, self.schema_version
+        floor = self.floor()
+        if floor is not None:
+            place, consistent = min(place, floor), False
+        return Checkpoint(
+            commit_ts=place[0],
+            consistent=consistent,
+            schema_version=place[1],
+            epoch=self.store.epoch,
+            safe_until=0 if self._always_safe else self._safe_until,
+            ts_map=self._ts_map,
+        )
+
+    async def save(self, resolved_ts: int) -> None:
+        """Store that everything at or below `resolved_ts` is applied, if that is news."""
+        async with self._storing:
+            checkpoint = self.checkpoint(resolved_ts)
+            if checkpoint.commit_ts > self.stored_ts:
+                await self.call(self.store.save, checkpoint)
+                self._note_stored(checkpoint.commit_ts)
+
+    async def begin_ddl(self, intent: Intent) -> None:
+        """A DDL is about to run; everything before it is applied."""
+        async with self._storing:
+            checkpoint = self.checkpoint(intent.commit_ts - 1)
+            if checkpoint.commit_ts < self.stored_ts:  # held back since
+                await self.call(self.store.begin_ddl, intent)
+                return
+            await self.call(self.store.begin_ddl, intent, checkpoint)
+            self._note_stored(checkpoint.commit_ts)
+
+    async def end_ddl(self, commit_ts: int) -> None:
+        """A DDL is done, and every lane stands behind it."""
+        async with self._storing:
+            checkpoint = self.checkpoint(commit_ts)
+            await self.call(self.store.end_ddl, checkpoint, commit_ts)
+            self._note_stored(checkpoint.commit_ts)
+
+    async def settle(self, resolved_ts: int) -> None:
+        """All lanes are drained and end here: downstream equals upstream at `resolved_ts`.
+
+        Not before the stream has come to where the foremost lane, or the drainer before us, was at the start:
+        lanes that were put back would apply rows again, and the downstream is ahead of `resolved_ts`.
+        """
+        if resolved_ts < self._highest_ts:
+            await self.save(resolved_ts)
+            return
+        async with self._storing:
+            checkpoint = self.checkpoint(resolved_ts, consistent=True)
+            await self.call(self.store.settle, checkpoint, resolved_ts)
+            self._note_stored(checkpoint.commit_ts)
+
+    async def together(self, work: Callable[[Any], None], *, lanes_at: int | Position, upto_ts: int) -> None:
+        """`work` in one transaction with all lanes at `lanes_at` and the checkpoint for `upto_ts`."""
+        async with self._storing:
+            checkpoint = self.checkpoint(upto_ts)
+            store = functools.partial(self.store.together, work, lanes_at=lanes_at)
+            if checkpoint.commit_ts < self.stored_ts:  # held back since
+                await self.call(store)
+                return
+            await self.call(functools.partial(store, checkpoint=checkpoint))
+            self._note_stored(checkpoint.commit_ts)
+
+    @property
+    def map_is_due(self) -> bool:
+        """Whether `map_downstream` is to be called at the next drained point."""
+        return self._maps and self._clock.monotonic_s() >= self._map_due_s
+
+    async def map_downstream(self, resolved_ts: int) -> None:
+        """Store that the downstream as it is now is the upstream at `resolved_ts`; nothing may be applied
+        meanwhile. Not while something waits, since then it is not."""
+        self._map_due_s = self._clock.monotonic_s() + MAP_INTERVAL_S
+        if self.floor() is not None:
+            return
+        async with self._storing:
+            position = await self.call(self.store.downstream_position)
+            if position:
+                checkpoint = self.checkpoint(resolved_ts)
+                self._ts_map = checkpoint.mapped(position)
+                await self.call(self.store.save, replace(checkpoint, ts_map=self._ts_map))
+                self._note_stored(resolved_ts)
+
+    def _note_stored(self, commit_ts: int) -> None:
+        self.stored_ts = commit_ts
+        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
+        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
+        metrics.EVENTS.labels("savepoint").inc()
+
+    async def call(self, function: Callable[..., T], *arguments: Any, thread: Executor | None = None) -> T:
+        """Run on the store's thread, or another, until the downstream has taken it.
+
+        Raises what is not a passing error.
+        """
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                return await loop.run_in_executor(thread or self._thread, function, *arguments)
+            except (MySQLError, OSError, Unavailable) as error:
+                if not isinstance(error, Unavailable) and not mysql.is_transient(error):
+                    raise mysql.refuse(error, "storing the checkpoint") from None
+                if not backoff.attempts:
+                    reason = str(error) if isinstance(error, Unavailable) else mysql.safe_text(error)
+                    logger.warning("checkpoint waits for the downstream", reason=reason)
+                if self._failure.done():
+                    await self._failure
+                await asyncio.sleep(backoff.next_s())
+
+    async def close(self, *others: Callable[[], None]) -> None:
+        """Close the store, and what else was used on its thread."""
+        loop = asyncio.get_running_loop()
+        for close in (self.store.close, *others):
+            await loop.run_in_executor(self._thread, close)
+        self._thread.shutdown(wait=False)

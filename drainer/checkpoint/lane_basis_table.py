@@ -1,0 +1,112 @@
+"""Lane basis table: what lane positions belong to, stored beside them.
+
+    lane_basis   cluster_id, fold, epoch, name, definition
+
+The row of fold 0 is for all tables: its `definition` has the version of the hash and the rules
+(`lane_basis`, `rule_history`). Every other row is a downstream table (`name` is for people) with its spread.
+
+Drives  the connection of the checkpoint store, inside its transactions
+Holds   the row of fold 0 carries the epoch of the drainer that wrote it, raised with the lanes' epoch in one
+        transaction. Another epoch there than the lanes have says that a release which knows nothing of this
+        table has moved the lanes since: what is stored is worth nothing then
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pymysql
+
+from drainer.checkpoint import lane_basis
+from drainer.checkpoint.lane_basis import StoredBasis, TableSpread
+from drainer.sink.mysql import connection as mysql
+
+_HEADER: Final = 0
+_STATEMENT_ROWS: Final = 1000
+
+
+class LaneBasisTable:
+    """Statements on one cluster's rows. Not thread-safe."""
+
+    def __init__(self, schema: str, cluster_id: int) -> None:
+        self._name = mysql.qualified(schema, "lane_basis")
+        self._cluster_id = cluster_id
+
+    @property
+    def create_statement(self) -> bytes:
+        return (
+            b"CREATE TABLE IF NOT EXISTS " + self._name + b" (cluster_id BIGINT UNSIGNED NOT NULL,"
+            b" fold BIGINT NOT NULL, epoch BIGINT NOT NULL, name TEXT CHARACTER SET utf8mb4 NOT NULL,"
+            b" definition MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL, PRIMARY KEY (cluster_id, fold))"
+            b" ENGINE=InnoDB"
+        )
+
+    def ensure(self, connection: pymysql.Connection[Any]) -> None:
+        """Make the table where a release without it has made the others; that ends the transaction."""
+        for statement in (b"SELECT fold FROM %s LIMIT 0" % self._name, self.create_statement):
+            try:
+                mysql.run(connection, statement)
+                return
+            except pymysql.err.MySQLError as error:
+                missing = mysql.error_code(error)
+                if missing not in (mysql.NO_SUCH_TABLE, mysql.NO_SUCH_DATABASE):
+                    raise
+                if missing == mysql.NO_SUCH_DATABASE:  # all of it is made later
+                    return
+
+    def load(self, connection: pymysql.Connection[Any], epoch: int) -> StoredBasis | None:
+        """What lanes with this epoch stand on; None if that is not stored. Raises `Corruption`."""
+        found = mysql.rows(
+            connection,
+            b"SELECT fold, epoch, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
+        )
+        rows = {int(fold): (int(of_epoch), str(text)) for fold, of_epoch, text in found}
+        of_epoch, header = rows.pop(_HEADER, (0, ""))
+        if of_epoch != epoch:
+            return None
+        return StoredBasis.from_json(header, {fold: text for fold, (_, text) in rows.items()})
+
+    def begin(self, connection: pymysql.Connection[Any], epoch: int, *, known: bool, drained: bool) -> None:
+        """What is stored belongs to this epoch from now on, as far as it still counts."""
+        if drained or not known:
+            self.clear(connection, tables_only=known)
+        mysql.run(
+            connection,
+            b"UPDATE %s SET epoch=%d WHERE cluster_id=%d AND fold=%d"
+            % (self._name, epoch, self._cluster_id, _HEADER),
+        )
+
+    def clear(self, connection: pymysql.Connection[Any], *, tables_only: bool = False) -> None:
+        """All lanes stand at one place, or nothing is known of what they stand on."""
+        tables = b" AND fold<>%d" % _HEADER if tables_only else b""
+        mysql.run(
+            connection, b"DELETE FROM %s WHERE cluster_id=%d%s" % (self._name, self._cluster_id, tables)
+        )
+
+    def put_header(self, connection: pymysql.Connection[Any], epoch: int, rules: str) -> None:
+        definition = lane_basis.header_json(rules)
+        self._replace(connection, [(_HEADER, epoch, "", definition)])
+
+    def put(
+        self,
+        connection: pymysql.Connection[Any],
+        epoch: int,
+        spreads: Mapping[int, TableSpread],
+        names: Mapping[int, str],
+    ) -> None:
+        """Spreads by fold id, in place of what is stored of the same tables."""
+        rows = [(fold, epoch, names.get(fold, ""), spread.to_json()) for fold, spread in spreads.items()]
+        for at in range(0, len(rows), _STATEMENT_ROWS):
+            self._replace(connection, rows[at : at + _STATEMENT_ROWS])
+
+    def _replace(self, connection: pymysql.Connection[Any], rows: list[tuple[int, int, str, str]]) -> None:
+        values = mysql.joined(
+            b"(%d,%d,%d,%s,%s)"
+            % (self._cluster_id, fold, epoch, mysql.literal(name), mysql.literal(definition))
+            for fold, epoch, name, definition in rows
+        )
+        mysql.run(
+            connection,
+            b"REPLACE INTO %s (cluster_id, fold, epoch, name, definition) VALUES " % self._name + values,
+        )

@@ -1,0 +1,108 @@
+"""Lane table: how far each lane has applied, moved in the transaction that carries the lane's rows.
+
+Drives  the connection of a lane, inside its transaction
+Holds   only the drainer whose epoch is in the rows moves them, and only from where they were left: an UPDATE
+        that matches none says that another one took over, or that this server went back in time
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+
+from common.errors import Conflict
+from drainer.checkpoint.committed import Committed, Owner
+from drainer.checkpoint.resume import place
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.session_lock import Claims
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTable:
+    """Statements on one cluster's lane rows. Used inside the caller's downstream transaction.
+
+    `committed` is told of every COMMIT that was answered, by whoever sent it.
+    """
+
+    schema: str
+    cluster_id: int
+    epoch: int
+    committed: Committed = field(default_factory=Committed, compare=False, kw_only=True)
+
+    @property
+    def _name(self) -> bytes:
+        return mysql.qualified(self.schema, "lanes")
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.cluster_id, self.epoch)
+
+    def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
+        """Move the lane's row from the position that was committed last.
+
+        `Conflict` if a newer drainer owns it, `WentBack` if it stands elsewhere.
+        """
+        last = self.committed.of(lane)
+        where = b"cluster_id=%d AND lane=%d AND epoch=%d" % (self.cluster_id, lane, self.epoch)
+        if last is not None:
+            where += b" AND applied_ts=%d AND applied_rows=%d" % (last.commit_ts, last.rows)
+        matched = mysql.run(
+            connection,
+            b"UPDATE %s SET applied_ts=%d, applied_rows=%d WHERE "
+            % (self._name, position.commit_ts, position.rows)
+            + where,
+        )
+        if matched != 1:
+            connection.rollback()
+            self.check(connection, lane)
+            raise self._owner.went_back(f"lane {lane} does not stand where it was left")
+
+    def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
+        """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
+        found = mysql.rows(
+            connection,
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d%s"
+            % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
+        )
+        if len(found) != 1:
+            raise self.fenced()
+        return Position(int(found[0][0]), int(found[0][1]))
+
+    def lowest(self, connection: pymysql.Connection[Any], below: int) -> Position:
+        """Where the last of all lanes with a number below that is."""
+        found = mysql.rows(
+            connection,
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d AND epoch=%d"
+            % (self._name, self.cluster_id, below, self.epoch),
+        )
+        if not found:
+            raise self.fenced()
+        return min((Position(int(ts), int(rows)) for ts, rows in found), key=place)
+
+    def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """See that the lane is ours, and no less far than was committed; ends the transaction.
+
+        Raises `Conflict`, `WentBack`.
+        """
+        state = mysql.qualified(self.schema, "drainer_state")
+        (epochs, found) = mysql.rows_if_there(
+            connection,
+            b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id),
+            b"SELECT applied_ts, applied_rows, epoch FROM %s WHERE cluster_id=%d AND lane=%d"
+            % (self._name, self.cluster_id, lane),
+        )
+        connection.rollback()
+        self._owner.check_epoch(max((int(row[-1]) for row in (*epochs, *found)), default=None))
+        stored = Position(int(found[0][0]), int(found[0][1])) if found else None
+        self._owner.check_position(f"lane {lane}", self.committed.of(lane), stored)
+
+    def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
+        """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
+        claims = Claims(self.schema, self.cluster_id)
+        claims.reclaim(connection, lane, lambda: self.check(connection, lane))
+
+    def fenced(self) -> Conflict:
+        return self._owner.fenced()

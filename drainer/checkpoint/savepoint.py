@@ -1,0 +1,84 @@
+"""Savepoint: the checkpoint as a file, for sinks that have no place for a row; and whose directory it is.
+
+    savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version
+    .cluster    cluster id, decimal text: beside it, since a Go drainer rewrites the savepoint whole
+
+Holds  a savepoint is replaced whole and durably, which a Go drainer's is not. Another cluster's directory
+       is refused; one without `.cluster` is a Go drainer's and is adopted
+Never  guesses: a value of a wrong type is refused, as in the row (`checkpoint_row`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from typing import Final
+
+from common.durable_file import replace_file
+from common.errors import ConfigError, Corruption, ForeignDirectory
+from drainer.checkpoint.value import Checkpoint
+
+NAME: Final = "savepoint"
+_MODE: Final = 0o644
+
+
+def render(checkpoint: Checkpoint) -> str:
+    """The file's text. What a Go drainer does not know is left out: it has no place in this form."""
+    return (
+        f"consistent = {'true' if checkpoint.consistent else 'false'}\n"
+        f"commitTS = {checkpoint.commit_ts}\n"
+        f"schema-version = {checkpoint.schema_version}\n"
+    )
+
+
+def parse(text: str) -> Checkpoint:
+    """Raises `Corruption`. Missing keys read as zero, unknown ones are ignored."""
+    try:
+        document = tomllib.loads(text)
+        return Checkpoint.from_json(json.dumps(document, default=str))
+    except tomllib.TOMLDecodeError as error:
+        reason = f"it is not TOML: {error}"
+    except Corruption as error:
+        reason = error.message
+    raise Corruption(f"savepoint cannot be read: {reason}", hint="restore or correct the file")
+
+
+class Savepoint:
+    """The file of one data directory."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._path = os.path.join(data_dir, NAME)
+
+    def load(self) -> Checkpoint | None:
+        """None if there is no file. Raises `Corruption`, `ConfigError` if it cannot be read."""
+        text = _read(self._path)
+        return None if text is None else parse(text)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        replace_file(self._path, render(checkpoint).encode(), _MODE)
+
+
+def adopt_cluster(data_dir: str, cluster_id: int) -> None:
+    """Remember whose data directory it is; `ForeignDirectory` if it is another cluster's."""
+    path = os.path.join(data_dir, ".cluster")
+    stored = _read(path)
+    if not stored:
+        replace_file(path, str(cluster_id).encode())
+    elif stored.strip() != str(cluster_id):
+        raise ForeignDirectory(
+            f"data directory {data_dir} belongs to cluster {stored.strip()[:40]},"
+            f" but the upstream is cluster {cluster_id}",
+            hint="check pd-urls, or use an empty data-dir for this cluster",
+        )
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", hint="repair or remove it") from None

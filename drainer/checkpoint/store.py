@@ -1,0 +1,449 @@
+"""Checkpoint: how far the downstream has come, stored in the downstream itself.
+
+Tables in the schema `tidb_binlog` (or as configured):
+
+    checkpoint       clusterID, checkPoint   one row a cluster in the Go drainer's format (`checkpoint_row`)
+    lanes            cluster_id, lane, epoch, applied_ts, applied_rows
+    drainer_state    cluster_id, epoch, lane_count, owner, checkpoint, intent
+    lane_basis       see `lane_basis_table`
+    schema_snapshot  see `schema_store`
+
+`lanes` is the truth while lanes run: a lane moves its row in the transaction that carries its rows. The
+checkpoint is never ahead of any lane; it makes a restart cheap, lets idle lanes move, and is what a Go
+drainer takes over from. `drainer_state` has what only we need, stored in one transaction with the lanes.
+
+The `checkpoint` table may live on another server (`syncer.to.checkpoint.type`). It is then written after the
+downstream's part is committed: behind the lanes, never ahead of them.
+
+Fencing: a starting drainer raises the epoch in `drainer_state` and in every lane row. Whoever still runs
+with an older epoch matches no row with its next UPDATE and stops. The `checkpoint` row is only replaced where
+it still is what we wrote last: a Go drainer that works on the same row is noticed by the next save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pymysql
+
+from common.errors import BinlogError
+from common.observe import log
+from drainer.checkpoint import resume as takeover
+from drainer.checkpoint import table_setup as checkpoint_tables
+from drainer.checkpoint.committed import Committed
+from drainer.checkpoint.go_table import RowTable
+from drainer.checkpoint.lane_basis_table import LaneBasisTable
+from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.resume import Beginner, Found, Start, State
+from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
+from drainer.checkpoint.store_guard import StoreGuard
+from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.session_lock import DDL, STORE, Claims
+
+__all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
+
+logger = log.get(__name__)
+
+DEFAULT_SCHEMA: Final = "tidb_binlog"
+DEFAULT_TABLE: Final = "checkpoint"
+SIDE_LANES: Final = 1 << 16
+"""Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
+
+
+class CheckpointStore:
+    """The tables on connections of its own. Not thread-safe but for `save_schema`: one thread at a time.
+
+    `row_target`: the server of the `checkpoint` table, if it is not the downstream. All methods raise
+    PyMySQL errors as they come; the caller tries passing ones again with the same arguments.
+    """
+
+    def __init__(
+        self,
+        target: mysql.Target,
+        cluster_id: int,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        table: str = DEFAULT_TABLE,
+        row_target: mysql.Target | None = None,
+        owner: str = "",
+    ) -> None:
+        self._target = target
+        self._cluster_id = cluster_id
+        self._schema = schema
+        self._row = RowTable(schema, table, cluster_id)
+        self._row_target = row_target
+        self._owner = owner
+        self._state = mysql.qualified(schema, "drainer_state")
+        self._lanes = mysql.qualified(schema, "lanes")
+        self._claims = Claims(schema, cluster_id)
+        self._snapshot = SchemaStore(schema, cluster_id)
+        self.basis = LaneBasisTable(schema, cluster_id)
+        self._waiting: list[SchemaChanges] = []
+        self._waiting_lock = threading.Lock()
+        self._connection: pymysql.Connection[Any] | None = None
+        self._row_connection: pymysql.Connection[Any] | None = None
+        self.stored_ts = 0
+        self._committed = Committed()
+        self._guard = StoreGuard(schema, cluster_id, 0, self._committed)
+        self.epoch = 0
+        self.lane_count = 0
+
+    def close(self) -> None:
+        connections = self._connection, self._row_connection
+        self._connection = self._row_connection = None
+        for connection in connections:
+            if connection is not None:
+                try:
+                    connection.close()
+                except (pymysql.err.MySQLError, OSError):
+                    pass
+
+    def lane_table(self) -> LaneTable:
+        return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            connection = mysql.connect(self._target)
+            try:
+                if self.epoch:
+                    self._claims.reclaim(connection, STORE, lambda: self._guard.check(connection))
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _for_row(self, connection: pymysql.Connection[Any]) -> pymysql.Connection[Any]:
+        """Where the `checkpoint` table is: in the transaction of `connection`, or on a server of its own.
+
+        Never a new connection to the downstream: the row would be committed without the rest.
+        """
+        if self._row_target is None:
+            return connection
+        if self._row_connection is None:
+            self._row_connection = mysql.connect(self._row_target)
+        return self._row_connection
+
+    def confirm(self) -> None:
+        """Look on a new session whether the downstream is where it was. Raises `Conflict`, `WentBack`."""
+        self.close()
+        self._connected()
+
+    def hold(self) -> None:
+        """The same on the session that is there, which shows others that this drainer lives."""
+        connection = self._connected()
+        try:
+            self._guard.check(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- start -----------------------------------------------------------------------------------
+
+    def start(
+        self,
+        lane_count: int,
+        initial_ts: int,
+        now_ts: int,
+        *,
+        initial_is_given: bool = True,
+        living: Collection[str] = (),
+    ) -> Start:
+        """Create what is missing, fence off older drainers, find out where to go on (`takeover`).
+
+        `lane_count` is taken only at a drained point; else the stored count stays until the next one.
+        `living` are the node ids of running drainers. `consistent` is false, durably, when this returns.
+        Raises `Conflict`, `Corruption`; then nothing was changed.
+        """
+        beginner = Beginner(
+            self._cluster_id, lane_count, initial_ts, now_ts, initial_is_given, self._owner, living
+        )
+        self.epoch = 0  # of a start that failed
+        connection = self._connected()
+        try:
+            self._row.ensure(self._for_row(connection))
+            checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
+            self.basis.ensure(connection)
+            self._end_predecessor(connection, beginner)
+            state = self._lock_state(connection)
+            found = self._find(connection, state, takeover.next_epoch(state, beginner))
+            start = takeover.take_over(found, beginner)
+            self._begin(connection, found, start)
+            self._claims.end_idle_ddl(connection)
+            connection.rollback()
+        except BaseException:
+            self.close()
+            raise
+        return start
+
+    def _end_predecessor(self, connection: pymysql.Connection[Any], beginner: Beginner) -> None:
+        """A frozen drainer in the middle of a transaction has locked what is changed now."""
+        lanes: list[tuple[Any, ...]] = []
+        mine = b" WHERE cluster_id=%d" % self._cluster_id
+        with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
+            for (owner,) in mysql.rows(connection, b"SELECT owner FROM " + self._state + mine):
+                takeover.check_owner(str(owner), beginner)
+            lanes = mysql.rows(connection, b"SELECT lane FROM " + self._lanes + mine)
+        connection.rollback()
+        self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
+
+    def guard_ddl(self, connection: pymysql.Connection[Any], room: str = DDL) -> None:
+        """For every session that will run DDL, before its statements: no epoch could stop those. From any
+        thread.
+
+        Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over,
+        `WentBack`.
+        """
+        self._claims.succeed_ddl(connection, room)
+        self._guard.check(connection)
+
+    def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
+        """Our state, locked until the end of the transaction, and made if there is none."""
+        statement = (
+            b"INSERT IGNORE INTO " + self._state + b" VALUES (%d, 0, 0, '', NULL, NULL)" % self._cluster_id
+        )
+        try:
+            mysql.run(connection, statement)
+        except pymysql.err.MySQLError as error:
+            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+                raise
+            checkpoint_tables.create(
+                connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
+            )
+            mysql.run(connection, statement)
+        ((epoch, owner, checkpoint, intent),) = mysql.rows(
+            connection,
+            b"SELECT epoch, owner, checkpoint, intent FROM %s WHERE cluster_id=%d FOR UPDATE"
+            % (self._state, self._cluster_id),
+        )
+        if not epoch:
+            return None
+        return State(
+            int(epoch),
+            str(owner),
+            Checkpoint.from_json(checkpoint) if checkpoint else None,
+            Intent.from_json(intent) if intent else None,
+        )
+
+    def _find(self, connection: pymysql.Connection[Any], state: State | None, epoch: int) -> Found:
+        row, others = self._row.load(self._for_row(connection))
+        # Waits for a transaction that an older drainer has under way; its commit then counts.
+        self.epoch = epoch
+        mysql.run(
+            connection,
+            b"UPDATE %s SET epoch=%d WHERE cluster_id=%d" % (self._lanes, self.epoch, self._cluster_id),
+        )
+        lanes = mysql.rows(
+            connection,
+            b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d ORDER BY lane"
+            % (self._lanes, self._cluster_id, SIDE_LANES),
+        )
+        positions = tuple(Position(int(ts), int(done)) for ts, done in lanes)
+        basis = self.basis.load(connection, state.epoch) if state else None
+        return Found(row, state, positions, others, self._row_target is not None, basis)
+
+    def _begin(self, connection: pymysql.Connection[Any], found: Found, start: Start) -> None:
+        """Write what `start` says; the downstream first, the row behind it."""
+        if found.row is None and found.state is not None:
+            logger.warning("checkpoint row is gone, going on from the lanes", cluster_id=self._cluster_id)
+        self.lane_count = len(start.positions)
+        begin = replace(
+            start.checkpoint or Checkpoint(start.floor_ts, False, 0),
+            consistent=False,
+            commit_ts=start.floor_ts,
+            epoch=self.epoch,
+            safe_until=start.safe_until,
+        )
+        self._write_lanes(connection, start.positions)
+        committed = Committed(start.positions)
+        guard = StoreGuard(self._schema, self._cluster_id, self.epoch, committed)
+        guard.begin(connection)
+        if start.foreign:
+            self._snapshot.clear(connection)
+        self.basis.begin(connection, self.epoch, known=start.basis is not None, drained=start.drained)
+        mysql.run(
+            connection,
+            b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
+            % (
+                self._state,
+                self.epoch,
+                self.lane_count,
+                mysql.literal(self._owner),
+                mysql.literal(begin.to_json()),
+                self._cluster_id,
+            ),
+        )
+        if self._row_target is not None:
+            connection.commit()
+        place = self._for_row(connection)
+        self._row.take(place, begin)
+        place.commit()
+        self._committed, self._guard = committed, guard
+        self.stored_ts = begin.commit_ts
+
+    def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
+        mysql.run(
+            connection,
+            b"DELETE FROM %s WHERE cluster_id=%d AND lane<%d" % (self._lanes, self._cluster_id, SIDE_LANES),
+        )
+        values = mysql.joined(
+            b"(%d,%d,%d,%d,%d)" % (self._cluster_id, lane, self.epoch, position.commit_ts, position.rows)
+            for lane, position in enumerate(positions)
+        )
+        mysql.run(connection, b"INSERT INTO " + self._lanes + b" VALUES " + values)
+
+    def load_schema(self, start: Start) -> StoredSchema | None:
+        """The schema snapshot that belongs to the start; None if there is none that can be used."""
+        connection = self._connected()
+        found = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
+        connection.rollback()
+        return found
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def save_schema(self, changes: SchemaChanges) -> None:
+        """Remember what a DDL changed. From any thread; costs nothing now.
+
+        Stored together with the first checkpoint that is not before `changes.commit_ts`: while a checkpoint
+        is held back, so is the snapshot.
+        """
+        with self._waiting_lock:
+            self._waiting.append(changes)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Store the checkpoint, provided that this drainer still owns the cluster."""
+        self._update(checkpoint=checkpoint)
+
+    def begin_ddl(self, intent: Intent, checkpoint: Checkpoint | None = None) -> None:
+        """Store the intent durably before the statement runs. All lanes are drained: they stand right before
+        it, and so does the checkpoint, or a crash behind the statement would bring rows again that were
+        written for other tables than are there then."""
+        position = Position(intent.commit_ts - 1)
+        self._update(intent=mysql.literal(intent.to_json()), position=position, checkpoint=checkpoint)
+
+    def end_ddl(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
+        """The DDL is done: clear the intent, move every lane behind it, store the checkpoint.
+
+        `lanes_at`: the DDL's commit_ts, where the checkpoint is held back before it.
+        """
+        position = Position(checkpoint.commit_ts if lanes_at is None else lanes_at)
+        self._update(intent=b"NULL", position=position, checkpoint=checkpoint)
+
+    def settle(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
+        """All lanes are drained up to the checkpoint: say so in every lane row (graceful stop)."""
+        position = Position(checkpoint.commit_ts if lanes_at is None else lanes_at)
+        self._update(position=position, checkpoint=checkpoint)
+
+    def resize(self, lane_count: int, position: Position) -> None:
+        """Another number of lanes, which all stand at `position`. All lanes are drained."""
+        self._update(position=position, lane_count=lane_count)
+        self.lane_count = lane_count
+
+    def together(
+        self,
+        work: Callable[[pymysql.Connection[Any]], None],
+        *,
+        lanes_at: int | Position | None = None,
+        clear_intent: bool = False,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """`work` in one transaction with lanes, intent and checkpoint, if the epoch is still ours.
+
+        `lanes_at`: every lane moves there; all are drained. Tried again, `work` is called again.
+        """
+        self._update(
+            intent=b"NULL" if clear_intent else None,
+            position=Position(lanes_at) if isinstance(lanes_at, int) else lanes_at,
+            checkpoint=checkpoint,
+            also=work,
+        )
+
+    def downstream_position(self) -> int:
+        """Where the downstream is by its own clock, for `ts-map`: TiDB's present timestamp.
+
+        0 where the server does not say, as a MySQL without a binary log.
+        """
+        connection = self._connected()
+        try:
+            found = mysql.rows(connection, b"SHOW MASTER STATUS")
+            return int(found[0][1]) if found else 0
+        except pymysql.err.MySQLError as error:
+            self.close()
+            if mysql.is_transient(error):
+                raise
+            logger.warning("downstream does not tell its position", reason=mysql.safe_text(error))
+            return 0
+
+    def _update(
+        self,
+        *,
+        intent: bytes | None = None,
+        position: Position | None = None,
+        checkpoint: Checkpoint | None = None,
+        lane_count: int | None = None,
+        also: Callable[[pymysql.Connection[Any]], None] | None = None,
+    ) -> None:
+        """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
+        lane_count = lane_count or self.lane_count
+        connection = self._connected()
+        try:
+            settings = [b"lane_count=%d" % lane_count]
+            if intent is not None:
+                settings.append(b"intent=" + intent)
+            if checkpoint is not None:
+                self._check_order(checkpoint)
+                settings.append(b"checkpoint=" + mysql.literal(checkpoint.to_json()))
+            changed = self._state, mysql.joined(settings), self._cluster_id, self.epoch
+            known = self._guard.known()
+            if mysql.run(connection, b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
+                connection.rollback()
+                self._guard.check(connection)
+                raise self.lane_table().fenced()
+            number = self._guard.count(connection, known)
+            if position is not None:
+                self._write_lanes(connection, (position,) * lane_count)
+            if also is not None:
+                also(connection)
+            moved = None if position is None else (position,) * lane_count
+            if checkpoint is not None:
+                self._store(connection, checkpoint, lambda: self._committed.note_write(number, moved))
+            else:
+                connection.commit()
+                self._committed.note_write(number, moved)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_order(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.commit_ts < self.stored_ts:
+            raise BinlogError(
+                f"checkpoint {checkpoint.commit_ts} is below the stored one, {self.stored_ts}",
+                hint="start the drainer again: it goes on from the stored one",
+            )
+
+    def _store(
+        self, connection: pymysql.Connection[Any], checkpoint: Checkpoint, committed: Callable[[], None]
+    ) -> None:
+        """`committed` is called when the downstream's part is."""
+        with self._waiting_lock:
+            ripe = [changes for changes in self._waiting if changes.commit_ts <= checkpoint.commit_ts]
+        stored = self._snapshot.write(connection, ripe)
+        if self._row_target is not None:
+            connection.commit()
+            committed()
+        place = self._for_row(connection)
+        self._row.store(place, checkpoint, alone=self._row_target is not None)
+        place.commit()
+        if self._row_target is None:
+            committed()
+        self._row.stored()
+        self._snapshot.stored(stored)
+        with self._waiting_lock:
+            del self._waiting[: len(ripe)]
+        self.stored_ts = checkpoint.commit_ts

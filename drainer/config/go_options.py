@@ -1,0 +1,98 @@
+"""Former options: what a Go drainer's command line and file may hold that needs no decision here any more.
+
+They are accepted, so that a Go drainer's file can be used as it is, and remarked on once at the start. Two of
+them still mean something: dispatch that is switched off asks for whole transactions, in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.config import option
+from common.errors import ConfigError
+from common.net.listener import ListenConfig
+
+
+@dataclass(frozen=True, slots=True)
+class FormerOptions(ListenConfig):
+    """Options without a place in the help."""
+
+    compressor: str = option(
+        "",
+        key="compressor",
+        flag="compressor",
+        deprecated=True,
+        help="gzip between pump and drainer costs more than it saves here",
+    )
+    cache_binlog_count: int = option(
+        8,
+        key=None,
+        flag="cache-binlog-count",
+        kind="int",
+        deprecated=True,
+        help="queues are bounded in bytes: syncer.pull-queue",
+    )
+    log_rotate: str = option(
+        "", key=None, flag="log-rotate", deprecated=True, help="log files are rotated at 300 MiB"
+    )
+    detect_interval: int = option(
+        5,
+        key="detect-interval",
+        flag="detect-interval",
+        kind="int",
+        deprecated=True,
+        help="pumps are watched, not polled",
+    )
+    enable_dispatch: bool | None = option(
+        None,
+        key="syncer.enable-dispatch",
+        flag="enable-dispatch",
+        kind="bool",
+        deprecated=True,
+        help='false is dispatch = "transaction"',
+    )
+    disable_dispatch: bool | None = option(
+        None,
+        key="syncer.disable-dispatch",
+        flag="disable-dispatch",
+        kind="bool",
+        deprecated=True,
+        help='true is dispatch = "transaction"',
+    )
+    enable_detect: bool | None = option(
+        None,
+        key="syncer.enable-detect",
+        flag="enable-detect",
+        kind="bool",
+        deprecated=True,
+        help="rows with a common key always go through one lane",
+    )
+    disable_detect: bool | None = option(
+        None,
+        key="syncer.disable-detect",
+        flag="disable-detect",
+        kind="bool",
+        deprecated=True,
+        help="rows with a common key always go through one lane",
+    )
+    to_merge: bool = option(
+        False,
+        key="syncer.to.merge",
+        kind="bool",
+        deprecated=True,
+        help="changes of one row are always folded into one",
+    )
+
+    def check_former(self) -> None:
+        """Raises `ConfigError` for what the Go drainer refused, too."""
+        if self.compressor not in ("", "gzip"):
+            raise ConfigError(
+                f"Invalid compressor: {self.compressor}, must be one of these: [gzip]", hint="remove it"
+            )
+
+    @property
+    def dispatch_is_off(self) -> bool:
+        """Whether dispatch is switched off. Of the switches, the first that is set counts."""
+        if self.disable_dispatch is not None:
+            return self.disable_dispatch
+        return self.enable_dispatch is False

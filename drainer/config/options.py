@@ -1,0 +1,445 @@
+"""Configuration of a Drainer: the keys, flags and environment of the Go drainer that mean something here.
+
+Environment: `BINLOG_SERVER_<FLAG>`. Differences: `worker-count` is the number of lanes, `txn-batch` the row
+changes of one downstream transaction, and both default to what multi-row statements need.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from common.config import defaults, option, options
+from common.errors import ConfigError
+from common.net.port import split_address
+from common.net.tls import TlsConfig
+from common.upstream.choice import check_kind
+from drainer.config import password
+from drainer.config.archive_options import ArchiveOptions
+from drainer.sink.mysql.column_match import FULL, PARTIAL
+from drainer.sink.mysql.session_mode import session_mode, session_variables
+
+ENV_PREFIX: Final = "BINLOG_SERVER"
+EXIT_CODES: Final = """
+Exit codes:
+  0   stopped when told to (signal, pause, close)
+  1   wrong configuration
+  2   internal failure, or a flag that cannot be read
+  3   etcd or the downstream does not answer at the start
+  4   a peer refused what was asked of it
+  5   another drainer runs under this node id, or took over
+  6   damaged or inconsistent binlogs or checkpoint, or binlogs that pumps no longer have
+  7   the downstream refused the login or a statement
+  8   the port is taken
+  9   the relay log's directory is in use
+  10  the data directory belongs to another cluster
+  130 ended at once, by a second signal
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainerConfig(ArchiveOptions):
+    usage_notes: ClassVar[str] = EXIT_CODES
+
+    addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
+    advertise_addr: str = option(
+        "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
+    )
+    node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
+    data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
+    pd_urls: str = option(
+        "http://127.0.0.1:2379",
+        key="pd-urls",
+        flag="pd-urls",
+        help="URLs of PD or etcd, comma separated",
+    )
+    start_wait_s: float = option(
+        "10m",
+        key="start-wait",
+        flag="start-wait",
+        kind="duration",
+        help="how long a start waits for etcd and the upstream; 0: not at all",
+    )
+    upstream: str = option(
+        "auto",
+        key="upstream",
+        flag="upstream",
+        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
+    )
+    initial_commit_ts: int = option(
+        -1,
+        key="initial-commit-ts",
+        flag="initial-commit-ts",
+        kind="int",
+        help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
+    )
+    standby: bool = option(
+        False,
+        key="standby",
+        flag="standby",
+        kind="bool",
+        help="wait while another drainer has this node id, and take over when it ends",
+    )
+    heartbeat_interval_s: float = option(
+        1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
+    )
+    log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
+    log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
+    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
+    synced_check_time: int = option(
+        5,
+        key="synced-check-time",
+        flag="synced-check-time",
+        kind="int",
+        help="minutes without a change after which /status says Synced",
+    )
+    metrics_addr: str = option(
+        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
+    )
+    metrics_interval_s: float = option(
+        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
+    )
+    ignore_schemas: str = option(
+        "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql",
+        key="syncer.ignore-schemas",
+        flag="ignore-schemas",
+        help="databases left out, comma separated",
+    )
+    replicate_do_db: tuple[str, ...] = option(
+        (), key="syncer.replicate-do-db", kind="list", help="databases to replicate; ~ begins a pattern"
+    )
+    replicate_do_table: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.replicate-do-table", kind="tables", help="tables to replicate: db-name, tbl-name"
+    )
+    ignore_table: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
+    )
+    ddl_rules: tuple[dict[str, Any], ...] = option(
+        (),
+        key="syncer.ddl-rule",
+        kind="tables",
+        help="what becomes of DDL: kind, db-name, tbl-name, sql; action apply, skip, rewrite (text) or stop",
+    )
+    load_schema_snapshot: bool = option(
+        True,
+        key="syncer.load-schema-snapshot",
+        flag="load-schema-snapshot",
+        kind="bool",
+        help="read the schema at the checkpoint from TiKV, and hold it there; false: read the DDL history",
+    )
+    quarantine_bytes: int = option(
+        "4 GiB",
+        key="syncer.quarantine-size",
+        kind="size",
+        help="rows that may wait on disk for a decision about a refused DDL; 0: stop at such a DDL",
+    )
+    ignore_txn_commit_ts: tuple[str | int, ...] = option(
+        (), key="syncer.ignore-txn-commit-ts", kind="ints", help="commit timestamps of binlogs to pass over"
+    )
+    case_sensitive: bool = option(
+        False,
+        key="syncer.case-sensitive",
+        kind="bool",
+        help="source patterns of table-migrate-rule distinguish upper and lower case",
+    )
+    table_migrate_rule: tuple[dict[str, Any], ...] = option(
+        (),
+        key="syncer.table-migrate-rule",
+        kind="tables",
+        help="source and target of tables, and the binlog-filter-rule names that count for them",
+    )
+    binlog_filter_rule: Mapping[str, Any] = option(
+        None, key="syncer.binlog-filter-rule", kind="table", help="by name: ignore-event, ignore-sql"
+    )
+    column_rule: tuple[dict[str, Any], ...] = option(
+        (), key="syncer.column-rule", kind="tables", help="db-name, tbl-name, columns or ignore-columns"
+    )
+    sync_ddl: bool = option(
+        True, key="syncer.sync-ddl", flag="sync-ddl", kind="bool", help="run DDL downstream"
+    )
+    loopback_control: bool = option(
+        False,
+        key="syncer.loopback-control",
+        flag="loopback-control",
+        kind="bool",
+        help="two-way replication: mark what is written, drop what a drainer of this channel wrote",
+    )
+    channel_id: int = option(
+        0, key="syncer.channel-id", flag="channel-id", kind="int", help="channel of loopback-control"
+    )
+    worker_count: int = option(4, key="syncer.worker-count", flag="c", kind="int", help="number of lanes")
+    txn_batch: int = option(
+        1600,
+        key="syncer.txn-batch",
+        flag="txn-batch",
+        kind="int",
+        help="row changes of one downstream transaction at most",
+    )
+    dispatch: str = option(
+        "row",
+        key="syncer.dispatch",
+        help="row: lanes by key, or transaction: whole upstream transactions, in order, on one lane",
+    )
+    safe_mode: bool = option(
+        False,
+        key="syncer.safe-mode",
+        flag="safe-mode",
+        kind="bool",
+        help="use only statements that may be repeated",
+    )
+    sql_mode: str = option(
+        "",
+        key="syncer.sql-mode",
+        help="sql_mode of the session that writes rows; empty: strict, but for dates that upstream took",
+    )
+    strict: bool = option(
+        False,
+        key="syncer.strict",
+        kind="bool",
+        help="stop where downstream rows are not as they should be, instead of counting them, or of letting"
+        " their table wait",
+    )
+    log_values: bool = option(
+        False, key="syncer.log-values", kind="bool", help="errors of the downstream may show row values"
+    )
+    keep_dropped_s: float = option(
+        1800.0,
+        key="syncer.keep-dropped",
+        kind="duration",
+        help="dropped and truncated tables are set aside for so long, for a RECOVER or FLASHBACK",
+    )
+    lane_queue_bytes: int = option(
+        "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
+    )
+    pull_bytes: int = option(
+        "64 MiB", key="syncer.pull-queue", kind="size", help="binlogs that may wait between pumps and lanes"
+    )
+    spill_above_bytes: int = option(
+        "8 MiB",
+        key="syncer.spill-above",
+        kind="size",
+        help="larger transactions wait on disk, below data-dir",
+    )
+    spill_ahead_bytes: int = option(
+        "1 GiB",
+        key="syncer.spill-ahead",
+        kind="size",
+        help="a pump is not read further while more than this of it waits on disk",
+    )
+    checkpoint_interval_s: float = option(
+        0.5, key="syncer.checkpoint-interval", kind="duration", help="pace of the checkpoint row"
+    )
+    rate_rows: int = option(
+        0, key="syncer.rate-rows", kind="int", help="row changes a second that may go downstream; 0: no limit"
+    )
+    rate_bytes: int = option(
+        0,
+        key="syncer.rate-size",
+        kind="size",
+        help="encoded bytes a second that may go downstream; 0: no limit",
+    )
+    to_host: str = option("", key="syncer.to.host", help="downstream host (default: MYSQL_HOST or localhost)")
+    to_port: int = option(
+        0, key="syncer.to.port", kind="int", help="downstream port (default: MYSQL_PORT or 3306)"
+    )
+    to_user: str = option("", key="syncer.to.user", help="downstream user (default: MYSQL_USER or root)")
+    to_password: str = option(
+        "", key="syncer.to.password", secret=True, help="downstream password (default: MYSQL_PSWD)"
+    )
+    to_encrypted_password: str = option(
+        "", key="syncer.to.encrypted_password", secret=True, help="as a Go drainer's file has it; wins"
+    )
+    to_password_file: str = option(
+        "", key="syncer.to.password-file", help="file that holds the downstream password and nothing else"
+    )
+    to_socket: str = option(
+        "", key="syncer.to.socket", help="downstream unix socket instead of host and port"
+    )
+    to_read_timeout_s: float = option(
+        "1m", key="syncer.to.read-timeout", kind="duration", help="limit of a row statement; DDL has none"
+    )
+    to_sync_mode: int = option(
+        0,
+        key="syncer.to.sync-mode",
+        kind="int",
+        help="tables that lack a column downstream: 1 (or 0) refused, 2 the column is left out",
+    )
+    to_params: Mapping[str, Any] = option(
+        None, key="syncer.to.params", kind="table", help="session variables of the downstream"
+    )
+    to_ssl_ca: str = option("", key="syncer.to.security.ssl-ca", help="downstream's authority; empty: no TLS")
+    to_ssl_cert: str = option(
+        "", key="syncer.to.security.ssl-cert", help="our certificate for the downstream"
+    )
+    to_ssl_key: str = option("", key="syncer.to.security.ssl-key", help="our private key for the downstream")
+    to_cert_allowed_cn: tuple[str, ...] = option(
+        (),
+        key="syncer.to.security.cert-allowed-cn",
+        kind="list",
+        help="common names that the downstream's certificate may have; empty: all",
+    )
+    relay_max_file_size: int = option(
+        "10 MiB",
+        key="syncer.relay.max-file-size",
+        flag="relay-max-file-size",
+        kind="size",
+        help="a file of the relay log ends with the record that reaches this",
+    )
+    checkpoint_schema: str = option(
+        "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
+    )
+    checkpoint_table: str = option(
+        "checkpoint", key="syncer.to.checkpoint.table", help="table of the row, on a server of its own"
+    )
+    checkpoint_host: str = option("127.0.0.1", key="syncer.to.checkpoint.host", help="server of the row")
+    checkpoint_port: int = option(3306, key="syncer.to.checkpoint.port", kind="int", help="and its port")
+    checkpoint_user: str = option("root", key="syncer.to.checkpoint.user", help="and its user")
+    checkpoint_password: str = option(
+        "", key="syncer.to.checkpoint.password", secret=True, help="and the password"
+    )
+    checkpoint_encrypted_password: str = option(
+        "",
+        key="syncer.to.checkpoint.encrypted_password",
+        secret=True,
+        help="as a Go drainer's file has it; wins",
+    )
+    checkpoint_password_file: str = option(
+        "", key="syncer.to.checkpoint.password-file", help="file that holds this password and nothing else"
+    )
+    checkpoint_ssl_ca: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-ca", help="and its authority; empty: no TLS"
+    )
+    checkpoint_ssl_cert: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-cert", help="our certificate for it"
+    )
+    checkpoint_ssl_key: str = option(
+        "", key="syncer.to.checkpoint.security.ssl-key", help="our private key for it"
+    )
+    checkpoint_cert_allowed_cn: tuple[str, ...] = option(
+        (), key="syncer.to.checkpoint.security.cert-allowed-cn", kind="list", help="names of its certificate"
+    )
+
+    def validate(self) -> None:
+        """Relations between values; `ConfigError` names the key."""
+        for key, address in (("addr", self.addr), ("advertise-addr", self.advertised)):
+            try:
+                split_address(key, address)
+            except ConfigError as error:
+                raise ConfigError(f"invalid {key}: {error.message}", hint=error.hint) from None
+        self.check_sink()
+        if self.dispatch not in ("row", "transaction"):
+            raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
+        check_kind(self.upstream)
+        if self.start_wait_s < 0:
+            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
+        for key, value in (
+            ("worker-count", self.worker_count),
+            ("txn-batch", self.txn_batch),
+            ("spill-above", self.spill_above_bytes),
+        ):
+            if value < 1:
+                raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
+        if self.to_sync_mode not in (0, FULL, PARTIAL):
+            raise ConfigError(f"syncer.to.sync-mode is {self.to_sync_mode}", hint="0 or 1 full, 2 partial")
+        _ = session_mode(self.sql_mode), session_variables(self.to_params)
+        if self.rate_rows < 0:
+            raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
+        if self.initial_commit_ts < -1:
+            raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
+        if self.ignore_schemas.strip() and any(not name.strip() for name in self.ignore_schemas.split(",")):
+            raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
+        if not all(self.replicate_do_db):
+            raise ConfigError("empty schema name in `replicate-do-db` config", hint="remove the empty entry")
+        if self.metrics_interval_s < 0:
+            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
+        self.check_former()
+        _ = self.downstream, self.checkpoint_server  # the passwords can be read
+        _ = self.downstream_tls, self.checkpoint_tls
+        self.check_listener()
+
+    @property
+    def dispatches_whole(self) -> bool:
+        """Upstream transactions are never cut, and go out in their order."""
+        return self.dispatch == "transaction" or self.dispatch_is_off
+
+    @property
+    def listen(self) -> str:
+        return self.addr
+
+    @property
+    def advertised(self) -> str:
+        return self.advertise_addr or self.addr
+
+    @property
+    def name(self) -> str:
+        return self.node_id or f"{socket.gethostname()}:{split_address('addr', self.addr)[1]}"
+
+    @property
+    def downstream(self) -> tuple[str, int, str, str]:
+        """host, port, user, password with the defaults of the environment."""
+        environ = os.environ
+        port = environ.get("MYSQL_PORT", "3306")
+        if not port.isascii() or not port.isdigit():
+            raise ConfigError("MYSQL_PORT is not a number", hint="unset it, or set [syncer.to] port")
+        return (
+            self.to_host or environ.get("MYSQL_HOST", "localhost"),
+            self.to_port or int(port),
+            self.to_user or environ.get("MYSQL_USER", "root"),
+            password.find(
+                "syncer.to", self.to_encrypted_password, self.to_password_file, self.to_password, environ
+            ),
+        )
+
+    @property
+    def downstream_tls(self) -> TlsConfig | None:
+        """None: in clear. Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.to_ssl_ca,
+            self.to_ssl_cert,
+            self.to_ssl_key,
+            self.to_cert_allowed_cn,
+            section="syncer.to.security",
+        )
+
+    @property
+    def checkpoint_tls(self) -> TlsConfig | None:
+        """To the server of the checkpoint row. None: in clear. Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.checkpoint_ssl_ca,
+            self.checkpoint_ssl_cert,
+            self.checkpoint_ssl_key,
+            self.checkpoint_cert_allowed_cn,
+            section="syncer.to.checkpoint.security",
+        )
+
+    @property
+    def checkpoint_server(self) -> tuple[str, int, str, str]:
+        """host, port, user, password of the server of the checkpoint row, where it is another one."""
+        found = password.find(
+            "syncer.to.checkpoint",
+            self.checkpoint_encrypted_password,
+            self.checkpoint_password_file,
+            self.checkpoint_password,
+            {key: value for key, value in os.environ.items() if key == password.KEY_VARIABLE},
+        )
+        return self.checkpoint_host, self.checkpoint_port, self.checkpoint_user, found
+
+    def remarks(self) -> list[str]:
+        """What an operator should know of what he set, one line each, for the log."""
+        said = [
+            f"{entry.key or entry.flag} is accepted for Go's sake: {entry.help}"
+            for name, entry in options(type(self)).items()
+            if entry.deprecated and getattr(self, name) != defaults(type(self))[name]
+        ]
+        if (self.to_encrypted_password or self.checkpoint_encrypted_password) and not os.environ.get(
+            password.KEY_VARIABLE
+        ):
+            said.append(
+                f"encrypted_password is protected by a key that everybody knows: set {password.KEY_VARIABLE}"
+            )
+        if self.archives and self.relay_log_dir:
+            said.append("syncer.relay.log-dir is not used: an archive is its own log")
+        return said

@@ -1,0 +1,187 @@
+"""Server: what others may ask of a running Drainer, over gRPC (`binlog.Cistern`) and HTTP.
+
+    GET /status                    JSON of the Go drainer (PumpPos, Synced, LastTS, TsMap) plus our own keys
+    GET /commit_ts                 the stored checkpoint
+    GET /metrics                   Prometheus text
+    PUT /state/{node_id}/{action}  pause or close this node
+
+The Go drainer answers logical errors with HTTP 200 and a code in the body; so do these. Ours, which change a
+drainer while it goes on, answer with a status of its own:
+
+    PUT /apply/pause, /apply/resume   hold rows and DDL back, or let them go
+    PUT /apply/rate?rows=N&bytes=M    at most so many a second; 0: unlimited, one left out stays as it is
+    PUT /reload                       read the configuration file again; other rules (filters, routes,
+                                      columns) are in force after the `commit_ts` of the answer
+    GET /config                       the configuration, secrets masked
+
+Everything but GET /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from common.cluster import node
+from common.door import Response, Routes, json_response
+from common.errors import ConfigError, Rejected
+from common.observe import metrics
+from common.quantities import size_bytes
+from common.rpc import Service
+from common.wire import drainer_pb2
+from drainer.control.pause_and_reload import Reloaded
+from drainer.control.rate_limit import Limits
+
+CODE_OK: Final = 200
+CODE_OTHER: Final = 3
+
+
+class StatusSource(Protocol):
+    """What the routes show."""
+
+    def document(self) -> dict[str, Any]: ...
+
+    @property
+    def stored_ts(self) -> int: ...
+
+
+class Shown:
+    """A `StatusSource` that may be another one later: a standby's first, then the active drainer's."""
+
+    def __init__(self, source: StatusSource) -> None:
+        self.source = source
+
+    def document(self) -> dict[str, Any]:
+        return self.source.document()
+
+    @property
+    def stored_ts(self) -> int:
+        return self.source.stored_ts
+
+
+@dataclass(slots=True)
+class NodeState:
+    """This node's id and lifecycle state; `apply` moves along `common.cluster.node.LIFECYCLE`."""
+
+    node_id: str
+    state: str
+    told_to_leave: bool = False
+
+    def apply(self, event: str) -> bool:
+        """Take the transition if there is one; False leaves everything as it was."""
+        following = node.LIFECYCLE.get((self.state, event))
+        if following is None:
+            return False
+        self.state = following
+        return True
+
+
+def notify_service(notify: Callable[[], Awaitable[None]]) -> Service:
+    """`binlog.Cistern`: answers once the collector has seen every pump that is registered now."""
+
+    async def handle(request: bytes) -> bytes:
+        await notify()
+        return drainer_pb2.NotifyResp().SerializeToString()
+
+    return Service(name="binlog.Cistern", unary={"Notify": handle})
+
+
+def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Callable[[], None]) -> None:
+    """The HTTP routes of a drainer that is up."""
+
+    async def status(_params: dict[str, str]) -> Response:
+        return json_response(source.document())
+
+    async def commit_ts(_params: dict[str, str]) -> Response:
+        return _answer("get drainer's latest ts success!", CODE_OK, {"ts": source.stored_ts})
+
+    async def exposition(_params: dict[str, str]) -> Response:
+        return Response(200, metrics.exposition(), metrics.CONTENT_TYPE)
+
+    async def change_state(params: dict[str, str]) -> Response:
+        asked, action = params["node_id"], params["action"]
+        if asked != state.node_id:
+            return _answer(f"invalid nodeID {asked}, this pump's nodeID is {state.node_id}", CODE_OTHER)
+        if state.state != node.ONLINE:
+            return _answer(f"this pump's state is {state.state}, apply {action} failed!", CODE_OTHER)
+        if action not in ("pause", "close"):
+            return _answer(f"invalid action {action}", CODE_OTHER)
+        state.apply(action)
+        state.told_to_leave = True
+        stop()
+        return _answer(f"apply action {action} success!", CODE_OK)
+
+    routes.add("GET", "/status", status)
+    routes.add("GET", "/commit_ts", commit_ts)
+    routes.add("*", "/metrics", exposition)
+    routes.add("PUT", "/state/{node_id}/{action}", change_state, guarded=True)
+
+
+class ControlSource(Protocol):
+    """What operators may change while rows go on: `drainer.control.pause_and_reload`."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def change_rate(self, limits: Limits) -> None: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+def add_control_routes(
+    routes: Routes,
+    control: ControlSource,
+    reload: Callable[[], Awaitable[Reloaded]],
+    configuration: Callable[[], dict[str, Any]],
+) -> None:
+    """`reload` raises `ConfigError`, `Rejected`. `configuration` is masked."""
+
+    async def pause(_: dict[str, str]) -> Response:
+        control.pause()
+        return _answer("applying is paused", CODE_OK, control.facts())
+
+    async def resume(_: dict[str, str]) -> Response:
+        control.resume()
+        return _answer("applying goes on", CODE_OK, control.facts())
+
+    async def rate(params: dict[str, str]) -> Response:
+        before = control.limits
+        try:
+            rows = int(params.get("rows", before.rows))
+            size = size_bytes(params["bytes"]) if "bytes" in params else before.size
+        except ValueError as error:
+            return _answer(f"rows and bytes are numbers: {error}", CODE_OTHER, status=400)
+        if rows < 0 or not {"rows", "bytes"} & params.keys():
+            return _answer("give rows=N, bytes=M or both; 0 is unlimited", CODE_OTHER, status=400)
+        control.change_rate(Limits(rows, size))
+        return _answer("rate limit changed", CODE_OK, control.facts())
+
+    async def read_again(_: dict[str, str]) -> Response:
+        try:
+            found = await reload()
+        except ConfigError as error:
+            return _answer(str(error), CODE_OTHER, status=400)
+        except Rejected as error:
+            return _answer(str(error), CODE_OTHER, status=409)
+        data: dict[str, Any] = {"changed": found.keys}
+        if found.commit_ts is not None:
+            data["commit_ts"] = found.commit_ts
+        return _answer("configuration read again", CODE_OK, data)
+
+    async def show(_: dict[str, str]) -> Response:
+        return json_response(configuration(), indent=2)
+
+    routes.add("PUT", "/apply/pause", pause, guarded=True)
+    routes.add("PUT", "/apply/resume", resume, guarded=True)
+    routes.add("PUT", "/apply/rate", rate, guarded=True)
+    routes.add("PUT", "/reload", read_again, guarded=True)
+    routes.add("GET", "/config", show, guarded=True)
+
+
+def _answer(message: str, code: int, data: Any = None, *, status: int = 200) -> Response:
+    return json_response({"message": message, "code": code, "data": data}, indent=2, status=status)

@@ -1,0 +1,366 @@
+"""DDL alter: one table's columns, keys and options brought from one tracked definition to the next.
+
+In     the definitions before and after, the table as it is downstream, whether the upstream's own statement
+       has run there already
+Out    ALTER TABLE with everything it takes in one statement (servers run it whole or not at all), and
+       separate steps for what the downstream may refuse without losing rows: foreign keys, checks,
+       invisible keys
+Holds  only what the DDL changed is touched: columns, keys and types that somebody gave the downstream on
+       purpose stay. Columns are matched by id, so a renamed one keeps its contents
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from common import table_info as ti
+from drainer.ddl.derive.alteration import Alteration
+from drainer.ddl.derive.compare import (
+    PresentColumn,
+    PresentKey,
+    same_column,
+    same_default,
+    same_key,
+    shape_of,
+)
+from drainer.ddl.derive.constraints import drop_foreign_keys, extras
+from drainer.ddl.derive.definition import FLAG_AUTO_INCREMENT, Column, Default, Definition, Key
+from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, literal, name_of
+from drainer.ddl.derive.steps import Derived, choice, of, step
+
+
+def meaning(column: Column) -> tuple[object, ...]:
+    """What of a column reaches a downstream."""
+    kind = column.type
+    own = (column.nullable, kind.unsigned, column.auto_increment, column.on_update_now, kind.flag & 64)
+    shape = (kind.tp, kind.flen, kind.decimal, kind.charset, kind.collate, kind.elems)
+    return (
+        column.name,
+        own,
+        shape,
+        column.default,
+        column.generated,
+        column.stored,
+        column.comment,
+    )
+
+
+def counterparts(before: Definition | None, after: Definition, *, modified: bool) -> dict[int, Column]:
+    """By id of a column after: what it was before."""
+    if before is None:
+        return {}
+    old = {column.id: column for column in before.columns}
+    found = {column.id: old.pop(column.id) for column in after.columns if column.id in old}
+    new = [column for column in after.columns if column.id not in found]
+    if modified:  # a column whose values had to be converted has a new id
+        for column in new:
+            same = next((one for one in old.values() if one.name.lower() == column.name.lower()), None)
+            if same is not None:
+                found[column.id] = old.pop(same.id)
+        new = [column for column in new if column.id not in found]
+        if len(new) == len(old):
+            found.update({column.id: one for column, one in zip(new, old.values(), strict=True)})
+    return found
+
+
+def origin_of(column: Column) -> Default | None:
+    """What rows hold that are older than the column. A JSON column holds JSON's null, not an empty text."""
+    if column.origin is None and column.type.tp == ti.JSON and not column.nullable:
+        return Default("null")
+    return column.origin
+
+
+def needs_origin(column: Column) -> bool:
+    """Rows that are older than the column hold something else than what ADD COLUMN would give them."""
+    if column.generated or column.auto_increment:
+        return False
+    if column.default is not None and (column.default.is_now or column.default.expression):
+        return True
+    origin = origin_of(column)
+    if origin is None or origin == column.default:
+        return False
+    return column.default is not None or not _is_zero(column)
+
+
+def _is_zero(column: Column) -> bool:
+    """The original default is what a server gives a NOT NULL column that has none."""
+    origin, kind = origin_of(column), column.type
+    if origin is None or column.nullable:
+        return False
+    if origin.bits is not None:
+        return not any(origin.bits)
+    if kind.tp == ti.JSON:
+        return False
+    if kind.tp == ti.ENUM:
+        return bool(kind.elems) and origin.text == kind.elems[0]
+    if kind.tp in ti.STRING_TYPES or kind.tp == ti.SET:
+        return not origin.text.strip("\0")
+    return not origin.text.strip("0.:- ")
+
+
+@dataclass(slots=True)
+class _Clauses:
+    """Clauses of one ALTER TABLE. `plain` has ordinary columns in place of generated ones."""
+
+    full: list[str] = field(default_factory=list)
+    plain: list[str] = field(default_factory=list)
+    generated: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+
+    def add(self, *texts: str) -> None:
+        self.full += texts
+        self.plain += texts
+
+
+def alter(change: Alteration) -> Derived:
+    """Steps that bring the table to `change.after`; none where it is there."""
+    missing: list[str] = []
+    before = fitting(change.before, change.server, []) if change.before else None
+    change = replace(change, before=before, after=fitting(change.after, change.server, missing))
+    if before is not None:
+        missing = [line for line in missing if _is_new(line, change)]
+    table = name_of(*change.table)
+    clauses = _Clauses()
+    old = counterparts(before, change.after, modified=change.modified)
+    taken = _taken(change, old)
+    renamed_keys = _drop_keys(change, clauses)
+    _columns(change, old, taken, clauses, missing)
+    _keys(change, renamed_keys, taken, clauses, missing)
+    clauses.add(*_options(change))
+    steps = drop_foreign_keys(change)
+    if clauses.full:
+        whole = f"ALTER TABLE {table} {', '.join(clauses.full)}"
+        if clauses.generated:
+            lacks = f"columns {', '.join(clauses.generated)} are not generated"
+            plain = f"ALTER TABLE {table} {', '.join(clauses.plain)}"
+            steps.append(choice((whole, ""), (plain, lacks)))
+        else:
+            steps.append(step(whole))
+    if clauses.later:
+        steps.append(step(f"ALTER TABLE {table} {', '.join(clauses.later)}"))
+    steps += extras(change, missing)
+    return of(steps, missing)
+
+
+def _is_new(line: str, change: Alteration) -> bool:
+    """Whether a lack concerns a column that this DDL changed."""
+    old = counterparts(change.before, change.after, modified=change.modified)
+    changed = {
+        column.name
+        for column in change.after.columns
+        if column.id not in old or meaning(old[column.id]) != meaning(column)
+    }
+    return any(line.startswith(f"column {name} ") for name in changed)
+
+
+# Columns -------------------------------------------------------------------------------------------------
+
+
+def _taken(change: Alteration, old: dict[int, Column]) -> dict[int, PresentColumn]:
+    """By id of a column after: the column downstream that is this one, under its old or its new name."""
+    present = {column.name.lower(): column for column in change.present.columns}
+    found: dict[int, PresentColumn] = {}
+    for column in change.after.columns:
+        was = old.get(column.id)
+        names = [column.name, was.name] if was is not None else [column.name]
+        if was is not None and not change.ran:
+            names.reverse()
+        there = next((present[name.lower()] for name in names if name.lower() in present), None)
+        if there is not None:
+            found[column.id] = there
+    return found
+
+
+def _columns(
+    change: Alteration,
+    old: dict[int, Column],
+    taken: dict[int, PresentColumn],
+    clauses: _Clauses,
+    missing: list[str],
+) -> None:
+    present = {column.name.lower(): column for column in change.present.columns}
+    used = {found.name.lower() for found in taken.values()}
+    for gone in _gone(change, old):
+        there = present.get(gone.name.lower())
+        if there is not None and there.name.lower() not in used:
+            clauses.add(f"DROP COLUMN {name_of(there.name)}")
+            del present[there.name.lower()]
+    places = _places(change, old, taken, list(present.values()))
+    for column in change.after.columns:
+        found, was = taken.get(column.id), old.get(column.id)
+        changed = was is None or meaning(was) != meaning(column)
+        if found is None and was is not None and change.before is not None:
+            if changed:
+                missing.append(f"column {column.name} is not there")
+            continue
+        differs = changed and (found is None or _differs(column, found, change.server))
+        if differs or column.id in places:
+            _column(column, found, places.get(column.id, ""), change, clauses, missing)
+
+
+def _gone(change: Alteration, old: dict[int, Column]) -> list[Column]:
+    if change.before is None:
+        return []
+    kept = {column.id for column in old.values()}
+    return [column for column in change.before.columns if column.id not in kept]
+
+
+def _differs(column: Column, found: PresentColumn, server: Server) -> bool:
+    return (
+        found.name != column.name
+        or not same_column(column, found, server)
+        or not same_default(column, found)
+        or found.comment != column.comment
+    )
+
+
+def _column(
+    column: Column,
+    found: PresentColumn | None,
+    place: str,
+    change: Alteration,
+    clauses: _Clauses,
+    missing: list[str],
+) -> None:
+    server, verb = change.server, "ADD COLUMN"
+    if found is not None:
+        verb = f"CHANGE COLUMN {name_of(found.name)}"
+    keyed = _has_leading_key(column, change.after)
+    if column.auto_increment and not keyed:
+        missing.append(f"column {column.name} is not AUTO_INCREMENT")
+    text = column_clause(column, server, missing, auto_increment=keyed)
+    if found is None and change.before is not None and needs_origin(column):
+        at_first = replace(column, default=origin_of(column))
+        clauses.later.append(f"CHANGE COLUMN {name_of(column.name)} {text}")
+        text = column_clause(at_first, server, [])
+    clauses.full.append(f"{verb} {text}{place}")
+    if not column.generated:
+        clauses.plain.append(f"{verb} {text}{place}")
+        return
+    clauses.generated.append(column.name)
+    clauses.plain.append(f"{verb} {column_clause(column, server, [], plain=True)}{place}")
+
+
+def _has_leading_key(column: Column, definition: Definition) -> bool:
+    if not column.type.flag & FLAG_AUTO_INCREMENT:
+        return True
+    lower = column.name.lower()
+    return any(key.parts and key.parts[0].column.lower() == lower for key in definition.keys)
+
+
+def _places(
+    change: Alteration, old: dict[int, Column], taken: dict[int, PresentColumn], present: list[PresentColumn]
+) -> dict[int, str]:
+    """` FIRST` or ` AFTER x` for columns that are new, or stand elsewhere because of the DDL."""
+    ids_before = [column.id for column in change.before.columns] if change.before else []
+    after = [column.id for column in change.after.columns]
+    kept = [old[number].id for number in after if number in old]
+    if len(kept) == len(after) and kept == [number for number in ids_before if number in set(kept)]:
+        return {}
+    by_present = {found.name.lower(): number for number, found in taken.items()}
+    order = [by_present[one.name.lower()] for one in present if one.name.lower() in by_present]
+    places: dict[int, str] = {}
+    previous: Column | None = None
+    at = 0
+    for column in change.after.columns:
+        if column.id not in taken and column.id in old:
+            continue  # not there downstream, and not new
+        here = order[at] if at < len(order) else None
+        if here != column.id:
+            if column.id in order:
+                order.remove(column.id)
+            places[column.id] = f" AFTER {name_of(previous.name)}" if previous else " FIRST"
+            order.insert(at, column.id)
+        previous, at = column, at + 1
+    return places
+
+
+# Keys and options ----------------------------------------------------------------------------------------
+
+
+def _changed_keys(change: Alteration) -> list[Key]:
+    if change.before is None:
+        return list(change.after.keys)
+    if change.ran and change.before.foreign_keys != change.after.foreign_keys:
+        return list(change.after.keys)  # servers make and drop keys for foreign keys by themselves
+    before = {key.name.lower(): key for key in change.before.keys}
+    return [key for key in change.after.keys if not _is_as_before(key, before, change)]
+
+
+def _is_as_before(key: Key, before: dict[str, Key], change: Alteration) -> bool:
+    was = before.get(key.name.lower())
+    if was is None or change.before is None:
+        return False
+    return shape_of(was, change.before) == shape_of(key, change.after) and was.parts == key.parts
+
+
+def _drop_keys(change: Alteration, clauses: _Clauses) -> set[str]:
+    """Clauses that drop or rename keys; the names that are free then, and the new names."""
+    if change.before is None:
+        return set()
+    after = {key.name.lower(): key for key in change.after.keys}
+    done: set[str] = set()
+    for key in change.before.keys:
+        lower = key.name.lower()
+        there = change.present.key(key.name)
+        if lower in after or there is None:
+            continue
+        renamed = next((one for one in _changed_keys(change) if _is_renamed(key, one, change, done)), None)
+        if renamed is not None and not key.primary and not renamed.primary:
+            clauses.add(f"RENAME INDEX {name_of(there.name)} TO {name_of(renamed.name)}")
+            done.add(renamed.name.lower())
+        else:
+            clauses.add(_drop_key(there.name))
+    return done
+
+
+def _is_renamed(old: Key, new: Key, change: Alteration, done: set[str]) -> bool:
+    if change.before is None or new.name.lower() in done or change.present.key(new.name) is not None:
+        return False
+    return shape_of(old, change.before) == shape_of(new, change.after)
+
+
+def _drop_key(name: str) -> str:
+    return "DROP PRIMARY KEY" if name.upper() == "PRIMARY" else f"DROP INDEX {name_of(name)}"
+
+
+def _keys(
+    change: Alteration,
+    renamed: set[str],
+    taken: dict[int, PresentColumn],
+    clauses: _Clauses,
+    missing: list[str],
+) -> None:
+    names = {
+        taken[column.id].name.lower(): column.name.lower()
+        for column in change.after.columns
+        if column.id in taken
+    }
+    for key in _changed_keys(change):
+        clause = key_clause(key, change.after, change.server, missing)
+        if clause is None or key.name.lower() in renamed:
+            continue
+        there = change.present.key(key.name)
+        if there is not None:
+            if same_key(key, change.after, _with_names(there, names)):
+                continue
+            clauses.add(_drop_key(there.name))
+        clauses.add(f"ADD {clause}")
+
+
+def _with_names(key: PresentKey, names: dict[str, str]) -> PresentKey:
+    """The key as it is after the columns are renamed."""
+    return replace(key, parts=tuple((names.get(column, column), length) for column, length in key.parts))
+
+
+def _options(change: Alteration) -> Iterable[str]:
+    before, after, present = change.before, change.after, change.present
+    if (before is None or before.comment != after.comment) and present.comment != after.comment:
+        yield f"COMMENT={literal(after.comment)}"
+    if before is not None and (before.charset, before.collate) != (after.charset, after.collate):
+        charset, collate = change.server.collation(after.charset, after.collate)
+        if present.collation != collate:
+            yield f"DEFAULT {collated(charset, collate)}"
+    if change.rebased and not change.ran and after.auto_increment:
+        yield f"AUTO_INCREMENT={after.auto_increment}"

@@ -1,0 +1,195 @@
+"""DDL compare: whether a table downstream has the columns and keys that a definition asks for.
+
+In     a definition (upstream), the table as information_schema of the downstream shows it
+Out    whether a column, a default or a key is the same
+Why    servers print the same thing differently: display widths, JSON as LONGTEXT, quoted defaults, `utf8`
+       for utf8mb3. What cannot be compared by text (expressions) counts as the same
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from common import table_info as ti
+from drainer.ddl.derive.definition import Column, Definition, Key
+from drainer.ddl.derive.render import Server, same_charset, type_of
+from drainer.sink.mysql.column_match import Dialect
+
+TABLE: Final = "table"
+VIEW: Final = "view"
+SEQUENCE: Final = "sequence"
+
+_WIDTH = re.compile(r"^(tinyint|smallint|mediumint|int|bigint|year)\(\d+\)")
+_NUMBERS: Final = frozenset(
+    {ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG, ti.FLOAT, ti.DOUBLE, ti.DECIMAL, ti.YEAR}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentColumn:
+    """`type`, `default` and `extra` as information_schema has them (COLUMN_TYPE, COLUMN_DEFAULT, EXTRA)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    collation: str = ""
+    default: str | None = None
+    extra: str = ""
+    comment: str = ""
+
+    @property
+    def generated(self) -> bool:
+        words = self.extra.upper()
+        return "GENERATED" in words.replace("DEFAULT_GENERATED", "") or "PERSISTENT" in words
+
+
+@dataclass(frozen=True, slots=True)
+class PresentKey:
+    """Parts are (column in lower case or "" for an expression, prefix length or 0)."""
+
+    name: str
+    parts: tuple[tuple[str, int], ...]
+    unique: bool = False
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A table downstream. `partitions` are names in order, () when it has none."""
+
+    kind: str = TABLE
+    columns: tuple[PresentColumn, ...] = ()
+    keys: tuple[PresentKey, ...] = ()
+    foreign_keys: frozenset[str] = frozenset()
+    partitions: tuple[str, ...] = ()
+    comment: str = ""
+    collation: str = ""
+
+    def column(self, name: str) -> PresentColumn | None:
+        lower = name.lower()
+        return next((one for one in self.columns if one.name.lower() == lower), None)
+
+    def key(self, name: str) -> PresentKey | None:
+        lower = name.lower()
+        return next((one for one in self.keys if one.name.lower() == lower), None)
+
+
+def same_type(column: Column, present: PresentColumn, server: Server) -> bool:
+    wanted = type_of(column)
+    if wanted == "json" and server.dialect is Dialect.MARIADB:
+        wanted = "longtext"
+    if wanted.startswith(("enum(", "set(")):
+        return present.type in (wanted, wanted.replace("\\\\", "\\"))
+    return _normal(wanted) == _normal(present.type)
+
+
+def _normal(text: str) -> str:
+    text = text.lower()
+    return text if "zerofill" in text else _WIDTH.sub(r"\1", text)
+
+
+def same_collation(column: Column, present: PresentColumn, server: Server) -> bool:
+    if not column.is_text:
+        return True
+    _, collate = server.collation(column.type.charset, column.type.collate)
+    return same_charset(collate) == same_charset(present.collation)
+
+
+def same_column(column: Column, present: PresentColumn, server: Server) -> bool:
+    """Type, collation, NULL, AUTO_INCREMENT, ON UPDATE, and whether it is generated; not the default."""
+    extra = present.extra.lower()
+    null_matters = not column.generated or server.dialect is not Dialect.MARIADB
+    return (
+        same_type(column, present, server)
+        and same_collation(column, present, server)
+        and (column.nullable == present.nullable or not null_matters)
+        and column.auto_increment == ("auto_increment" in extra)
+        and column.on_update_now == ("on update" in extra)
+        and bool(column.generated) == present.generated
+    )
+
+
+def same_default(column: Column, present: PresentColumn) -> bool:
+    """Literals are compared, expressions are not."""
+    wanted, text = column.default, present.default
+    if column.generated or column.auto_increment or (wanted is not None and wanted.expression):
+        return True
+    if wanted is None:
+        return text is None or text.upper() == "NULL"
+    if text is None or text.upper() == "NULL":
+        return False
+    if wanted.is_now:
+        return text.lower().startswith(("current_timestamp", "now("))
+    if wanted.bits is not None:
+        digits = re.sub(r"[^01]", "", text.removeprefix("b"))
+        return int(digits or "0", 2) == int.from_bytes(wanted.bits, "big")
+    if column.type.charset == "binary" and column.type.tp in ti.STRING_TYPES:
+        return True
+    found = _unquoted(text)
+    if column.type.tp in _NUMBERS:
+        return _number(found) == _number(wanted.text)
+    if column.type.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
+        return _second(found) == _second(wanted.text)
+    return found == wanted.text
+
+
+def _unquoted(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'").replace("\\\\", "\\")
+    return text
+
+
+def _second(text: str) -> str:
+    """Without the zeros behind the last digit of a second's fraction."""
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _number(text: str) -> Decimal | str:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
+def shape_of(key: Key, definition: Definition) -> tuple[bool, tuple[tuple[str, int], ...]]:
+    """(unique, parts) as `PresentKey` has them: a prefix of the whole column is no prefix."""
+    parts = []
+    for part in key.parts:
+        column = definition.column(part.column)
+        length = max(part.length, 0)
+        fixed = column is not None and column.type.tp in (ti.VARCHAR, ti.VAR_STRING, ti.STRING)
+        if fixed and column is not None and length >= column.type.flen:
+            length = 0
+        parts.append((part.column.lower(), length))
+    return key.unique, tuple(parts)
+
+
+def same_key(key: Key, definition: Definition, present: PresentKey) -> bool:
+    return shape_of(key, definition) == (present.unique, present.parts)
+
+
+def differences(definition: Definition, present: Present | None, server: Server) -> list[str]:
+    """In words, what columns and keys differ; what the downstream has besides does not count."""
+    if present is None:
+        return ["the table is not there"]
+    found = []
+    wanted = [column.name.lower() for column in definition.columns]
+    there = [column.name.lower() for column in present.columns if definition.column(column.name)]
+    for column in definition.columns:
+        other = present.column(column.name)
+        if other is None:
+            found.append(f"column {column.name} is not there")
+        elif definition.is_table and not same_column(column, other, server):
+            found.append(f"column {column.name} is {other.type} {other.collation} {other.extra}".rstrip())
+        elif definition.is_table and not same_default(column, other):
+            found.append(f"column {column.name} has another default")
+    if not found and wanted != there:
+        found.append(f"columns are in the order {', '.join(there)}")
+    for key in definition.keys:
+        other_key = present.key(key.name)
+        if other_key is None or not same_key(key, definition, other_key):
+            found.append(f"key {key.name} is not there")
+    return found

@@ -1,0 +1,76 @@
+"""DDL extras: what a downstream may refuse without a row being lost: foreign keys, checks, invisible keys.
+
+In     an alteration
+Out    one step each, with the line that says what is missing when it is refused
+"""
+
+from __future__ import annotations
+
+from drainer.ddl.derive.alteration import Alteration
+from drainer.ddl.derive.definition import ForeignKey
+from drainer.ddl.derive.render import foreign_key_clause, name_of
+from drainer.ddl.derive.steps import Step, step
+from drainer.sink.mysql.column_match import Dialect
+
+
+def extras(change: Alteration, missing: list[str]) -> list[Step]:
+    """Foreign keys, checks and invisible keys that are new: a step each, and no loss if it is refused."""
+    table = name_of(*change.table)
+    before, after, present = change.before, change.after, change.present
+    known_keys = set(before.foreign_keys) if before else set()
+    steps = [
+        _add_foreign_key(key, change, table)
+        for key in after.foreign_keys
+        if key not in known_keys and key.name.lower() not in present.foreign_keys
+    ]
+    known_checks = {check.name: check for check in before.checks} if before else {}
+    for check in after.checks if not change.ran else ():
+        if known_checks.get(check.name) == check:
+            continue
+        if not check.enforced and change.server.dialect is Dialect.MARIADB:
+            missing.append(f"check {check.name}, which is not enforced upstream either")
+            continue
+        text = f"ADD CONSTRAINT {name_of(check.name)} CHECK ({check.expression})"
+        text += "" if check.enforced else " NOT ENFORCED"
+        steps.append(step(f"ALTER TABLE {table} {text}", lacks=f"check {check.name}"))
+    return steps + _visibility(change, table, missing)
+
+
+def _add_foreign_key(key: ForeignKey, change: Alteration, table: str) -> Step:
+    place = change.route(key.schema, key.table) if key.schema else (change.table[0], key.table)
+    clause = foreign_key_clause(key, *place)
+    return step(f"ALTER TABLE {table} ADD {clause}", lacks=f"foreign key {key.name}")
+
+
+def drop_foreign_keys(change: Alteration) -> list[Step]:
+    """Steps before anything else: a key that a foreign key needs cannot be dropped."""
+    table = name_of(*change.table)
+    kept = {key.name.lower() for key in change.after.foreign_keys}
+    old = change.before.foreign_keys if change.before else ()
+    return [
+        step(f"ALTER TABLE {table} DROP FOREIGN KEY {name_of(key.name)}")
+        for key in old
+        if key.name.lower() not in kept and key.name.lower() in change.present.foreign_keys
+    ]
+
+
+def _visibility(change: Alteration, table: str, missing: list[str]) -> list[Step]:
+    """Keys that queries are to ignore, or to use again."""
+    steps = []
+    was = {key.name.lower(): key.invisible for key in change.before.keys} if change.before else {}
+    for key in change.after.keys:
+        there = change.present.key(key.name)
+        if key.invisible == was.get(key.name.lower(), False) or key.has_expressions:
+            continue
+        if there is not None and there.used is not key.invisible:
+            continue
+        word = change.server.invisible
+        lacks = f"key {key.name} is {'invisible' if key.invisible else 'visible'} upstream"
+        if not word:
+            missing.append(lacks)
+            continue
+        if not key.invisible:
+            word = f"NOT {word}" if change.server.dialect is Dialect.MARIADB else "VISIBLE"
+        statement = f"ALTER TABLE {table} ALTER INDEX {name_of(key.name)} {word}"
+        steps.append(step(statement, lacks=lacks))
+    return steps

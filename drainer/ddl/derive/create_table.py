@@ -1,0 +1,127 @@
+"""DDL create: a whole table, view or sequence from its definition.
+
+In     a definition, the name downstream
+Out    steps: CREATE with columns and keys, without partitions or generated columns if they are refused;
+       foreign keys, checks and invisible keys apart
+"""
+
+from __future__ import annotations
+
+from drainer.ddl.derive.alteration import Alteration, Route
+from drainer.ddl.derive.compare import Present, PresentKey
+from drainer.ddl.derive.constraints import extras
+from drainer.ddl.derive.definition import Definition
+from drainer.ddl.derive.render import (
+    Server,
+    collated,
+    column_clause,
+    fitting,
+    key_clause,
+    literal,
+    name_of,
+    partition_clause,
+)
+from drainer.ddl.derive.steps import Derived, choice, of, step
+
+Name = tuple[str, str]
+
+
+def create(
+    definition: Definition, table: Name, server: Server, route: Route, *, replace: bool = False
+) -> Derived:
+    """`replace`: a view of that name may be there."""
+    if definition.view is not None:
+        return _view(definition, table, replace=replace)
+    if definition.sequence is not None:
+        return _sequence(definition, table, server)
+    return _table(definition, table, server, route)
+
+
+def only_upstream(definition: Definition) -> list[str]:
+    """Options that no downstream gets."""
+    return [f"{option}, which only the upstream has" for option in definition.options]
+
+
+def _table(definition: Definition, table: Name, server: Server, route: Route) -> Derived:
+    missing: list[str] = []
+    definition = fitting(definition, server, missing)
+    if definition.temporary:
+        missing.append("it is a temporary table upstream: an ordinary one, which never has rows")
+    missing += only_upstream(definition)
+    full = _columns(definition, server, missing, plain=False)
+    keys = [key_clause(key, definition, server, missing) for key in definition.keys]
+    tail = [text for text in keys if text is not None]
+    options = _options(definition, server)
+    generated = [column.name for column in definition.columns if column.generated]
+    head = f"CREATE TABLE {name_of(*table)}"
+    partitions = partition_clause(definition.partitioning) if definition.partitioning else ""
+    whole = f"{head} ({', '.join(full + tail)}){options}"
+    variants = [(whole, "partitions")] if partitions else [(whole, "")]
+    if partitions:
+        variants.insert(0, (f"{whole} {partitions}", ""))
+    if generated:
+        plain = _columns(definition, server, [], plain=True)
+        lacks = f"columns {', '.join(generated)} are not generated"
+        variants.append((f"{head} ({', '.join(plain + tail)}){options}", lacks))
+    new = Alteration(None, definition, _as_made(definition), table, server, route)
+    return of([choice(*variants), *extras(new, missing)], missing)
+
+
+def _as_made(definition: Definition) -> Present:
+    """The table as it is right after CREATE: all keys are used."""
+    return Present(keys=tuple(PresentKey(key.name, ()) for key in definition.keys))
+
+
+def _columns(definition: Definition, server: Server, missing: list[str], *, plain: bool) -> list[str]:
+    leading = {key.parts[0].column.lower() for key in definition.keys if key.parts}
+    texts = []
+    for column in definition.columns:
+        keyed = column.name.lower() in leading
+        if column.auto_increment and not keyed:
+            missing.append(f"column {column.name} is not AUTO_INCREMENT")
+        texts.append(column_clause(column, server, missing, auto_increment=keyed, plain=plain))
+    return texts
+
+
+def _options(definition: Definition, server: Server) -> str:
+    text = ""
+    if definition.charset and definition.collate:
+        charset, collate = server.collation(definition.charset, definition.collate)
+        text += f" DEFAULT {collated(charset, collate)}"
+    if definition.comment:
+        text += f" COMMENT={literal(definition.comment)}"
+    return text
+
+
+def _view(definition: Definition, view: Name, *, replace: bool) -> Derived:
+    """A view has no rows: whatever is refused, nothing is lost."""
+    assert definition.view is not None
+    listed = ",".join(name_of(column.name) for column in definition.columns)
+    verb = "CREATE OR REPLACE" if replace else "CREATE"
+    text = (
+        f"{verb} ALGORITHM={definition.view.algorithm} SQL SECURITY {definition.view.security}"
+        f" VIEW {name_of(*view)} ({listed}) AS {definition.view.select}"
+    )
+    return of([step(text, lacks=f"view {'.'.join(view)}")])
+
+
+def _sequence(definition: Definition, sequence: Name, server: Server) -> Derived:
+    lacks = f"sequence {'.'.join(sequence)}"
+    if not server.sequences:
+        return Derived(missing=(lacks,))
+    assert definition.sequence is not None
+    text = f"CREATE SEQUENCE {name_of(*sequence)} START WITH {definition.sequence.start}"
+    return of([step(f"{text} {_numbers(definition)}", lacks=lacks)])
+
+
+def _numbers(definition: Definition) -> str:
+    assert definition.sequence is not None
+    one = definition.sequence
+    cache = f"CACHE {one.cache}" if one.cache > 1 else "NOCACHE"
+    cycle = "CYCLE" if one.cycle else "NOCYCLE"
+    return f"MINVALUE {one.minimum} MAXVALUE {one.maximum} INCREMENT BY {one.increment} {cache} {cycle}"
+
+
+def alter_sequence(change: Alteration) -> Derived:
+    lacks = f"sequence {'.'.join(change.table)} as it was altered"
+    return of([step(f"ALTER SEQUENCE {name_of(*change.table)} {_numbers(change.after)}", lacks=lacks)])

@@ -1,0 +1,342 @@
+"""DDL derive: statements that reach the columns and keys the upstream has after a DDL.
+
+In     what a job changed (tracked definitions before and after), what the downstream has now, its dialect,
+       where tables are routed to, and whether the upstream's own statement has run already
+Out    steps, and what will be missing, one line each; nothing where everything is as it should be
+Holds  steps bring whatever is there to what is wanted: after a crash between two of them they are derived
+       again from what is there then
+Never  edits a statement's text, drops what the DDL did not drop, or pretends: what changed rows upstream
+       without being in the binlog is in `missing`, and what cannot be reached at all raises `NotDerivable`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common import table_info as ti
+from drainer.ddl.derive import definition as ddl_definition
+from drainer.ddl.derive.alter_table import alter, counterparts, meaning, needs_origin
+from drainer.ddl.derive.alteration import Alteration, Route
+from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
+from drainer.ddl.derive.create_table import alter_sequence, create, only_upstream
+from drainer.ddl.derive.partition import alter_partitions, exchange
+from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
+from drainer.ddl.derive.steps import Derived, of, step
+from drainer.schema import ddl_job
+from drainer.txn import Tracked
+
+Name = tuple[str, str]
+
+_MODIFY_COLUMN: Final = 12
+_REBASE: Final = 13
+_DROP_PARTITION: Final = 20
+_TRUNCATE_PARTITION: Final = 23
+_KIND_WORDS: Final = {TABLE: "TABLE", VIEW: "VIEW", SEQUENCE: "SEQUENCE"}
+
+
+def same_names(schema: str, table: str) -> Name:
+    """The route of a drainer without routes."""
+    return schema, table
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A DDL to be derived. `present` has every name that `names` gives; None: it is not there.
+
+    `ran`: the upstream's statement has run downstream, and only what it left out is wanted.
+    """
+
+    action: int
+    before: tuple[Tracked, ...] = ()
+    after: tuple[Tracked, ...] = ()
+    database: tuple[str, str, str] | None = None  # name, charset, collation
+    sub_actions: tuple[int, ...] = ()
+    present: Mapping[Name, Present | None] = field(default_factory=dict)
+    server: Server = field(default_factory=Server)
+    route: Route = same_names
+    ran: bool = False
+
+    def did(self, action: int) -> bool:
+        return action in (self.action, *self.sub_actions)
+
+    def at(self, tracked: Tracked) -> Name:
+        """Where the table is downstream."""
+        return self.route(tracked.schema, tracked.name)
+
+    def there(self, tracked: Tracked) -> Present | None:
+        return self.present.get(self.at(tracked))
+
+
+def names(change: Change) -> tuple[Name, ...]:
+    """(schema, table) downstream of everything that has to be looked at."""
+    return tuple(dict.fromkeys(change.at(one) for one in (*change.before, *change.after)))
+
+
+def sub_actions(job: dict[str, Any] | None) -> tuple[int, ...]:
+    """What a multi-schema change consists of."""
+    found = ((job or {}).get("multi_schema_info") or {}).get("sub_jobs") or ()
+    return tuple(int(one.get("type") or 0) for one in found)
+
+
+def database_of(job: dict[str, Any] | None) -> tuple[str, str, str] | None:
+    """(name, charset, collation) of a job on a database."""
+    document = ((job or {}).get("binlog") or {}).get("DBInfo")
+    if not document:
+        return None
+    name = str((document.get("db_name") or {}).get("O") or "")
+    return name, str(document.get("charset") or ""), str(document.get("collate") or "")
+
+
+def derive(change: Change) -> Derived:
+    """Raises `NotDerivable`, or `Corruption` for a definition that cannot be read."""
+    handler = _HANDLERS.get(change.action)
+    if handler is not None:
+        return handler(change)
+    if not change.after:
+        if change.database is not None:
+            return _alter_database(change)
+        raise NotDerivable("the job does not say what it changed")
+    return _together([_alter(change, one) for one in change.after])
+
+
+def _together(parts: list[Derived]) -> Derived:
+    whole = Derived()
+    for part in parts:
+        whole += part
+    return whole
+
+
+# Databases -----------------------------------------------------------------------------------------------
+
+
+def _database(change: Change) -> tuple[str, str]:
+    """Its name downstream, and the clause with its character set."""
+    if change.database is None:
+        raise NotDerivable("the job does not say which database it is about")
+    name, charset, collate = change.database
+    clause = ""
+    if charset and collate:
+        charset, collate = change.server.collation(charset, collate)
+        clause = f" {collated(charset, collate)}"
+    return change.route(name, "")[0], clause
+
+
+def _create_database(change: Change) -> Derived:
+    name, clause = _database(change)
+    if change.ran:
+        return Derived()
+    return of([step(f"CREATE DATABASE IF NOT EXISTS {name_of(name)}{clause}")])
+
+
+def _alter_database(change: Change) -> Derived:
+    name, clause = _database(change)
+    return of([step(f"ALTER DATABASE {name_of(name)}{clause}")] if clause and not change.ran else [])
+
+
+def _drop_database(change: Change) -> Derived:
+    name, _ = _database(change)
+    assert change.database is not None
+    if name == change.database[0] and not change.ran:
+        return of([step(f"DROP DATABASE IF EXISTS {name_of(name)}")])
+    # Others may be routed there too, or remain: several statements took its place, and some may have run.
+    return _drop(change)
+
+
+def _recover_database(change: Change) -> Derived:
+    made = _create_database(change)
+    return made + _recover(change)
+
+
+# Whole tables --------------------------------------------------------------------------------------------
+
+
+def _create(change: Change) -> Derived:
+    gone = {one.id: one for one in change.before if one.id not in {new.id for new in change.after}}
+    parts = []
+    for one in change.after:
+        there, wanted = change.there(one), ddl_definition.read(one.document)
+        replaced = any(change.at(old) == change.at(one) for old in gone.values())
+        if there is None or replaced or not wanted.is_table:
+            if not (there is not None and change.ran):
+                parts.append(create(wanted, change.at(one), change.server, change.route, replace=replaced))
+        else:
+            parts.append(_alter(change, one) + Derived(missing=tuple(only_upstream(wanted))))
+    return _together(parts)
+
+
+def _recover(change: Change) -> Derived:
+    """The table again, without the rows it had: they are not in the binlog."""
+    parts = [_create(change)]
+    parts += [
+        Derived(missing=(f"rows that table {one.schema}.{one.name} had when it was dropped",))
+        for one in change.after
+        if change.there(one) is None
+    ]
+    return _together(parts)
+
+
+def _drop(change: Change) -> Derived:
+    steps = []
+    for one in change.before:
+        there = change.there(one)
+        if there is not None:
+            steps.append(step(f"DROP {_KIND_WORDS[there.kind]} IF EXISTS {name_of(*change.at(one))}"))
+    return of(steps)
+
+
+def _truncate(change: Change) -> Derived:
+    parts = []
+    for one in change.after:
+        if change.there(one) is None:
+            parts.append(
+                create(ddl_definition.read(one.document), change.at(one), change.server, change.route)
+            )
+        elif not change.ran:
+            parts.append(of([step(f"TRUNCATE TABLE {name_of(*change.at(one))}")]))
+    return _together(parts)
+
+
+def _rename(change: Change) -> Derived:
+    """One statement for all: servers rename several tables at once or none of them."""
+    if change.ran:
+        return Derived()
+    new = {one.id: one for one in change.after}
+    moves: dict[Name, Name] = {}
+    for old in change.before:
+        if old.id not in new:
+            continue
+        source, target = change.at(old), change.at(new[old.id])
+        if source != target:
+            moves[source] = target
+    pairs = _pairs(change, moves)
+    return of([step(f"RENAME TABLE {', '.join(pairs)}")] if pairs else [])
+
+
+def _pairs(change: Change, moves: dict[Name, Name]) -> list[str]:
+    """`a TO b` in an order in which every target is free; through a name aside where they go in a circle."""
+    missing = [name for name in moves if change.present.get(name) is None]
+    for source in missing:
+        if change.present.get(moves[source]) is None:
+            raise NotDerivable(f"table {'.'.join(source)} is not there")
+        del moves[source]  # it has its new name already
+    pairs: list[str] = []
+    while moves:
+        free = next((source for source, target in moves.items() if target not in moves), None)
+        if free is None:
+            source = next(iter(moves))
+            aside = source[0], f"tidb_binlog_aside_{len(pairs)}"
+            pairs.append(f"{name_of(*source)} TO {name_of(*aside)}")
+            moves[aside] = moves.pop(source)
+            continue
+        pairs.append(f"{name_of(*free)} TO {name_of(*moves.pop(free))}")
+    return pairs
+
+
+# One table changed ---------------------------------------------------------------------------------------
+
+
+def before_of(change: Change, after: Tracked) -> Tracked | None:
+    """The definition that a table had before: by its id, else by its name."""
+    same_id = (old for old in change.before if old.id == after.id)
+    same_name = (old for old in change.before if (old.schema, old.name) == (after.schema, after.name))
+    return next(same_id, None) or next(same_name, None)
+
+
+def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
+    before = before_of(change, one)
+    return Alteration(
+        before=ddl_definition.read(before.document) if before else None,
+        after=ddl_definition.read(one.document),
+        present=present,
+        table=change.at(one),
+        server=change.server,
+        route=change.route,
+        ran=change.ran,
+        modified=change.did(_MODIFY_COLUMN),
+        rebased=change.did(_REBASE),
+    )
+
+
+def _alter(change: Change, one: Tracked) -> Derived:
+    there = change.there(one)
+    if there is None:
+        raise NotDerivable(f"table {'.'.join(change.at(one))} is not there")
+    alteration = _alteration(change, one, there)
+    if alteration.after.sequence is not None:
+        return Derived() if change.ran else alter_sequence(alteration)
+    if not alteration.after.is_table:
+        return Derived()
+    partitions = alter_partitions(
+        alteration, emptied=change.did(_TRUNCATE_PARTITION), dropped=change.did(_DROP_PARTITION)
+    )
+    return alter(alteration) + partitions
+
+
+def _exchange(change: Change) -> Derived:
+    if change.ran:
+        return Derived()
+    with_partitions = [one for one in change.after if one.document.get("partition")]
+    plain = [one for one in change.after if not one.document.get("partition")]
+    if len(with_partitions) != 1 or len(plain) != 1:
+        raise NotDerivable("the definitions of the two tables are not known")
+    there, other = change.there(with_partitions[0]), change.there(plain[0])
+    if there is None or other is None:
+        raise NotDerivable("one of the two tables is not there")
+    alteration = _alteration(change, with_partitions[0], there)
+    columns = ddl_definition.read(plain[0].document).columns
+    return of([exchange(alteration, change.at(plain[0]), columns, has_partitions=bool(there.partitions))])
+
+
+def _flashback(change: Change) -> Derived:
+    raise NotDerivable("rows of every table went back in time upstream, and the binlog does not have them")
+
+
+_HANDLERS: Final[dict[int, Callable[[Change], Derived]]] = {
+    ddl_job.CREATE_SCHEMA: _create_database,
+    ddl_job.MODIFY_SCHEMA_CHARSET: _alter_database,
+    ddl_job.DROP_SCHEMA: _drop_database,
+    ddl_job.RECOVER_SCHEMA: _recover_database,
+    ddl_job.CREATE_TABLE: _create,
+    ddl_job.CREATE_TABLES: _create,
+    ddl_job.CREATE_VIEW: _create,
+    ddl_job.CREATE_SEQUENCE: _create,
+    ddl_job.RECOVER_TABLE: _recover,
+    ddl_job.DROP_TABLE: _drop,
+    ddl_job.DROP_VIEW: _drop,
+    ddl_job.DROP_SEQUENCE: _drop,
+    ddl_job.TRUNCATE_TABLE: _truncate,
+    ddl_job.RENAME_TABLE: _rename,
+    ddl_job.RENAME_TABLES: _rename,
+    ddl_job.EXCHANGE_PARTITION: _exchange,
+    ddl_job.FLASHBACK_CLUSTER: _flashback,
+}
+
+
+# What the text does not say ------------------------------------------------------------------------------
+
+
+def text_says_all(change: Change, query: str, *, zone_known: bool = False) -> bool:
+    """Whether the upstream's statement does the same downstream.
+
+    It does not where it depends on what only the upstream's session knew: the time at which it ran (the
+    default of a new column is what older rows have), and the time zone of a TIMESTAMP's default, unless the
+    job says in which zone it ran (`zone_known`).
+    """
+    for one in change.after:
+        after = ddl_definition.read(one.document)
+        was = before_of(change, one)
+        before = ddl_definition.read(was.document) if was else None
+        old = counterparts(before, after, modified=change.did(_MODIFY_COLUMN))
+        for column in after.columns:
+            known = old.get(column.id)
+            if before is not None and known is None and needs_origin(column):
+                return False
+            changed = known is None or meaning(known) != meaning(column)
+            default = column.default
+            if column.type.tp == ti.TIMESTAMP and changed and default is not None and not zone_known:
+                literal = not default.is_now and not default.expression
+                if literal and not default.text.startswith("0000-00-00") and default.text not in query:
+                    return False
+    return True

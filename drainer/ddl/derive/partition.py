@@ -1,0 +1,170 @@
+"""DDL partitions: partitions of a table brought from one tracked definition to the next.
+
+In     an alteration, and whether the job emptied or dropped partitions
+Out    steps; where the downstream has no partitions, statements that do to the rows what the job did
+Why    a downstream that could not partition the table still has to lose the rows of a dropped partition,
+       and to swap those of an exchanged one
+Never  guesses which rows a KEY partition holds: `NotDerivable`
+"""
+
+from __future__ import annotations
+
+from drainer.ddl.derive.alteration import Alteration
+from drainer.ddl.derive.definition import HASH, LIST, RANGE, Column, Definition, Partition, Partitioning
+from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
+from drainer.ddl.derive.steps import Derived, Step, of, step
+
+
+def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Derived:
+    """`emptied`: the job truncated the partitions that have new ids; `dropped`: rows went with partitions."""
+    before = change.before.partitioning if change.before else None
+    after = change.after.partitioning
+    if before == after:
+        return Derived()
+    table = name_of(*change.table)
+    if after is None:
+        return of([step(f"ALTER TABLE {table} REMOVE PARTITIONING")] if change.present.partitions else [])
+    if before is None:
+        whole = f"ALTER TABLE {table} {partition_clause(after)}"
+        done = change.present.partitions == names(after)
+        return of([] if done else [step(whole, lacks="partitions")])
+    steps: list[Step] = []
+    if emptied and not change.ran:
+        steps += _rows_of(change, _emptied(before, after), "TRUNCATE PARTITION")
+    gone = tuple(one for one in before.partitions if one.name not in names(after))
+    if gone and dropped and not change.ran:
+        steps += _rows_of(change, gone, "DROP PARTITION")
+    if change.present.partitions:
+        steps += _layout(change, before, after, gone if dropped else ())
+    return of(steps)
+
+
+def names(partitioning: Partitioning) -> tuple[str, ...]:
+    return tuple(one.name for one in partitioning.partitions)
+
+
+def _emptied(before: Partitioning, after: Partitioning) -> tuple[Partition, ...]:
+    old = {one.name: one for one in before.partitions}
+    return tuple(one for one in after.partitions if one.name in old and one.id != old[one.name].id)
+
+
+def _rows_of(change: Alteration, gone: tuple[Partition, ...], verb: str) -> list[Step]:
+    """Take the rows of some partitions away, by the partition or by what it says."""
+    assert change.before is not None
+    there = set(change.present.partitions)
+    listed = [one for one in gone if one.name in there]
+    table = name_of(*change.table)
+    if listed:
+        which = ",".join(name_of(one.name) for one in listed)
+        return [step(f"ALTER TABLE {table} {verb} {which}")]
+    if there or not gone:
+        return []
+    conditions = [condition_of(change.before, one) for one in gone]
+    return [step(f"DELETE FROM {table} WHERE {' OR '.join(f'({text})' for text in conditions)}")]
+
+
+def _layout(
+    change: Alteration, before: Partitioning, after: Partitioning, dropped: tuple[Partition, ...]
+) -> list[Step]:
+    """ADD PARTITION where only some were added behind the last; else everything anew."""
+    table, wanted = name_of(*change.table), names(after)
+    left = {one.name for one in dropped}
+    have = tuple(name for name in change.present.partitions if name not in left)
+    moved = names(before) == wanted and _bounds(before) != _bounds(after)
+    if have == wanted and (change.ran or not moved):
+        return []
+    if after.kind in (RANGE, LIST) and wanted[: len(have)] == have:
+        old = {one.name: one for one in before.partitions}
+        kept = after.partitions[: len(have)]
+        if all(one.name in old and _says(old[one.name]) == _says(one) for one in kept):
+            added = partition_list(after, after.partitions[len(have) :])
+            return [step(f"ALTER TABLE {table} ADD PARTITION ({added})")]
+    return [step(f"ALTER TABLE {table} {partition_clause(after)}")]
+
+
+def _says(partition: Partition) -> tuple[object, ...]:
+    return partition.less_than, partition.values
+
+
+def _bounds(partitioning: Partitioning) -> list[tuple[object, ...]]:
+    return [_says(one) for one in partitioning.partitions]
+
+
+# Rows of a partition -------------------------------------------------------------------------------------
+
+
+def condition_of(definition: Definition, partition: Partition) -> str:
+    """The condition that holds for the rows of a partition; raises `NotDerivable` for KEY partitions."""
+    partitioning = definition.partitioning
+    if partitioning is None:
+        raise NotDerivable("the table had no partitions")
+    by = partitioning.expression or ",".join(map(name_of, partitioning.columns))
+    number = [one.name for one in partitioning.partitions].index(partition.name)
+    if partitioning.kind == HASH:
+        return f"IFNULL(ABS(MOD(({by}),{len(partitioning.partitions)})),0)={number}"
+    if len(partitioning.columns) > 1 or partitioning.kind not in (RANGE, LIST):
+        raise NotDerivable(f"which rows belong to partition {partition.name} cannot be said in a condition")
+    if partitioning.kind == RANGE:
+        return _range(by, partitioning.partitions, number)
+    if partition.values in ((), (("DEFAULT",),)):
+        raise NotDerivable(f"which rows belong to the default partition {partition.name} cannot be said")
+    values = [one[0] for one in partition.values]
+    plain = ",".join(value for value in values if value.upper() != "NULL")
+    texts = [f"({by}) IN ({plain})"] if plain else []
+    if any(value.upper() == "NULL" for value in values):
+        texts.append(f"({by}) IS NULL")
+    return " OR ".join(texts)
+
+
+def _range(by: str, partitions: tuple[Partition, ...], number: int) -> str:
+    texts = []
+    if number:
+        texts.append(f"({by})>={partitions[number - 1].less_than[0]}")
+    limit = partitions[number].less_than[0]
+    if limit.upper() != "MAXVALUE":
+        texts.append(f"({by})<{limit}")
+    text = " AND ".join(texts) or "TRUE"
+    return text if number else f"({text}) OR ({by}) IS NULL"
+
+
+# Exchange ------------------------------------------------------------------------------------------------
+
+
+def exchange(
+    partitioned: Alteration, plain: tuple[str, str], columns: tuple[Column, ...], *, has_partitions: bool
+) -> Step:
+    """Swap the rows of a partition and a table: as one DDL, else row by row in one transaction."""
+    before, after = partitioned.before, partitioned.after
+    old = before.partitioning if before else None
+    if old is None or after.partitioning is None:
+        raise NotDerivable("the definition of the partitioned table before the exchange is not known")
+    ids = {one.name: one.id for one in after.partitioning.partitions}
+    swapped = [one for one in old.partitions if ids.get(one.name) != one.id]
+    if len(swapped) != 1 or before is None:
+        raise NotDerivable("it cannot be told which partition was exchanged")
+    table, other, aside = name_of(*partitioned.table), name_of(*plain), name_of(plain[0], _aside(after))
+    rows: Step | None
+    try:
+        where = condition_of(before, swapped[0])
+        listed = ",".join(name_of(column.name) for column in columns if not column.generated)
+        rows = step(
+            f"CREATE TEMPORARY TABLE {aside} AS SELECT {listed} FROM {other}",
+            f"DELETE FROM {other}",
+            f"INSERT INTO {other} ({listed}) SELECT {listed} FROM {table} WHERE {where}",
+            f"DELETE FROM {table} WHERE {where}",
+            f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {aside}",
+            f"DROP TEMPORARY TABLE {aside}",
+        )
+    except NotDerivable:
+        if not has_partitions:
+            raise
+        rows = None
+    if not has_partitions:
+        assert rows is not None
+        return rows
+    ddl = f"ALTER TABLE {table} EXCHANGE PARTITION {name_of(swapped[0].name)} WITH TABLE {other}"
+    return Step((ddl,), instead=(rows,) if rows else ())
+
+
+def _aside(definition: Definition) -> str:
+    return f"tidb_binlog_exchange_{definition.id}"

@@ -1,0 +1,367 @@
+"""DDL rendering: types, columns, keys, partitions and options of a definition as SQL of one downstream.
+
+In     values of `ddl_definition`, the server (dialect, version, what collations it knows)
+Out    SQL text; what the downstream cannot have is left out and said in `lacks`, one line each
+Why    servers differ in little: collations, functional keys, invisible keys, sequences, row and key sizes
+Never  guesses: a type without a counterpart raises `NotDerivable`
+
+Text is for a session with backslash escapes, `time_zone` '+00:00' (timestamps of definitions are in UTC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from common import table_info as ti
+from drainer.ddl.derive.definition import (
+    FLAG_ZEROFILL,
+    HASH,
+    LIST,
+    RANGE,
+    Column,
+    Default,
+    Definition,
+    ForeignKey,
+    Key,
+    Part,
+    Partition,
+    Partitioning,
+)
+from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.sql_literal import quote_name
+
+KEY_BYTES_MAX: Final = 3072
+ROW_BYTES_MAX: Final = 65535
+_POINTER_BYTES: Final = 12  # what a BLOB or TEXT costs of a row
+
+_PLAIN_TYPES: Final = {
+    ti.TINY: "tinyint",
+    ti.SHORT: "smallint",
+    ti.INT24: "mediumint",
+    ti.LONG: "int",
+    ti.LONGLONG: "bigint",
+    ti.FLOAT: "float",
+    ti.DOUBLE: "double",
+    ti.DECIMAL: "decimal",
+    ti.DATE: "date",
+    ti.NEWDATE: "date",
+    ti.YEAR: "year",
+    ti.JSON: "json",
+}
+_INTEGERS: Final = frozenset({ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG})
+_LONG_TEXTS: Final = {
+    ti.TINY_BLOB: ("tinytext", "tinyblob"),
+    ti.BLOB: ("text", "blob"),
+    ti.MEDIUM_BLOB: ("mediumtext", "mediumblob"),
+    ti.LONG_BLOB: ("longtext", "longblob"),
+}
+_NO_DEFAULT: Final = frozenset({*_LONG_TEXTS, ti.JSON})
+_CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "gbk": 2, "gb18030": 4}
+# The nearest of other servers, best first. A collation that distinguishes more is safe: keys that are
+# different upstream stay different.
+_NEAREST: Final = {
+    "utf8mb4_0900_ai_ci": (
+        "utf8mb4_uca1400_nopad_ai_ci",
+        "utf8mb4_unicode_520_nopad_ci",
+        "utf8mb4_unicode_520_ci",
+        "utf8mb4_unicode_ci",
+    ),
+    "utf8mb4_0900_bin": ("utf8mb4_nopad_bin", "utf8mb4_bin"),
+    "gbk_utf8mb4_bin": ("gbk_bin",),
+}
+
+
+class NotDerivable(Exception):
+    """What the upstream did cannot be reached by other statements; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is known of the downstream. `collations` empty: not known, everything is taken for granted."""
+
+    dialect: Dialect = Dialect.MARIADB
+    version: tuple[int, ...] = ()
+    collations: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def at_least(self, *version: int) -> bool:
+        return not self.version or self.version >= version
+
+    @property
+    def functional_keys(self) -> bool:
+        return self.dialect is Dialect.TIDB or (self.dialect is Dialect.MYSQL and self.at_least(8, 0, 13))
+
+    @property
+    def invisible(self) -> str:
+        """The word for a key that queries do not use; "" where there is none."""
+        if self.dialect is Dialect.MARIADB:
+            return "IGNORED" if self.at_least(10, 6) else ""
+        return "INVISIBLE"
+
+    @property
+    def sequences(self) -> bool:
+        return self.dialect is not Dialect.MYSQL
+
+    @property
+    def text_defaults(self) -> bool:
+        """TEXT, BLOB and JSON columns may have a literal as default."""
+        return self.dialect is Dialect.MARIADB
+
+    def collation(self, charset: str, collate: str) -> tuple[str, str]:
+        """The pair itself, or the nearest that the server has."""
+        known = self.collations
+        if not known or collate in known or same_charset(collate) in known:
+            return charset, collate
+        for nearest in _NEAREST.get(collate, ()):
+            if nearest in known:
+                return charset, nearest
+        if f"{charset}_bin" in known:
+            return charset, f"{charset}_bin"
+        return "utf8mb4", "utf8mb4_bin"
+
+
+def same_charset(name: str) -> str:
+    """`utf8` and `utf8mb3` are one character set under two names; so are their collations."""
+    if name == "utf8" or name.startswith("utf8_"):
+        return "utf8mb3" + name[len("utf8") :]
+    return name
+
+
+def name_of(*names: str) -> str:
+    """A name in backquotes; a qualified one of several."""
+    return ".".join(quote_name(name).decode() for name in names)
+
+
+def literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0")
+    return f"'{escaped}'"
+
+
+# Types ---------------------------------------------------------------------------------------------------
+
+
+def type_of(column: Column) -> str:
+    """The type without character set, in lower case, as the downstream would print it (with widths)."""
+    kind = column.type
+    binary = kind.charset == "binary"
+    if kind.tp in _LONG_TEXTS:
+        return _LONG_TEXTS[kind.tp][binary]
+    if kind.tp in (ti.VARCHAR, ti.VAR_STRING):
+        return f"{'varbinary' if binary else 'varchar'}({max(kind.flen, 0)})"
+    if kind.tp == ti.STRING:
+        return f"{'binary' if binary else 'char'}({max(kind.flen, 0)})"
+    if kind.tp == ti.BIT:
+        return f"bit({max(kind.flen, 1)})"
+    if kind.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
+        name = {ti.DATETIME: "datetime", ti.TIMESTAMP: "timestamp", ti.TIME: "time"}[kind.tp]
+        return f"{name}({kind.fsp})" if kind.fsp else name
+    if kind.tp in (ti.ENUM, ti.SET):
+        members = ",".join(literal(member) for member in kind.elems)
+        return f"{'enum' if kind.tp == ti.ENUM else 'set'}({members})"
+    if kind.tp not in _PLAIN_TYPES:
+        raise NotDerivable(f"column {column.name} has type {kind.tp}, which has no counterpart")
+    return _number(column)
+
+
+def _number(column: Column) -> str:
+    kind = column.type
+    text = _PLAIN_TYPES[kind.tp]
+    zerofill = bool(kind.flag & FLAG_ZEROFILL)
+    if kind.tp in _INTEGERS:
+        if kind.flen >= 0 and (zerofill or (kind.tp == ti.TINY and kind.flen == 1)):
+            text += f"({kind.flen})"
+    elif kind.tp == ti.DECIMAL:
+        text += f"({kind.flen if kind.flen >= 0 else 10},{max(kind.decimal, 0)})"
+    elif kind.tp in (ti.FLOAT, ti.DOUBLE) and kind.decimal >= 0 and kind.flen >= 0:
+        text += f"({kind.flen},{kind.decimal})"
+    if kind.unsigned and kind.tp in _INTEGERS | {ti.FLOAT, ti.DOUBLE, ti.DECIMAL}:
+        text += " unsigned"
+    if zerofill and kind.tp != ti.YEAR:
+        text += " zerofill"
+    return text
+
+
+def _bytes_of(column: Column) -> int:
+    """Bytes a text or binary column can take of a row; 0 for types that are always small."""
+    if column.type.tp in _LONG_TEXTS or column.type.tp == ti.JSON:
+        return _POINTER_BYTES
+    if column.type.tp in (ti.VARCHAR, ti.VAR_STRING, ti.STRING):
+        return max(column.type.flen, 0) * _CHARACTER_BYTES.get(column.type.charset, 1) + 2
+    return 0
+
+
+def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definition:
+    """The definition with its longest columns as TEXT or BLOB, where a row would be longer than a server
+    of MySQL's kind allows. TiDB has no such limit."""
+    if server.dialect is Dialect.TIDB:
+        return definition
+    keyed = {part.column.lower() for key in definition.keys for part in key.parts}
+    columns = list(definition.columns)
+    total = sum(_bytes_of(column) or 8 for column in columns)
+    by_size = sorted(range(len(columns)), key=lambda number: -_bytes_of(columns[number]))
+    for number in by_size:
+        column = columns[number]
+        if total <= ROW_BYTES_MAX or column.type.tp not in (ti.VARCHAR, ti.VAR_STRING):
+            break
+        if column.name.lower() in keyed:
+            continue
+        size = _bytes_of(column)
+        wide = ti.BLOB if size <= 1 << 16 else ti.MEDIUM_BLOB
+        columns[number] = replace(column, type=replace(column.type, tp=wide, flen=-1))
+        total += _POINTER_BYTES - size
+        lacks.append(f"column {column.name} is {type_of(columns[number])} instead of {type_of(column)}")
+    by_name = {column.name.lower(): column for column in columns}
+    return replace(definition, columns=tuple(columns), by_name=by_name)
+
+
+# Columns -------------------------------------------------------------------------------------------------
+
+
+def collated(charset: str, collate: str) -> str:
+    """`CHARACTER SET x COLLATE y`. MySQL takes `binary` for the name of a collation only if it is quoted."""
+    return f"CHARACTER SET {charset} COLLATE {'`binary`' if collate == 'binary' else collate}"
+
+
+def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
+    if not column.is_text:
+        return ""
+    wanted = column.type.charset, column.type.collate
+    charset, collate = server.collation(*wanted)
+    if (charset, collate) != wanted:
+        lacks.append(f"column {column.name} has collation {collate} instead of {wanted[1]}")
+    return f" {collated(charset, collate)}"
+
+
+def default_clause(column: Column, default: Default | None, server: Server, lacks: list[str]) -> str:
+    """` DEFAULT ...`, or nothing."""
+    if default is None:
+        return " DEFAULT NULL" if column.nullable and column.type.tp == ti.TIMESTAMP else ""
+    if default.bits is not None:
+        return f" DEFAULT b'{int.from_bytes(default.bits, 'big'):b}'"
+    if default.expression:
+        if "nextval" in default.text.lower() and not server.sequences:
+            lacks.append(f"column {column.name} has no default {default.text}")
+            return ""
+        return f" DEFAULT ({default.text})"
+    if default.is_now:
+        return f" DEFAULT {_now(column)}"
+    if column.type.tp in _NO_DEFAULT and not server.text_defaults:
+        return f" DEFAULT ({literal(default.text)})"
+    if column.type.tp == ti.STRING and column.type.charset == "binary":
+        return f" DEFAULT {literal(default.text.rstrip(chr(0)))}"
+    return f" DEFAULT {literal(default.text)}"
+
+
+def _now(column: Column) -> str:
+    return f"CURRENT_TIMESTAMP({column.type.fsp})" if column.type.fsp else "CURRENT_TIMESTAMP"
+
+
+def column_clause(
+    column: Column, server: Server, lacks: list[str], *, auto_increment: bool = True, plain: bool = False
+) -> str:
+    """Name and definition. `plain`: a generated column becomes an ordinary one."""
+    text = f"{name_of(column.name)} {type_of(column)}{collate_clause(column, server, lacks)}"
+    if column.generated and not plain:
+        kind = "STORED" if column.stored else "VIRTUAL"
+        text += f" GENERATED ALWAYS AS ({column.generated}) {kind}"
+        if not column.nullable and server.dialect is not Dialect.MARIADB:
+            text += " NOT NULL"
+    else:
+        text += " NULL" if column.nullable else " NOT NULL"
+        if column.auto_increment and auto_increment:
+            text += " AUTO_INCREMENT"
+        elif not column.generated:
+            text += default_clause(column, column.default, server, lacks)
+        if column.on_update_now:
+            text += f" ON UPDATE {_now(column)}"
+    if column.comment:
+        text += f" COMMENT {literal(column.comment)}"
+    return text
+
+
+# Keys ----------------------------------------------------------------------------------------------------
+
+
+def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str]) -> str | None:
+    """`PRIMARY KEY (...)`, `UNIQUE KEY name (...)` or `KEY name (...)`; None: the server cannot have it."""
+    if key.has_expressions and not (
+        server.functional_keys and not (server.dialect is Dialect.MYSQL and any(p.array for p in key.parts))
+    ):
+        words = "multi-valued key" if any(part.array for part in key.parts) else "expression key"
+        lacks.append(f"{words} {key.name}")
+        return None
+    parts_used, unique = key.parts, key.unique
+    if server.dialect is not Dialect.TIDB and not key.primary:
+        parts_used = _short_enough(key, definition)
+    if parts_used != key.parts:
+        unique = False
+        lacks.append(f"key {key.name} is longer than {KEY_BYTES_MAX} bytes: a prefix, and not unique")
+    parts = ",".join(_part(part) for part in parts_used)
+    if key.primary:
+        return f"PRIMARY KEY ({parts})"
+    comment = f" COMMENT {literal(key.comment)}" if key.comment else ""
+    return f"{'UNIQUE ' if unique else ''}KEY {name_of(key.name)} ({parts}){comment}"
+
+
+def _part(part: Part) -> str:
+    if part.expression:
+        return f"({part.expression})"
+    return name_of(part.column) + (f"({part.length})" if part.length > 0 else "")
+
+
+def _short_enough(key: Key, definition: Definition) -> tuple[Part, ...]:
+    found = []
+    for part in key.parts:
+        column = definition.column(part.column)
+        width = _CHARACTER_BYTES.get(column.type.charset, 1) if column else 1
+        length = part.length
+        if length < 0 and column is not None and column.type.tp in ti.STRING_TYPES:
+            length = column.type.flen
+        too_long = length > 0 and length * width > KEY_BYTES_MAX
+        found.append(replace(part, length=KEY_BYTES_MAX // width) if too_long else part)
+    return tuple(found)
+
+
+def foreign_key_clause(key: ForeignKey, schema: str, table: str) -> str:
+    """`schema` and `table` are where the referenced table is downstream."""
+    own = ",".join(map(name_of, key.columns))
+    referenced = ",".join(map(name_of, key.referenced))
+    text = f"CONSTRAINT {name_of(key.name)} FOREIGN KEY ({own})"
+    text += f" REFERENCES {name_of(schema, table)} ({referenced})"
+    if key.on_delete:
+        text += f" ON DELETE {key.on_delete}"
+    if key.on_update:
+        text += f" ON UPDATE {key.on_update}"
+    return text
+
+
+# Partitions ----------------------------------------------------------------------------------------------
+
+
+def partition_clause(partitioning: Partitioning) -> str:
+    """`PARTITION BY ... (...)`."""
+    columns = ",".join(map(name_of, partitioning.columns))
+    if partitioning.kind == RANGE:
+        by = f"RANGE COLUMNS({columns})" if columns else f"RANGE ({partitioning.expression})"
+    elif partitioning.kind == LIST:
+        by = f"LIST COLUMNS({columns})" if columns else f"LIST ({partitioning.expression})"
+    else:
+        by = f"HASH ({partitioning.expression})" if partitioning.kind == HASH else f"KEY ({columns})"
+    return f"PARTITION BY {by} ({partition_list(partitioning, partitioning.partitions)})"
+
+
+def partition_list(partitioning: Partitioning, partitions: tuple[Partition, ...]) -> str:
+    return ",".join(_partition(partitioning, one) for one in partitions)
+
+
+def _partition(partitioning: Partitioning, partition: Partition) -> str:
+    text = f"PARTITION {name_of(partition.name)}"
+    if partitioning.kind == RANGE:
+        return f"{text} VALUES LESS THAN ({','.join(partition.less_than)})"
+    if partitioning.kind == LIST:
+        if partition.values in ((), (("DEFAULT",),)):
+            return f"{text} DEFAULT"
+        many = len(partitioning.columns) > 1
+        values = (f"({','.join(one)})" if many else ",".join(one) for one in partition.values)
+        return f"{text} VALUES IN ({','.join(values)})"
+    return text

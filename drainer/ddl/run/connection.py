@@ -1,0 +1,173 @@
+"""DDL connection: the one session on which DDL runs, and its settings.
+
+Drives  PyMySQL: one connection without read time-out, made when it is needed and dropped after any error
+Holds   a statement runs with the settings of its job, never with those of the lanes; TCP keep-alive notices
+        a server that is gone while a statement runs for hours. Where InnoDB's strict mode is all that refuses
+        a statement, it runs without: rows that do not fit are refused later, one by one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+import pymysql
+
+from common.observe import log
+from drainer.ddl.derive.render import Server, collated
+from drainer.ddl.run import downstream_schema as ddl_present
+from drainer.ddl.run import fingerprint as ddl_shape
+from drainer.ddl.run.session_settings import Session
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.server_text import as_listed
+
+logger = log.get(__name__)
+
+_UNKNOWN_ZONE: Final = 1298
+_REFUSED_BY_STRICT_MODE: Final = frozenset({1118, 1478})  # a row could be too large; an option is ignored
+_SHOWN: Final = 200
+_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+
+
+Guard = Callable[["pymysql.Connection[Any]"], None]
+
+
+class TrackedSchema(Protocol):
+    """What DDL needs of the tracked schema besides what it carries itself."""
+
+    def database_collation(self, schema: str) -> tuple[str, str] | None:
+        """(charset, collation) of a database."""
+        ...
+
+
+class DdlConnection:
+    """`server` is what the last session found out; `thread_id` its number there, 0 before the first.
+
+    `guard` is called each time before anything runs in the session; it raises what forbids that.
+    """
+
+    def __init__(self, target: mysql.Target, schema: TrackedSchema, guard: Guard | None = None) -> None:
+        self.target = target
+        self._guard = guard
+        self.server = Server()
+        self.thread_id = 0
+        self._schema = schema
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[pymysql.Connection[Any]]:
+        """The session; after any error the next one is a new one."""
+        try:
+            if self._connection is None:
+                self._connection = mysql.connect(self.target, read_timeout_s=None)
+                _keep_alive(self._connection)
+                # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
+                self._connection.autocommit(True)
+                self._watch(self._connection)
+                self.server = ddl_present.server_of(self._connection)
+                self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
+            else:
+                self._watch(self._connection)
+            yield self._connection
+        except BaseException:
+            self.close()
+            raise
+
+    def _watch(self, connection: pymysql.Connection[Any]) -> None:
+        if self._guard is not None:
+            self._guard(connection)
+
+    def settings(self, connection: pymysql.Connection[Any], settings: Session, *, zone: str) -> None:
+        """Mode and time zone for the statements that follow."""
+        mysql.run(connection, f"SET SESSION sql_mode='{settings.sql_mode}', foreign_key_checks=0".encode())
+        try:
+            mysql.run(connection, f"SET SESSION time_zone='{zone}'".encode())
+        except pymysql.err.MySQLError as error:
+            if error_code(error) != _UNKNOWN_ZONE:
+                raise
+            logger.warning("downstream does not know a time zone", zone=zone, used=settings.offset)
+            mysql.run(connection, f"SET SESSION time_zone='{settings.offset}'".encode())
+
+    def defaults(self, connection: pymysql.Connection[Any], schema: str, settings: Session) -> None:
+        """What a database gets that is created without naming a character set: the upstream's."""
+        names = self._collation(schema)
+        if names is not None:
+            charset, collation = names
+            mysql.run(
+                connection,
+                f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
+            )
+        if settings.collation in self.server.collations:
+            mysql.run(connection, f"SET SESSION collation_connection='{settings.collation}'".encode())
+
+    def make_database(self, connection: pymysql.Connection[Any], name: str, upstream: str) -> None:
+        """Create a database that is not there, with the character set of the one upstream."""
+        if self.has_database(connection, name):
+            return
+        logger.warning("database is missing downstream, creating it", schema=name)
+        found = self._collation(upstream)
+        clause = f" {collated(*found)}" if found else ""
+        mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(name) + clause.encode())
+
+    def has_database(self, connection: pymysql.Connection[Any], name: str) -> bool:
+        return ddl_shape.read(connection, [(name, "")], self.server)[f"{name}."] is not None
+
+    def _collation(self, schema: str) -> tuple[str, str] | None:
+        """(charset, collation) of a database upstream, as near as the server can."""
+        names = self._schema.database_collation(schema)
+        if names is None or not all(re.fullmatch(r"\w+", name) for name in names):
+            return None
+        return self.server.collation(*names)
+
+
+def run_ddl(connection: pymysql.Connection[Any], statement: bytes) -> None:
+    """Run one statement, without InnoDB's strict mode if that is all that refuses it."""
+    try:
+        mysql.run(connection, statement)
+    except pymysql.err.MySQLError as error:
+        if error_code(error) not in _REFUSED_BY_STRICT_MODE or not _run_without(connection, statement):
+            raise
+        logger.warning(
+            "DDL ran with innodb_strict_mode = OFF, with which it was refused",
+            reason=safe_text(error),
+            statement=as_listed(statement.decode("utf-8", "replace"), _SHOWN),
+        )
+
+
+def _run_without(connection: pymysql.Connection[Any], statement: bytes) -> bool:
+    """Whether the statement runs without strict mode."""
+    try:
+        ((is_on,),) = mysql.rows(connection, b"SELECT @@SESSION.innodb_strict_mode")
+        if not is_on:
+            return False
+        mysql.run(connection, b"SET SESSION innodb_strict_mode=OFF")
+        mysql.run(connection, statement)
+        mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+    except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
+        with contextlib.suppress(pymysql.err.MySQLError):  # or it may not be set at all
+            mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+        return False
+    return True
+
+
+def _keep_alive(connection: pymysql.Connection[Any]) -> None:
+    """A server that vanishes while a statement runs for hours is noticed all the same."""
+    transport = getattr(connection, "_sock", None)
+    if transport is None or transport.family == getattr(socket, "AF_UNIX", None):
+        return
+    transport.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):
+            transport.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

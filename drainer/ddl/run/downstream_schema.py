@@ -1,0 +1,161 @@
+"""DDL present: what is downstream now, as far as DDL goes: tables with columns, keys and partitions.
+
+In     one connection, (schema, table) names as the drainer calls them
+Out    `Present` of each, None where nothing has that name; what the server is and which collations it knows
+Holds  names are looked for as they are written, then in any case
+
+Blocking, a few milliseconds a table. Raises PyMySQL's errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pymysql
+
+from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
+from drainer.ddl.derive.render import Server
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.table_reader import Dialect, dialect_of
+
+_KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
+_TABLE: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_COMMENT, TABLE_COLLATION, CREATE_OPTIONS"
+    " FROM information_schema.TABLES WHERE "
+)
+_EXACT: Final = "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+# Names alone, or the server would open every table there is.
+_ANY_CASE: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+    " WHERE LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
+)
+_HERE: Final = " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+_COLUMNS: Final = (
+    "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, COLUMN_DEFAULT, EXTRA, COLUMN_COMMENT"
+    " FROM information_schema.COLUMNS" + _HERE + " ORDER BY ORDINAL_POSITION"
+)
+_KEYS: Final = (
+    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}"
+    " FROM information_schema.STATISTICS" + _HERE + " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+)
+_FOREIGN_KEYS: Final = (
+    "SELECT CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
+    + _HERE
+    + " AND CONSTRAINT_TYPE='FOREIGN KEY'"
+)
+_PARTITION: Final = re.compile(r"\bPARTITION `((?:[^`]|``)*)`")
+_PARTITION_COUNT: Final = re.compile(r"\bPARTITIONS (\d+)\b")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_REPLICATION_PREFIX: Final = "5.5.5-"  # what MariaDB puts before its own version for old clients
+
+
+def server_of(connection: pymysql.Connection[Any]) -> Server:
+    """Dialect, version and collations."""
+    text = mysql.server_version(connection).removeprefix(_REPLICATION_PREFIX)
+    match = _VERSION.search(text)
+    version = tuple(int(number) for number in match.groups()) if match else ()
+    dialect = dialect_of(connection)
+    if dialect is Dialect.MARIADB:  # collations of UCA 14 have one name for all character sets
+        query = "SELECT FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+    else:
+        query = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
+    try:
+        names = mysql.rows(connection, query.encode())
+    except pymysql.err.ProgrammingError:
+        names = mysql.rows(connection, b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
+    return Server(dialect, version, frozenset(str(name).lower() for (name,) in names))
+
+
+def read_all(
+    connection: pymysql.Connection[Any], names: Iterable[tuple[str, str]], server: Server
+) -> dict[tuple[str, str], Present | None]:
+    return {name: read(connection, name, server) for name in names}
+
+
+def read(connection: pymysql.Connection[Any], name: tuple[str, str], server: Server) -> Present | None:
+    """The table, view or sequence of that name."""
+    with connection.cursor() as cursor:
+        found = _rows(cursor, _TABLE + _EXACT, name)
+        if not found:
+            other = _rows(cursor, _ANY_CASE, name)
+            if len(other) != 1:
+                return None
+            found = _rows(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
+        if len(found) != 1:
+            return None
+        schema, table, kind, comment, collation, options = found[0]
+        here = str(schema), str(table)
+        columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
+        return Present(
+            kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
+            columns=columns,
+            keys=_keys(_rows(cursor, _keys_query(server), here)),
+            foreign_keys=frozenset(str(row[0]).lower() for row in _rows(cursor, _FOREIGN_KEYS, here)),
+            partitions=_partitions(connection, here) if "partitioned" in str(options).lower() else (),
+            comment=str(comment or ""),
+            collation=str(collation or ""),
+        )
+
+
+def tables_in(connection: pymysql.Connection[Any], schema: str) -> list[str]:
+    """Names of all tables of a schema."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s", (schema,))
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+def is_movable(connection: pymysql.Connection[Any], name: tuple[str, str]) -> bool:
+    """A table that nothing else hangs on: no trigger, no foreign key refers to it."""
+    found = downstream_table.read(connection, *name)
+    return found is not None and not found.may_have_triggers and not found.referenced
+
+
+def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, ...]]:
+    cursor.execute(query, values)
+    return list(cursor.fetchall())
+
+
+def _partitions(connection: pymysql.Connection[Any], name: tuple[str, str]) -> tuple[str, ...]:
+    """Names in order. Some releases of MariaDB 10.11 die of a query on information_schema.PARTITIONS."""
+    ((_, text),) = mysql.rows(connection, b"SHOW CREATE TABLE " + mysql.qualified(*name))
+    clause = str(text)[str(text).upper().rindex("PARTITION BY") :]
+    names = tuple(found.replace("``", "`") for found in _PARTITION.findall(clause))
+    count = _PARTITION_COUNT.search(clause)
+    return names or tuple(f"p{number}" for number in range(int(count[1]) if count else 0))
+
+
+def _keys_query(server: Server) -> str:
+    if server.dialect is not Dialect.MARIADB:
+        used = "IS_VISIBLE" if server.at_least(8, 0) else "'YES'"
+    else:
+        used = "IF(IGNORED='YES','NO','YES')" if server.at_least(10, 6) else "'YES'"
+    return _KEYS.format(used=used)
+
+
+def _column(row: tuple[Any, ...]) -> PresentColumn:
+    name, kind, nullable, collation, default, extra, comment = (_text(value) for value in row)
+    return PresentColumn(
+        name=name or "",
+        type=kind or "",
+        nullable=(nullable or "").upper() == "YES",
+        collation=collation or "",
+        default=default,
+        extra=extra or "",
+        comment=comment or "",
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _keys(rows: list[tuple[Any, ...]]) -> tuple[PresentKey, ...]:
+    parts: dict[str, list[tuple[str, int]]] = {}
+    facts: dict[str, tuple[bool, bool]] = {}
+    for name, column, length, non_unique, used in rows:
+        parts.setdefault(str(name), []).append((str(column or "").lower(), int(length or 0)))
+        facts[str(name)] = not int(non_unique), str(used).upper() == "YES"
+    return tuple(PresentKey(name, tuple(parts[name]), *facts[name]) for name in parts)

@@ -1,0 +1,86 @@
+"""DDL progress: what the downstream says of a statement that takes long, and the end of one whose connection
+is gone.
+
+Drives  short connections of their own; the processes that the server lists
+Why     a statement goes on after its connection broke: whoever begins it again must wait for its end
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pymysql
+
+from common.errors import BinlogError
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.errors import error_code
+from drainer.sink.mysql.server_text import as_listed
+from drainer.sink.mysql.table_reader import dialect_of
+
+_POLL_S: Final = 0.2
+_TIMEOUT_S: Final = 5.0
+_COMPARED: Final = 200  # characters of a statement; lists may cut it
+_NO_JOBS: Final = frozenset({1044, 1142, 1227, 8121})
+
+
+def wait_for(connection: pymysql.Connection[Any], texts: Sequence[str]) -> None:
+    """Wait until no other session runs one of the statements. Blocks as long as that takes."""
+    starts = {as_listed(text, _COMPARED) for text in texts}
+    own = int(connection.thread_id())  # type: ignore[no-untyped-call]
+    while starts:
+        listed = mysql.rows(
+            connection, b"SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO IS NOT NULL"
+        )
+        if not any(
+            int(number) != own and as_listed(str(info), _COMPARED) in starts for number, info in listed
+        ):
+            return
+        mysql.rows(connection, b"SELECT SLEEP(%.1f)" % _POLL_S)  # the server's clock will do
+
+
+def progress_of(target: mysql.Target, number: int) -> str:
+    """What the server says of the session with this number; "" when it says nothing or cannot be asked."""
+    try:
+        connection = mysql.connect(target, read_timeout_s=_TIMEOUT_S)
+    except BinlogError:
+        return ""
+    with contextlib.closing(connection):
+        try:
+            if dialect_of(connection) is Dialect.TIDB:
+                return _of_jobs(connection)
+            return _of_process(connection, number)
+        except (pymysql.err.MySQLError, OSError):
+            return ""
+
+
+def _of_process(connection: pymysql.Connection[Any], number: int) -> str:
+    query = f"SELECT * FROM information_schema.PROCESSLIST WHERE ID={number}"
+    with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute(query)
+        row = {str(key).upper(): value for key, value in (cursor.fetchone() or {}).items()}
+    if not row or not row.get("INFO"):
+        return ""
+    words = [f"{row.get('STATE') or 'running'} for {row.get('TIME') or 0} s"]
+    stages = int(row.get("MAX_STAGE") or 0)
+    if stages:
+        words.append(f"stage {row['STAGE']} of {stages}, {float(row.get('PROGRESS') or 0):.0f} %")
+    return ", ".join(words)
+
+
+def _of_jobs(connection: pymysql.Connection[Any]) -> str:
+    try:
+        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute("ADMIN SHOW DDL JOBS 1")
+            row = {str(key).upper(): value for key, value in (cursor.fetchone() or {}).items()}
+    except pymysql.err.MySQLError as error:
+        if error_code(error) in _NO_JOBS:
+            return ""
+        raise
+    if not row:
+        return ""
+    return (
+        f"{row.get('JOB_TYPE')}: {row.get('STATE')}, {row.get('SCHEMA_STATE')}, {row.get('ROW_COUNT')} rows"
+    )

@@ -1,0 +1,125 @@
+"""DDL aside: tables that were dropped or truncated are kept for a while, so that a RECOVER finds their rows.
+
+In     a change that takes tables away or brings them back; what is kept already; which tables may be moved
+Out    steps: the table moves to a schema of the drainer's in place of being dropped, and back
+Why    RECOVER TABLE and FLASHBACK bring back rows upstream that are not in the binlog. A downstream that has
+       dropped them cannot have them again
+Holds  a table that other things hang on (foreign keys, triggers, a view's or a sequence's name) is dropped
+       as it was; whatever is refused ends in the plain statement
+Never  keeps a table longer than asked for: `outdated`, by the time of the stream
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from common import tso
+from drainer.ddl.derive.compare import TABLE
+from drainer.ddl.derive.derive import Change
+from drainer.ddl.derive.render import name_of
+from drainer.ddl.derive.steps import Derived, Step, of, step
+from drainer.schema import ddl_job
+
+Name = tuple[str, str]
+
+TAKES_AWAY: Final = frozenset({ddl_job.DROP_TABLE, ddl_job.TRUNCATE_TABLE, ddl_job.DROP_SCHEMA})
+BRINGS_BACK: Final = frozenset({ddl_job.RECOVER_TABLE, ddl_job.RECOVER_SCHEMA})
+_NAME: Final = re.compile(r"dropped_(\d+)_(\d+)_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepDropped:
+    """Where dropped tables of one upstream are kept, and for how many seconds of the stream's time."""
+
+    schema: str
+    cluster_id: int
+    seconds: float
+
+
+def aside_of(keep: KeepDropped, table_id: int, commit_ts: int) -> Name:
+    return keep.schema, f"dropped_{keep.cluster_id}_{table_id}_{commit_ts}"
+
+
+def kept(keep: KeepDropped, tables: Iterable[str]) -> dict[int, Name]:
+    """Table id -> its newest place, for this upstream's tables among the names in the schema."""
+    found: dict[int, Name] = {}
+    matches = [match for name in tables if (match := _NAME.fullmatch(name)) is not None]
+    for match in sorted(matches, key=lambda match: int(match[3])):
+        if int(match[1]) == keep.cluster_id:
+            found[int(match[2])] = keep.schema, match[0]
+    return found
+
+
+def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: int) -> list[Name]:
+    """Tables of this upstream that were dropped too long before `commit_ts`."""
+    limit_ms = tso.physical_ms(commit_ts) - keep.seconds * 1000
+    return [
+        (keep.schema, match[0])
+        for name in tables
+        if (match := _NAME.fullmatch(name)) is not None
+        and int(match[1]) == keep.cluster_id
+        and tso.physical_ms(int(match[3])) < limit_ms
+    ]
+
+
+def take_away(
+    change: Change, keep: KeepDropped, commit_ts: int, movable: frozenset[Name], known: Mapping[int, Name]
+) -> Derived | None:
+    """Steps in place of the statement; None where it is to run as it was, since nothing can be kept.
+
+    `movable`: tables downstream that may be renamed. `known`: what is kept already, by table id.
+    """
+    aside = {
+        one.id: (change.at(one), aside_of(keep, one.id, commit_ts))
+        for one in change.before
+        if change.at(one) in movable and one.id not in known and _is_table(change, change.at(one))
+    }
+    if not aside:
+        return None
+    steps: list[Step] = []
+    for one in change.before:
+        if one.id not in aside:
+            continue
+        table, place = aside[one.id]
+        if change.action == ddl_job.TRUNCATE_TABLE:
+            steps.append(_empty(keep, one.id, table, place))
+        else:
+            drop = step(f"DROP TABLE IF EXISTS {name_of(*table)}")
+            steps.append(Step((f"RENAME TABLE {name_of(*table)} TO {name_of(*place)}",), instead=(drop,)))
+    if change.action == ddl_job.DROP_SCHEMA and change.database is not None:
+        name = change.route(change.database[0], "")[0]
+        if name == change.database[0]:
+            steps.append(step(f"DROP DATABASE IF EXISTS {name_of(name)}"))
+    return of(steps)
+
+
+def _is_table(change: Change, name: Name) -> bool:
+    there = change.present.get(name)
+    return there is not None and there.kind == TABLE and not there.foreign_keys
+
+
+def _empty(keep: KeepDropped, table_id: int, table: Name, place: Name) -> Step:
+    """An empty table takes the place of the full one, in one statement."""
+    new = name_of(keep.schema, f"new_{keep.cluster_id}_{table_id}")
+    statements = (
+        f"DROP TABLE IF EXISTS {new}",
+        f"CREATE TABLE {new} LIKE {name_of(*table)}",
+        f"RENAME TABLE {name_of(*table)} TO {name_of(*place)}, {new} TO {name_of(*table)}",
+    )
+    return Step(statements, instead=(step(f"TRUNCATE TABLE {name_of(*table)}"),))
+
+
+def bring_back(change: Change, known: Mapping[int, Name]) -> Derived | None:
+    """Steps that put kept tables under their (new) names; None if none of them is kept.
+
+    What is not kept is left to derivation, which sees what is there afterwards.
+    """
+    steps = [
+        step(f"RENAME TABLE {name_of(*known[one.id])} TO {name_of(*change.at(one))}")
+        for one in change.after
+        if one.id in known and change.there(one) is None
+    ]
+    return of(steps) if steps else None

@@ -1,0 +1,435 @@
+"""DDL on the downstream: run each once, whatever happens in between.
+
+Drives  one connection without read time-out; `ddl_derive` (core) for what the downstream refuses
+Holds   the upstream's statement is run as it was, in its own settings; where the downstream refuses it, or
+        tables are routed elsewhere, statements derived from the tracked schema reach the same columns and
+        keys. Afterwards the columns and keys are compared, and what the statement left out is added
+        The shape of the tables before the statement is stored by the caller before it runs. After a crash
+        or a lost connection the shape decides whether it had run. Error codes decide nothing
+Never   edits the statement's text; loses in silence what the downstream cannot have: `Ran.missing`
+
+A statement that leaves the shape as it was can be run again without harm: it changed nothing that a second
+run would change differently (TRUNCATE runs at a barrier, so no later row can be in the table).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import pymysql
+
+from common.errors import DownstreamError
+from common.observe import log
+from drainer.checkpoint.store import Intent
+from drainer.ddl.derive import already_applied as ddl_traces
+from drainer.ddl.derive import derive as ddl_derive
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.derive import Change
+from drainer.ddl.derive.render import NotDerivable, Server
+from drainer.ddl.derive.steps import Derived, Step
+from drainer.ddl.run import downstream_schema as ddl_present
+from drainer.ddl.run import fingerprint as ddl_shape
+from drainer.ddl.run import recycle_bin as ddl_aside
+from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_ddl
+from drainer.ddl.run.progress import progress_of, wait_for
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.session_settings import Session, session_of
+from drainer.schema import ddl_job
+from drainer.schema import sql_tokens as ddl_text
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.txn import Ddl, Tracked
+
+logger = log.get(__name__)
+T = TypeVar("T")
+
+_DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
+_NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
+_MOVES: Final = frozenset({ddl_job.RENAME_TABLE, ddl_job.RENAME_TABLES, ddl_job.EXCHANGE_PARTITION})
+_MISSING_KEPT: Final = 200
+_COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was executed, and what the downstream lacks nevertheless: one line each."""
+
+    statements: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Refused(DownstreamError):
+    """The downstream refused a DDL, and no other statement reaches the same columns and keys.
+
+    `code` is the downstream's error code, 0 if it was not asked.
+    """
+
+    def __init__(self, ddl: Ddl, reason: str, *, code: int = 0) -> None:
+        tables = ", ".join(".".join(name) if name[1] else name[0] for name in ddl.tables)
+        kind = ddl_job.action_name(ddl.action)
+        super().__init__(
+            f"DDL job {ddl.job_id} ({kind}) at commit_ts {ddl.commit_ts} on {tables or 'no table'} was"
+            f" refused: {reason}; statement in `{ddl.schema}`: {ddl.query}",
+            hint=_COPY_HINT,
+        )
+        self.code = code
+        self.kind = kind
+        self.job_id = ddl.job_id
+        self.commit_ts = ddl.commit_ts
+        self.tables = ddl.tables
+
+
+def touches_database(query: str) -> bool:
+    """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
+    return any(event.endswith(" database") for event in ddl_text.events_of(query))
+
+
+def statement_of(ddl: Ddl) -> bytes:
+    """What to run: the statement as it was, except where one statement became several jobs.
+
+    `DROP TABLE a, b` is one job (and one binlog) for each table, all with the same text; each job drops its
+    own table, or rows of `b` that come between the two would meet no table.
+    """
+    kind = _DROPS.get(ddl.action)
+    if kind is None or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
+        return ddl.query.encode("utf-8", "surrogateescape")
+    return kind + b" IF EXISTS " + mysql.qualified(*ddl.tables[0])
+
+
+class DdlRunner:
+    """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
+
+    A call that failed with a passing error is to be repeated: it finds out how far the last one came. One
+    call at a time; only `progress` may come from another thread. `missing` has what the downstream lacks of
+    the last DDL that it could not have as a whole: commit_ts, job_id, tables and lines of each.
+    """
+
+    def __init__(
+        self,
+        target: mysql.Target,
+        schema: TrackedSchema,
+        route: Route = ddl_derive.same_names,
+        guard: Guard | None = None,
+        keep: KeepDropped | None = None,
+    ) -> None:
+        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are set aside."""
+        self._session = DdlConnection(target, schema, guard)
+        self._route = route
+        self._keep = keep
+        self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
+        self._refused = 0  # commit_ts of the DDL that was refused last
+        self.missing: deque[dict[str, Any]] = deque(maxlen=_MISSING_KEPT)
+        self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
+
+    def close(self) -> None:
+        self._session.close()
+
+    def on_session(self, work: Callable[[pymysql.Connection[Any], Server], T]) -> T:
+        """`work` with the session and what the server is, for DDL that the stream does not bring."""
+        with self._session.session() as connection:
+            return work(connection, self._session.server)
+
+    # -- what the caller asks -------------------------------------------------------------------------
+
+    def before(self, ddl: Ddl) -> dict[str, str | None]:
+        """The shape of what the statement touches, as it is now."""
+        with self._session.session() as connection:
+            found = self._shape(connection, ddl)
+            self._before = ddl.commit_ts, found
+            return found
+
+    def had_run(self, intent: Intent, ddl: Ddl, text: str | None) -> bool:
+        """Whether the statement of a stored intent took effect; then what it left undone is done now.
+
+        `text`: what was to run in its place; nothing of it is left undone. False after `run` refused it: a
+        part of what was derived may be there, but not all.
+        """
+        if self._refused == ddl.commit_ts:
+            return False
+        with self._session.session() as connection:
+            wait_for(connection, self._texts(ddl) if text is None else [text])
+            self._before = ddl.commit_ts, intent.before
+            if self._shape(connection, ddl) == intent.before:
+                return False
+            self._rest(connection, ddl, text)
+            return True
+
+    def _rest(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+        """What is left to do of a statement that has run: nothing where `text` ran in its place."""
+        ran = Ran() if text is not None else self._finish(connection, ddl, ())
+        self._record(ddl, ran)
+        return ran
+
+    def already_done(self, ddl: Ddl) -> bool:
+        """Whether the DDL shows in columns, keys or names, and the downstream has them as they are after it.
+
+        Asked before running where another program may have run the statement without recording it. False for
+        what leaves no trace (TRUNCATE, EXCHANGE PARTITION): it is run.
+        """
+        with self._session.session() as connection:
+            change = self._change(connection, ddl)
+            if change.database is not None and not change.after:
+                there = self._session.has_database(connection, self._route(change.database[0], "")[0])
+                return there == (ddl.action != ddl_job.DROP_SCHEMA) and ddl.action in (
+                    ddl_job.CREATE_SCHEMA,
+                    ddl_job.DROP_SCHEMA,
+                )
+            return ddl_traces.shows(change) and ddl_traces.is_done(change)
+
+    def progress(self, ddl: Ddl) -> str:
+        """How far the statement under way has come, in words of the downstream; "" if it does not say.
+
+        May be called from another thread while `run` works. Never raises: it is for the status only.
+        """
+        number = self._session.thread_id if self._under_way == ddl.commit_ts else 0
+        return progress_of(self._session.target, number) if number else ""
+
+    def run(self, ddl: Ddl, text: str | None = None) -> Ran:
+        """Execute the statement, or `text` in its place; what the downstream refuses is derived.
+
+        Raises `Refused` when nothing that can be derived is accepted. A `text` that was given is run as it
+        is, and nothing is derived from it.
+        """
+        with self._session.session() as connection:
+            again = self._under_way == ddl.commit_ts
+            if again:
+                wait_for(connection, self._texts(ddl) if text is None else [text])
+            if self._before is None or self._before[0] != ddl.commit_ts:
+                self._before = ddl.commit_ts, self._shape(connection, ddl)
+            self._under_way = ddl.commit_ts
+            try:
+                if again and self._shape(connection, ddl) != self._before[1]:
+                    logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
+                    ran = self._rest(connection, ddl, text)
+                else:
+                    ran = self._run(connection, ddl, text)
+                    self._record(ddl, ran)
+            except DownstreamError:
+                self._under_way, self._refused = 0, ddl.commit_ts
+                raise
+            self._under_way = self._refused = 0
+            return ran
+
+    def _record(self, ddl: Ddl, ran: Ran) -> None:
+        """For the log and for the status, what the downstream lacks from now on."""
+        if not ran.missing:
+            return
+        lines = list(ran.missing)
+        names = [".".join(name).rstrip(".") for name in ddl.tables]
+        self.missing.append(
+            {"commit_ts": ddl.commit_ts, "job_id": ddl.job_id, "tables": names, "missing": lines}
+        )
+        logger.warning(
+            "downstream lacks a part of a DDL", job_id=ddl.job_id, commit_ts=ddl.commit_ts, missing=lines
+        )
+
+    # -- running --------------------------------------------------------------------------------------
+
+    def _run(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+        settings = session_of(ddl.job)
+        if text is not None:
+            try:
+                self._run_texts(connection, ddl, settings, [text])
+            except pymysql.err.MySQLError as error:
+                if is_transient(error):
+                    raise
+                raise Refused(ddl, safe_text(error), code=error_code(error)) from None
+            return Ran((text,))
+        if self._keep is not None and (ran := self._set_aside(connection, ddl, settings, self._keep)):
+            return ran
+        refusal: pymysql.err.MySQLError | None = None
+        texts = self._texts(ddl)
+        if texts and (ddl.instead or self._text_will_do(ddl, settings)):
+            try:
+                self._run_texts(connection, ddl, settings, texts)
+                return self._finish(connection, ddl, tuple(texts))
+            except pymysql.err.MySQLError as error:
+                if is_transient(error):
+                    raise
+                refusal = error
+        return self._derive(connection, ddl, settings, refusal)
+
+    def _texts(self, ddl: Ddl) -> list[str]:
+        """The upstream's statement, or what filters and routes left of it; nothing where it must not run."""
+        if ddl.instead:
+            return list(ddl.instead)
+        routed = any(self._route(*name) != name for name in ddl.tables)
+        if routed or ddl.action in _NEVER_AS_TEXT or not ddl.query.strip():
+            return []
+        return [statement_of(ddl).decode("utf-8", "surrogateescape")]
+
+    def _text_will_do(self, ddl: Ddl, settings: Session) -> bool:
+        return ddl_derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
+
+    def _run_texts(
+        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, texts: list[str]
+    ) -> None:
+        self._session.settings(connection, settings, zone=settings.time_zone)
+        self._session.defaults(connection, ddl.tables[0][0] if ddl.tables else ddl.schema, settings)
+        if ddl.schema and not touches_database(ddl.query):
+            schema = self._route(ddl.schema, "")[0]
+            self._session.make_database(connection, schema, ddl.schema)
+            mysql.run(connection, b"USE " + mysql.quote(schema))
+        for text in texts:
+            run_ddl(connection, text.encode("utf-8", "surrogateescape"))
+
+    def _set_aside(
+        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, keep: KeepDropped
+    ) -> Ran | None:
+        """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
+        if ddl.action not in ddl_aside.TAKES_AWAY | ddl_aside.BRINGS_BACK or ddl.instead:
+            return None
+        self.purge(ddl.commit_ts)
+        change = self._change(connection, ddl)
+        known = ddl_aside.kept(keep, ddl_present.tables_in(connection, keep.schema))
+        self._session.settings(connection, settings, zone="+00:00")
+        if ddl.action in ddl_aside.BRINGS_BACK:
+            back = ddl_aside.bring_back(change, known)
+            if back is None:
+                return None
+            for one in change.after:
+                self._session.make_database(connection, change.at(one)[0], one.schema)
+            moved = self._execute(connection, back, essential=True)
+            rest = self._derive(connection, ddl, settings, None)
+            return Ran(moved.statements + rest.statements, rest.missing)
+        movable = frozenset(
+            name for one in change.before if ddl_present.is_movable(connection, name := change.at(one))
+        )
+        away = ddl_aside.take_away(change, keep, ddl.commit_ts, movable, known)
+        return None if away is None else self._execute(connection, away, essential=True)
+
+    def purge(self, commit_ts: int) -> None:
+        """Drop for good what was set aside too long before that time of the stream. Cheap when nothing was.
+
+        Called with every DDL that takes tables away or brings them back; to be called now and then besides.
+        """
+        if self._keep is None:
+            return
+        with self._session.session() as connection:
+            tables = ddl_present.tables_in(connection, self._keep.schema)
+            for name in ddl_aside.outdated(self._keep, tables, commit_ts):
+                mysql.run(connection, b"DROP TABLE IF EXISTS " + mysql.qualified(*name))
+
+    def _derive(
+        self,
+        connection: pymysql.Connection[Any],
+        ddl: Ddl,
+        settings: Session,
+        refusal: pymysql.err.MySQLError | None,
+    ) -> Ran:
+        reason = "" if refusal is None else f"{safe_text(refusal)}; "
+        code = 0 if refusal is None else error_code(refusal)
+        if refusal is not None and not (ddl.before or ddl.after or ddl.job):
+            raise Refused(ddl, safe_text(refusal), code=code)
+        try:
+            for one in ddl.after:  # routes may lead where nothing is yet
+                schema = self._route(one.schema, one.name)[0]
+                self._session.make_database(connection, schema, one.schema)
+            derived = ddl_derive.derive(self._change(connection, ddl))
+            self._session.settings(connection, settings, zone="+00:00")
+            return self._execute(connection, derived, essential=True)
+        except NotDerivable as error:
+            raise Refused(ddl, f"{reason}{error}", code=code) from None
+        except pymysql.err.MySQLError as error:
+            if is_transient(error):
+                raise
+            code = code or error_code(error)
+            raise Refused(ddl, f"{reason}derived statement: {safe_text(error)}", code=code) from None
+
+    def _finish(self, connection: pymysql.Connection[Any], ddl: Ddl, statements: tuple[str, ...]) -> Ran:
+        """What the statement that has run left out: collations, columns, keys. Nothing is refused here."""
+        change = replace(self._change(connection, ddl), ran=True)
+        try:
+            derived = ddl_derive.derive(change)
+        except NotDerivable:
+            return Ran(statements)
+        if derived.steps:
+            self._session.settings(connection, session_of(ddl.job), zone="+00:00")
+        ran = self._execute(connection, derived, essential=False)
+        return Ran(statements + ran.statements, ran.missing)
+
+    def _execute(self, connection: pymysql.Connection[Any], derived: Derived, *, essential: bool) -> Ran:
+        statements: list[str] = []
+        missing = list(derived.missing)
+        for one in derived.steps:
+            self._step(connection, one, statements, missing, essential=essential)
+        return Ran(tuple(statements), tuple(dict.fromkeys(missing)))
+
+    def _step(
+        self,
+        connection: pymysql.Connection[Any],
+        one: Step,
+        statements: list[str],
+        missing: list[str],
+        *,
+        essential: bool,
+    ) -> None:
+        try:
+            _run_together(connection, one.statements)
+            statements += one.statements
+        except pymysql.err.MySQLError as error:
+            if is_transient(error):
+                raise
+            reason = safe_text(error)
+            if one.lacks:
+                missing.append(f"{one.lacks} ({reason})")
+            elif not one.instead:
+                if essential:
+                    raise
+                missing.append(f"{one.statements[0].partition('(')[0].strip()} ({reason})")
+            for other in one.instead:
+                self._step(connection, other, statements, missing, essential=essential)
+
+    # -- what is known --------------------------------------------------------------------------------
+
+    def _change(self, connection: pymysql.Connection[Any], ddl: Ddl) -> Change:
+        """The DDL with what the downstream has now."""
+        change = self._intended(ddl)
+        present = ddl_present.read_all(connection, ddl_derive.names(change), self._session.server)
+        return replace(change, present=present)
+
+    def _intended(self, ddl: Ddl) -> Change:
+        """The DDL as it was; tables that the filter took away are left out."""
+        kept = set(ddl.tables)
+
+        def wanted(tracked: tuple[Tracked, ...]) -> tuple[Tracked, ...]:
+            return tuple(one for one in tracked if {(one.schema, one.name), (one.schema, "")} & kept)
+
+        return Change(
+            action=ddl.action,
+            before=wanted(ddl.before),
+            after=wanted(ddl.after),
+            database=ddl_derive.database_of(ddl.job),
+            sub_actions=ddl_derive.sub_actions(ddl.job),
+            server=self._session.server,
+            route=self._route,
+        )
+
+    def _shape(self, connection: pymysql.Connection[Any], ddl: Ddl) -> ddl_shape.Shape:
+        names = tuple(dict.fromkeys(self._route(*name) for name in ddl.tables))
+        return ddl_shape.read(
+            connection,
+            names,
+            self._session.server,
+            moves=ddl.action in _MOVES,
+            contents=ddl.action == ddl_job.EXCHANGE_PARTITION,
+        )
+
+
+def _run_together(connection: pymysql.Connection[Any], statements: tuple[str, ...]) -> None:
+    if len(statements) == 1:
+        run_ddl(connection, statements[0].encode())
+        return
+    connection.begin()
+    try:
+        for statement in statements:
+            mysql.run(connection, statement.encode())
+        connection.commit()
+    except BaseException:
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            connection.rollback()
+        raise

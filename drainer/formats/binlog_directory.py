@@ -1,0 +1,375 @@
+"""Binlog directory: the shell around `binlog_file`. Locks, appends, syncs, reads, removes.
+
+Drives  the operating system
+Owns    the locks (`.lock`, and the newest file as the Go drainer has it) and the file that is written
+Holds   what `sync` returned for is on the medium with its directory entry; after a failed sync, and after a
+        failed write that cannot be undone, nothing is written or synced any more
+Stops   `close`
+
+`.lock` holds the id of the cluster, `.purged` up to where records were removed. `.synced` names the offset up
+to which the newest file was synced. It is synced itself only when the file is made: after a kill it is exact,
+after a power cut it may be older, never newer than the file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from common.clock import Clock
+from common.durable_file import replace_file, sync_directory
+from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
+from common.record import RecordError, crc32c
+from drainer.formats import binlog_file
+from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
+
+PURGED: Final = ".purged"
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_BUFFERS_MAX: Final = 512
+_JOIN_BYTES_MAX: Final = 1 << 20
+
+
+class NoRoom(BinlogError):
+    """The disk is full; nothing of the last write is in the file. May be tried again."""
+
+
+class Broken(BinlogError):
+    """The directory cannot be written any more; what was not synced may be lost."""
+
+
+class BinlogFile:
+    """One file, open for reading, the newest also for writing. `size`: bytes of it that count."""
+
+    def __init__(self, path: str, index: int, descriptor: int, size: int) -> None:
+        self.path = path
+        self.index = index
+        self.descriptor = descriptor
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Fewer bytes only at the end."""
+        data = os.pread(self.descriptor, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces, have = [data], len(data)
+        while have < size:  # one call returns at most 2 GiB
+            data = os.pread(self.descriptor, size - have, offset + have)
+            if not data:
+                break
+            pieces.append(data)
+            have += len(data)
+        return b"".join(pieces)
+
+    def payload(self, place: Place) -> bytes:
+        """A record's payload, compared with its checksum. Raises `Corruption`."""
+        data = self.read(place.start, place.size)
+        if len(data) != place.size or crc32c(data).to_bytes(4, "little") != self.read(
+            place.start + place.size, 4
+        ):
+            raise binlog_file.damage(self.path, RecordError(place.record, "checksum mismatch", False))
+        return data
+
+
+class BinlogDirectory:
+    """A locked directory of binlog files. Not thread-safe; methods block."""
+
+    def __init__(self, path: str, clock: Clock, *, newest_only: bool = False) -> None:
+        """Lock it, open every file, cut the torn end of the last one; make what is missing.
+
+        `newest_only`: of years of files only the last one is opened, and those before it are let go.
+        Raises `ConfigError`, `DirectoryLocked`, `Corruption`.
+        """
+        self.path = os.path.abspath(path)
+        self._clock = clock
+        self._newest_only = newest_only
+        self._broken: Broken | None = None
+        self._lock = self._locked()
+        self.files: dict[int, BinlogFile] = {}
+        self.places: dict[int, list[Place]] = {}
+        self._mark = os.open(os.path.join(self.path, SYNCED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._open_files()
+        except BaseException:
+            self.close()
+            raise
+
+    def _locked(self) -> int:
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            sync_directory(os.path.dirname(self.path))
+            path = os.path.join(self.path, ".lock")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"binlog directory {self.path} cannot be used: {error.strerror}",
+                hint="choose a directory that this user may write",
+            ) from None
+        self._flock(descriptor, self.path)
+        return descriptor
+
+    @staticmethod
+    def _flock(descriptor: int, path: str) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise DirectoryLocked(
+                f"{path} is locked: file already locked",
+                hint="another drainer uses it; stop that one or give this one its own directory",
+            ) from None
+
+    def _open_files(self) -> None:
+        found = binlog_file.in_order(self.path, os.listdir(self.path), compressed=self._newest_only)
+        synced = self._read_mark()
+        # Behind a compressed file nothing is written.
+        newest = [one for one in found[-1:] if not binlog_file.is_compressed(one[1])]
+        for index, name in newest if self._newest_only else found:
+            path = os.path.join(self.path, name)
+            last = index == found[-1][0]
+            descriptor = os.open(path, (os.O_RDWR | os.O_APPEND if last else os.O_RDONLY) | os.O_CLOEXEC)
+            if last:
+                self._flock(descriptor, path)
+            file = self.files[index] = BinlogFile(path, index, descriptor, os.fstat(descriptor).st_size)
+            self._walk(file, synced, last=last)
+        if not self.files:
+            self._create(found[-1][0] + 1 if found else 0)
+        # A killed process may have made a file or the directory, and synced neither.
+        sync_directory(self.path)
+
+    def _walk(self, file: BinlogFile, synced: Synced | None, *, last: bool) -> None:
+        """Find the records; the last file is checked whole, and cut where it is torn."""
+        known = self.places[file.index] = []
+        try:
+            for place in binlog_file.places(file.read, file.size):
+                if last:
+                    binlog_file.check(file.read, place)
+                known.append(place)
+        except RecordError as error:
+            if not last or not binlog_file.is_torn_end(error, file.index, synced, file.read, file.size):
+                raise binlog_file.damage(file.path, error) from None
+            os.ftruncate(file.descriptor, error.offset)
+            file.size = error.offset
+        gone = binlog_file.missing_end(file.index, file.size, synced) if last else None
+        if gone is not None:
+            raise binlog_file.damage(file.path, gone)
+        if last:
+            self._renew(file, synced.offset if synced and synced.index == file.index else 0)
+
+    def _renew(self, file: BinlogFile, start: int) -> None:
+        """Bring to the medium what a process wrote that was killed. It is written again: if its sync had
+        failed, the kernel takes the pages for clean, and another sync alone would do nothing."""
+        for at in range(start, file.size, _JOIN_BYTES_MAX):
+            self._write_at(file.path, at, file.read(at, min(_JOIN_BYTES_MAX, file.size - at)))
+        os.fsync(file.descriptor)
+
+    def _read_mark(self) -> Synced | None:
+        return Synced.from_bytes(os.pread(self._mark, SYNCED_SIZE, 0))
+
+    @property
+    def cluster_id(self) -> int:
+        """Of whose binlogs these are; 0 if nobody said."""
+        data = os.pread(self._lock, 32, 0)
+        return int(data) if data.isdigit() else 0
+
+    def adopt_cluster(self, cluster_id: int) -> None:
+        """Remember the cluster; `ForeignDirectory`, and the locks are gone, if it is another one's."""
+        known = self.cluster_id
+        if known not in (0, cluster_id):
+            self.close()
+            raise ForeignDirectory(
+                f"{self.path} has binlogs of cluster {known}, but the upstream is cluster {cluster_id}",
+                hint="give each cluster a log-dir of its own, or move the files away",
+            )
+        if not known:
+            os.pwrite(self._lock, b"%d" % cluster_id, 0)
+            os.fsync(self._lock)
+
+    @property
+    def purged_ts(self) -> int:
+        """Files with records at or below it are gone; 0: nobody removed any."""
+        try:
+            with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            path = os.path.join(self.path, PURGED)
+            raise Corruption(f"{path} is not a commit_ts", hint="move the relay log away") from None
+
+    def note_purged(self, commit_ts: int) -> None:
+        """Durably, before files with records at or below it go. Raises `Broken`."""
+        path = os.path.join(self.path, PURGED)
+        try:
+            replace_file(path, b"%d" % commit_ts)
+        except OSError as error:
+            raise self._break(path, error) from None
+
+    def begin_anew(self, commit_ts: int) -> None:
+        """Nothing of it is needed: what follows is behind `commit_ts`. Raises `NoRoom`, `Broken`."""
+        self.rotate()
+        self.note_purged(commit_ts)
+        self.remove([index for index in self.files if index != self.newest.index])
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> BinlogFile:
+        return self.files[max(self.files)]
+
+    def append(self, parts: Sequence[bytes]) -> int:
+        """Write behind the end; the offset at which it begins. Raises `NoRoom` or `Broken`."""
+        file = self._writable()
+        start = file.size
+        try:
+            if sum(map(len, parts)) <= _JOIN_BYTES_MAX:
+                file.size += self._write_all(file.descriptor, [b"".join(parts)])
+            else:
+                for at in range(0, len(parts), _BUFFERS_MAX):
+                    file.size += self._write_all(file.descriptor, parts[at : at + _BUFFERS_MAX])
+        except OSError as error:
+            self._undo(file, start, error)
+        return start
+
+    def _undo(self, file: BinlogFile, start: int, error: OSError) -> None:
+        if error.errno in NO_ROOM:
+            try:
+                os.ftruncate(file.descriptor, start)
+            except OSError as second:
+                raise self._break(file.path, second) from None
+            file.size = start
+            raise NoRoom(f"{file.path}: {error.strerror}", hint="make room on its disk")
+        raise self._break(file.path, error) from None
+
+    @staticmethod
+    def _write_all(descriptor: int, parts: Sequence[bytes]) -> int:
+        buffers = [memoryview(part) for part in parts if part]
+        total = 0
+        while buffers:
+            written = os.writev(descriptor, buffers)
+            total += written
+            while buffers and written >= len(buffers[0]):
+                written -= len(buffers.pop(0))
+            if written:
+                buffers[0] = buffers[0][written:]
+        return total
+
+    def overwrite(self, offset: int, data: bytes) -> None:
+        """Put bytes in the place of others in the newest file. Raises `Broken`."""
+        file = self._writable()
+        try:
+            self._write_at(file.path, offset, data)
+        except OSError as error:
+            raise self._break(file.path, error) from None
+
+    @staticmethod
+    def _write_at(path: str, offset: int, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
+        try:
+            at = 0
+            while at < len(data):
+                at += os.pwrite(descriptor, data[at:], offset + at)
+        finally:
+            os.close(descriptor)
+
+    def sync(self, whole: int | None = None) -> None:
+        """Everything appended is on the medium. Raises `Broken`, also for ever after a failure.
+
+        `whole`: where the records that are whole end, if that is not the end of the file.
+        """
+        file = self._writable()
+        try:
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise self._break(file.path, error) from None
+        # Only now: whoever is told of the sync may act, and a kill then leaves an exact mark.
+        try:
+            self._write_mark(file.index, file.size if whole is None else whole)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise NoRoom(f"{self.path}/.synced: {error.strerror}", hint="make room on its disk") from None
+            raise self._break(file.path, error) from None
+
+    def _write_mark(self, index: int, offset: int) -> None:
+        os.pwrite(self._mark, Synced(index, offset).to_bytes(), 0)
+
+    def rotate(self) -> None:
+        """Go on in a new file; everything in the one before is synced first. Raises `NoRoom` or `Broken`."""
+        before = self._writable()
+        self.sync()
+        self._create(before.index + 1)
+        fcntl.flock(before.descriptor, fcntl.LOCK_UN)
+        if self._newest_only:
+            del self.files[before.index], self.places[before.index]
+            os.close(before.descriptor)
+
+    def cut(self, offset: int) -> None:
+        """Take away what the newest file has from there on, durably. Raises `Broken`."""
+        file = self._writable()
+        try:
+            self._write_mark(file.index, offset)
+            os.fdatasync(self._mark)  # a mark behind the end would say that synced bytes are gone
+            os.ftruncate(file.descriptor, offset)
+            file.size = offset
+            os.fsync(file.descriptor)
+        except OSError as error:
+            raise self._break(file.path, error) from None
+        self.places[file.index] = [place for place in self.places[file.index] if place.end <= offset]
+
+    def _create(self, index: int) -> None:
+        now = datetime.datetime.fromtimestamp(self._clock.wall_s())
+        local_time = now.strftime("%Y%m%d%H%M%S")
+        path = os.path.join(self.path, binlog_file.file_name(index, local_time))
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise NoRoom(f"{path}: {error.strerror}", hint="make room on its disk") from None
+            raise self._break(path, error) from None
+        self._flock(descriptor, path)
+        self.files[index] = BinlogFile(path, index, descriptor, 0)
+        self.places[index] = []
+        try:
+            os.fsync(descriptor)
+            sync_directory(self.path)
+            # So a mark of an earlier file says that somebody else wrote this one.
+            self._write_mark(index, 0)
+            os.fdatasync(self._mark)
+        except OSError as error:
+            raise self._break(path, error) from None
+
+    def remove(self, indexes: Sequence[int]) -> None:
+        """Remove files, the oldest first, never the newest. Raises `Broken`."""
+        for index in sorted(indexes):
+            assert index < max(self.files)
+            file = self.files.pop(index)
+            self.places.pop(index, None)
+            try:
+                os.unlink(file.path)
+            except OSError as error:
+                raise self._break(file.path, error) from None
+            finally:
+                os.close(file.descriptor)
+
+    def _writable(self) -> BinlogFile:
+        if self._broken is not None:
+            raise self._broken
+        return self.newest
+
+    def _break(self, path: str, error: OSError) -> Broken:
+        self._broken = Broken(
+            f"{path} cannot be written: {error.strerror}",
+            hint="check the disk, then start again: what was not synced is written anew",
+        )
+        return self._broken
+
+    def close(self) -> None:
+        for file in self.files.values():
+            os.close(file.descriptor)
+        self.files.clear()
+        os.close(self._mark)
+        os.close(self._lock)

@@ -1,0 +1,110 @@
+"""Relay writer: groups of bytes become files.
+
+In     groups: bytes for a file with an index, and the ends of records that were begun without their length
+Out    files; what was written before `sync` returned is on the medium
+Holds  after `NoRoom`, `write` goes on exactly where it stopped
+Never  decides what goes where: `relay_records` counts bytes and knows every offset beforehand
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_HEADER_SIZE, crc32c_extend
+from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.formats.binlog_file import OPEN_LENGTH
+
+LENGTH_SIZE: Final = 5  # of a varint that is filled in later: up to 32 GiB
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class OpenRecord:
+    """A record that was begun at offset `start`: `beginning`, the length of what follows in a fixed number of
+    bytes, `contents` bytes of it, `ending`."""
+
+    start: int
+    beginning: bytes
+    contents: int = 0
+    ending: bytes = b""
+
+    @property
+    def head(self) -> bytes:
+        """What is written first."""
+        header = FILE_HEADER.pack(BINLOG_FILE_MAGIC, OPEN_LENGTH)
+        return header + self.beginning + bytes(LENGTH_SIZE)
+
+    @property
+    def payload_size(self) -> int:
+        return len(self.beginning) + LENGTH_SIZE + self.contents + len(self.ending)
+
+
+@dataclass(slots=True)
+class Group:
+    """What goes into one file: bytes, behind them perhaps the end of an open record.
+
+    `whole`: where the records end that are whole then.
+    """
+
+    index: int
+    parts: list[bytes] = field(default_factory=list)
+    completes: OpenRecord | None = None
+    whole: int = 0
+
+
+def padded(value: int) -> bytes:
+    """A varint of `LENGTH_SIZE` bytes, which is longer than it need be; every reader takes it."""
+    return bytes(value >> 7 * n & 127 | (128 if n < LENGTH_SIZE - 1 else 0) for n in range(LENGTH_SIZE))
+
+
+class RelayWriter:
+    """Writes groups into a directory."""
+
+    def __init__(self, directory: BinlogDirectory) -> None:
+        self._directory = directory
+        self._queue: deque[Group] = deque()
+        self._whole: int | None = None  # where whole records end in the newest file; None: at its end
+
+    def write(self, groups: Sequence[Group] = ()) -> None:
+        """Everything given up to now, into the files. Raises `NoRoom` (call again without them), `Broken`."""
+        self._queue.extend(groups)
+        directory = self._directory
+        while self._queue:
+            group = self._queue[0]
+            while directory.newest.index < group.index:
+                directory.rotate()
+            if group.parts:
+                directory.append(group.parts)
+                group.parts = []
+            if group.completes is not None:
+                self._complete(group.completes)
+            self._whole = group.whole
+            self._queue.popleft()
+
+    def sync(self) -> None:
+        """What was written is on the medium. Raises `NoRoom` (call again) or `Broken`."""
+        self._directory.sync(self._whole)
+
+    def _complete(self, record: OpenRecord) -> None:
+        """The checksum, then the length: with the length in place the record counts."""
+        directory, file = self._directory, self._directory.newest
+        start = record.start + FILE_HEADER_SIZE
+        directory.overwrite(start + len(record.beginning), padded(record.contents))
+        checksum, at, end = 0, start, start + record.payload_size
+        while at < end:
+            data = file.read(at, min(_CHUNK, end - at))
+            checksum = crc32c_extend(checksum, data)
+            at += len(data)
+        directory.append([checksum.to_bytes(4, "little")])
+        directory.sync(record.start)
+        directory.overwrite(record.start, FILE_HEADER.pack(BINLOG_FILE_MAGIC, record.payload_size))
+
+    def remove(self, indexes: Sequence[int]) -> None:
+        """Remove files that are not the newest."""
+        self._directory.remove(indexes)
+
+    def close(self) -> None:
+        self._directory.close()

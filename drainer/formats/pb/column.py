@@ -1,0 +1,194 @@
+"""pb columns: how a value of a row becomes the serialised `Column` of an archive's event.
+
+In     a column's definition
+Out    how a generated walk reads it (`Conversion`: always a datum, flag byte included), and expressions of
+       the pieces that are its message
+
+    type                                     datum
+    integers, YEAR                           8 zigzag varint, 9 varint: as it stands in the row
+    ENUM, SET, BIT                           9 varint: as it stands in the row
+    strings                                  2 and the bytes: as it stands in the row
+    FLOAT, DOUBLE                            5, comparable
+    DECIMAL, JSON, dates and times           2 and the text; TIMESTAMP in UTC
+    NULL                                     0
+
+Source: the Go drainer's file sink; its value codec is TiDB's, not comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common.rowcodec.binary_json import read_json
+from common.rowcodec.codegen import Conversion, Shape
+from common.rowcodec.datum import (
+    NULL_DATUM,
+    put_double,
+    read_bytes,
+    read_double,
+    read_duration,
+    read_int,
+    read_unsigned,
+)
+from common.rowcodec.decimals import read_decimal
+from common.rowcodec.put import put_bytes, put_int
+from common.rowcodec.temporal import duration_text
+from common.rowcodec.varint import UINT64_END, put_uvarint
+from common.table_info import (
+    BIT,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    INTEGER_TYPES,
+    JSON,
+    NEWDATE,
+    SET,
+    STRING_TYPES,
+    TIME,
+    TIME_TYPES,
+    YEAR,
+    Column,
+    FieldType,
+)
+from drainer.formats.obinlog.column import ByNumber, delimited, shown, time_reader, varint
+from drainer.formats.obinlog.writer import type_name
+
+_HEADS_MAX: Final = 1 << 10
+_PAIR: Final = 32
+_INTEGER_MAX: Final = 11  # flag and 64 bits as a varint
+NIL: Final = NULL_DATUM
+
+
+def put_unsigned(value: int) -> bytes:
+    return b"\x09" + put_uvarint(value)
+
+
+class _Heads(dict[int, bytes]):
+    """Bytes made from a number; so many of them are kept."""
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: int) -> bytes:
+        made = self._make(number)
+        if len(self) < _HEADS_MAX:
+            self[number] = made
+        return made
+
+
+CHANGED_HEADS: Final = ByNumber(lambda size: b"\x2a" + varint(size))
+"""What stands before `changed_value`, by its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class PbColumn:
+    """How one column is read and written. `prefix`: name, type code and type name."""
+
+    conversion: Conversion
+    prefix: bytes
+    one: _Heads = field(init=False, repr=False)
+    two: _Heads = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "one", _Heads(self._one_head))
+        object.__setattr__(self, "two", _Heads(self._two_head))
+
+    def _one_head(self, size: int) -> bytes:
+        """What stands before a value of a length: tags and lengths of row element and value."""
+        head = self.prefix + b"\x22" + varint(size)
+        return b"\x22" + varint(len(head) + size) + head
+
+    def _two_head(self, sizes: int) -> bytes:
+        """The same with a changed value behind it."""
+        old, new = sizes >> _PAIR, sizes & ((1 << _PAIR) - 1)
+        head = self.prefix + b"\x22" + varint(old)
+        return b"\x22" + varint(len(head) + old + len(CHANGED_HEADS[new]) + new) + head
+
+    def heads(self) -> Sequence[bytes] | _Heads:
+        """What stands before a value, by its length; of integers all that there can be."""
+        if self.conversion.shape in (Shape.SIGNED, Shape.UNSIGNED):
+            return tuple(self._one_head(size) for size in range(_INTEGER_MAX + 1))
+        return self.one
+
+    def element(self, datum: bytes) -> bytes:
+        """A `row` field of an INSERT or DELETE."""
+        return self.one[len(datum)] + datum
+
+    def pair(self, old: bytes, new: bytes) -> bytes:
+        """A `row` field of an UPDATE."""
+        return self.two[len(old) << _PAIR | len(new)] + old + CHANGED_HEADS[len(new)] + new
+
+    @staticmethod
+    def element_source(place: int) -> str:
+        return f"ONE{place}[len(v{place})], v{place}"
+
+    @staticmethod
+    def pair_source(place: int) -> str:
+        old, new = f"o{place}", f"v{place}"
+        return f"TWO{place}[len({old}) << {_PAIR} | len({new})], {old}, CHANGED[len({new})], {new}"
+
+    def datum(self, value: Any) -> bytes:
+        """A strict reader's value: a datum already, NULL, or an integer handle."""
+        if value is None:
+            return NIL
+        if isinstance(value, int):
+            return put_int(value, unsigned=value >= 0 and self.conversion.shape is Shape.UNSIGNED)
+        assert isinstance(value, bytes)
+        return value
+
+
+def _signed(value: int) -> bytes:
+    return put_int(value - UINT64_END if value >= UINT64_END >> 1 else value, unsigned=False)
+
+
+def _unsigned(value: int) -> bytes:
+    return put_unsigned(value & (UINT64_END - 1))
+
+
+def _text(text: str) -> bytes:
+    return put_bytes(text.encode())
+
+
+def _conversion(kind: FieldType) -> Conversion:
+    tp, fsp = kind.tp, kind.fsp
+    names = {"NIL": NIL, "put_unsigned": put_unsigned}
+
+    def call(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Conversion:
+        return Conversion(Shape.CALL, "", shown(read, show), names, null="NIL")
+
+    if kind.array or tp == JSON:
+        return call(read_json, put_bytes)
+    if tp in INTEGER_TYPES and (not kind.unsigned or tp == YEAR):
+        return Conversion(Shape.SIGNED, "", shown(read_int, _signed), names, raw=True, null="NIL")
+    if tp in INTEGER_TYPES:
+        return Conversion(Shape.UNSIGNED, "", shown(read_int, _unsigned), names, raw=True, null="NIL")
+    if tp in (ENUM, SET, BIT):
+        read = shown(read_unsigned, put_unsigned)
+        return Conversion(Shape.UNSIGNED, "", read, names, raw=True, null="NIL")
+    if tp in STRING_TYPES:
+        return Conversion(Shape.BYTES, "", shown(read_bytes, put_bytes), names, raw=True, null="NIL")
+    if tp in TIME_TYPES:
+        reader, cache = time_reader(tp in (DATE, NEWDATE), fsp, _text)
+        return Conversion(Shape.TIME, "", reader, names, cache=cache, null="NIL")
+    if tp in (FLOAT, DOUBLE):
+        return call(read_double, put_double)
+    if tp == TIME:
+        return call(read_duration, lambda ns: _text(duration_text(ns, fsp)))
+    assert tp == DECIMAL, tp
+    return call(read_decimal, _text)
+
+
+def pb_column(column: Column) -> PbColumn:
+    kind = column.type
+    tp, name = (JSON, "json") if kind.array else (kind.tp, type_name(kind))
+    prefix = (
+        delimited(b"\n", column.name.encode())
+        + delimited(b"\x12", bytes((tp,)))
+        + delimited(b"\x1a", name.encode())
+    )
+    return PbColumn(_conversion(kind), prefix)

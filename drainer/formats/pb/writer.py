@@ -1,0 +1,229 @@
+"""pb archive, writing: encoded rows become the messages of `db-type = "file"` ("pb_binlog", proto2).
+
+In     a table version once, then its encoded rows
+Out    bytes of an `Event` field for each row, of the whole `Binlog`; how many rows of which table there are
+Why    a walk made for the table version goes from row bytes to message bytes: most values are the same
+       datum here and there, so that one costs two slices and a look-up
+Holds  byte for byte what the Go drainer writes, except where that is wrong:
+
+    TIMESTAMP                    in UTC, which the index beside the file says; Go writes local time
+    a table's name               as it was when the rows were written; Go takes stale names after a RENAME of
+                                 several tables
+    rows between the steps of    read by the definition that they were written under; Go writes defaults or
+    an ALTER                     stops
+
+An INSERT lists all columns, a DELETE those that its row has, an UPDATE those that a statement may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from common.rowcodec.codegen import Conversion
+from common.rowcodec.plan import RowReaders
+from common.table_info import STATE_PUBLIC, Column, TableInfo
+from drainer.formats.obinlog.column import CONTINUED, VARINTS, delimited, varint
+from drainer.formats.pb.column import CHANGED_HEADS, PbColumn, pb_column
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+
+_PLANS_MAX: Final = 10_000
+_DML_HEAD: Final = b"\x08\x00\x10"
+_DDL_HEAD: Final = b"\x08\x01\x10"
+_KINDS: Final = (INSERT, UPDATE, DELETE)
+Maker = Callable[[bytes], bytes]
+
+
+def all_columns(info: TableInfo) -> TableInfo:
+    """The same table with every column as one that rows hold and a statement may name."""
+    columns = tuple(
+        replace(column, generated="", generated_stored=False, hidden=False, state=STATE_PUBLIC)
+        for column in info.columns
+    )
+    return replace(info, columns=columns)
+
+
+class _Half:
+    """Readers of a definition and the form of its columns."""
+
+    def __init__(self, info: TableInfo, left_out: frozenset[int]) -> None:
+        self.forms: list[PbColumn] = []
+        self.readers = RowReaders(info, self._convert, None)
+        self.places = [
+            place for place, column in enumerate(self.readers.layout.columns) if column.id not in left_out
+        ]
+        self.names: dict[str, Any] = {"join": b"".join, "VARINTS": VARINTS, "CHANGED": CHANGED_HEADS}
+        for place, form in enumerate(self.forms):
+            self.names |= {f"ONE{place}": form.heads(), f"TWO{place}": form.two}
+
+    def _convert(self, column: Column, place: int) -> Conversion:
+        self.forms.append(pb_column(column))
+        return self.forms[-1].conversion
+
+    def result(self, head: bytes, source: Callable[[int], str]) -> list[str]:
+        """Statements that return the whole event."""
+        pieces = "".join(f"{source(place)}, " for place in self.places)
+        return [f"r = join(({pieces}))", f"return b'\\n%b%b%b' % (VARINTS[len(r) + {len(head)}], HEAD, r)"]
+
+    def elements(self, values: dict[int, Any]) -> bytes:
+        forms = self.forms
+        return b"".join(
+            forms[place].element(forms[place].datum(values[place]))
+            for place in self.places
+            if place in values
+        )
+
+
+def _event(head: bytes, row: bytes) -> bytes:
+    return b"\n%b%b%b" % (VARINTS[len(head) + len(row)], head, row)
+
+
+class PbPlan:
+    """Writes rows of one table version: `insert`, `update` and `delete` make a whole `events` field of a row.
+
+    They raise `RowError` for a row that cannot be right.
+    """
+
+    insert: Maker
+    update: Maker
+    delete: Maker
+
+    def __init__(self, version: TableVersion) -> None:
+        info = version.info
+        schema, name = version.downstream
+        names = delimited(b"\n", schema.encode()) + delimited(b"\x12", name.encode())
+        heads = [names + bytes((0x18, kind)) for kind in _KINDS]
+        whole, writable = _Half(all_columns(info), version.left_out), _Half(info, version.left_out)
+        self.insert = self._of_insert(whole, heads[INSERT])
+        self.delete = self._of_delete(whole, heads[DELETE])
+        self.update = self._of_update(writable, heads[UPDATE])
+
+    @staticmethod
+    def _of_insert(half: _Half, head: bytes) -> Maker:
+        strict = half.readers.strict
+
+        def slow(row: bytes) -> bytes:
+            return _event(head, half.elements(dict(enumerate(strict.insert(row)))))
+
+        return half.readers.of_insert(
+            half.places, half.result(head, PbColumn.element_source), slow, extra=half.names | {"HEAD": head}
+        )
+
+    @staticmethod
+    def _of_delete(half: _Half, head: bytes) -> Maker:
+        strict = half.readers.strict
+
+        def slow(row: bytes) -> bytes:
+            return _event(head, half.elements(strict.present(row)))
+
+        return half.readers.of_delete(
+            half.places, half.result(head, PbColumn.element_source), slow, extra=half.names | {"HEAD": head}
+        )
+
+    @staticmethod
+    def _of_update(half: _Half, head: bytes) -> Maker:
+        strict, forms = half.readers.strict, half.forms
+
+        def slow(row: bytes) -> bytes:
+            before, after, _ = strict.update(row)
+            return _event(
+                head,
+                b"".join(
+                    form.pair(form.datum(before[place]), form.datum(after[place]))
+                    for place in half.places
+                    for form in (forms[place],)
+                ),
+            )
+
+        return half.readers.of_update(
+            half.places,
+            half.places,
+            half.result(head, PbColumn.pair_source),
+            slow,
+            extra=half.names | {"HEAD": head},
+        )
+
+
+# Makers by row kind, rows by row kind since they were taken.
+_Ready = tuple[tuple[Maker, Maker, Maker], list[int]]
+
+
+class PbEncoder:
+    """Payloads of the records of an archive."""
+
+    def __init__(self) -> None:
+        self._plans: dict[TableVersion, PbPlan] = {}
+        self._ready: dict[TableVersion, _Ready] = {}
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._met: set[TableVersion] = set()  # in this file
+        self.fresh: list[TableVersion] = []
+        """Table versions of which the file had no row before; whoever takes them empties the list."""
+        self._high = (-1, b"")  # the upper part of a commit_ts as a varint: it stays for minutes
+
+    def begin_file(self) -> None:
+        """What follows goes into another file."""
+        self._met.clear()
+
+    def take_counts(self) -> dict[tuple[str, str], list[int]]:
+        """Rows by table (as archived) and kind since the last call."""
+        found, self._counts = self._counts, {}
+        self._ready.clear()
+        return found
+
+    def transaction(self, transaction: Transaction) -> bytes:
+        """Payload of a whole transaction."""
+        events = self.tables(transaction)
+        ts = self._ts(transaction.commit_ts)
+        return b"".join((_DML_HEAD, ts, b"\x1a", VARINTS[len(events)], events))
+
+    def beginning(self, commit_ts: int) -> bytes:
+        """What stands before the length of `dml_data`, with its tag."""
+        return _DML_HEAD + self._ts(commit_ts) + b"\x1a"
+
+    def tables(self, transaction: Transaction) -> bytes:
+        """The contents of `dml_data`, or of a part of it."""
+        parts: list[bytes] = []
+        for events in transaction.tables:
+            makers, counts = self._ready.get(events.table) or self._prepare(events.table)
+            rows = events.rows
+            if len(rows) == 1:
+                kind = events.kinds[0]
+                parts.append(makers[kind](rows[0]))
+                counts[kind] += 1
+                continue
+            for kind, row in zip(events.kinds, rows, strict=True):
+                parts.append(makers[kind](row))
+                counts[kind] += 1
+        return b"".join(parts)
+
+    def _prepare(self, version: TableVersion) -> _Ready:
+        plan = self._plans.get(version)
+        if plan is None:
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+                self._ready.clear()
+            plan = self._plans[version] = PbPlan(version)
+        if version not in self._met:
+            self._met.add(version)
+            self.fresh.append(version)
+        counts = self._counts.setdefault(version.downstream, [0, 0, 0])
+        ready = self._ready[version] = (plan.insert, plan.update, plan.delete), counts
+        return ready
+
+    def ending(self) -> bytes:
+        """What stands behind `dml_data`."""
+        return b""
+
+    def ddl(self, ddl: Ddl, text: str) -> bytes:
+        """Payload of a DDL that is written as `text`."""
+        query = text.encode("utf-8", "surrogateescape")
+        return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b"\x22", query)
+
+    def _ts(self, commit_ts: int) -> bytes:
+        high = commit_ts >> 28
+        if high != self._high[0]:
+            self._high = (high, varint(high))
+        if not high:
+            return varint(commit_ts)
+        return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]

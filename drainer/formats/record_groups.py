@@ -1,0 +1,140 @@
+"""Relay records: items of the stream become groups of bytes, each for a file at offsets known beforehand.
+
+In     transactions, pieces of large ones, DDL, in the order of the stream
+Out    `Group`s for a `RelayWriter`, and which files nobody needs any more
+Holds  records are in files in the order of the stream; a file ends behind the record that made it large
+       enough
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from common.record import FILE_OVERHEAD, encode_file
+from drainer.formats.group_writer import Group, OpenRecord
+from drainer.formats.obinlog.writer import ObinlogWriter
+from drainer.txn import Ddl, Transaction
+
+CHECKSUM_BYTES: Final = 4
+
+
+class Encoder(Protocol):
+    """Makes payloads; see `obinlog.ObinlogWriter`."""
+
+    def begin_file(self) -> None: ...
+
+    def transaction(self, transaction: Transaction) -> bytes: ...
+
+    def beginning(self, commit_ts: int) -> bytes: ...
+
+    def tables(self, transaction: Transaction) -> bytes: ...
+
+    def ending(self) -> bytes: ...
+
+    def ddl(self, ddl: Ddl, text: str) -> bytes: ...
+
+
+class RelayRecords:
+    """Goes on at `size` of the file `index`. `last_ts`: the largest commit_ts of each file that is there.
+    `observe` is told the size of every record."""
+
+    def __init__(
+        self,
+        index: int,
+        size: int,
+        last_ts: dict[int, int],
+        max_file_size: int,
+        observe: Callable[[int], None],
+        encoder: Encoder | None = None,
+    ) -> None:
+        self._max_file_size = max_file_size
+        self._observe = observe
+        self._encoder: Encoder = encoder or ObinlogWriter()
+        self._last_ts = last_ts
+        self._index = index
+        self._size = size
+        self._group = Group(index, whole=size)
+        self._groups = [self._group]
+        self._open: OpenRecord | None = None
+        self.waiting = 0
+        """Bytes that nobody has taken yet."""
+
+    def ddl(self, ddl: Ddl, *texts: str) -> None:
+        """A DDL that is to run with these texts: a record each, all in one file."""
+        self._append_records(ddl.commit_ts, *[self._encoder.ddl(ddl, text) for text in texts])
+
+    def transaction(self, item: Transaction) -> None:
+        """A transaction or the next piece of one. Raises `RowError` for a row that cannot be right."""
+        if not item.last or self._open is not None:
+            self._append_piece(item)
+        else:
+            self._append_records(item.commit_ts, self._encoder.transaction(item))
+
+    def take(self) -> list[Group]:
+        """What is to be written now; the end of an open record comes later."""
+        groups = self._groups
+        self._groups = []
+        self._begin_group()
+        self.waiting = 0
+        return groups
+
+    def done(self, resolved_ts: int) -> list[int]:
+        """Files, not the newest, that hold nothing above it: nobody asks for them again."""
+        gone = []
+        for index in sorted(self._last_ts):
+            if index >= self._index or self._last_ts[index] > resolved_ts:
+                break
+            gone.append(index)
+        for index in gone:
+            del self._last_ts[index]
+        return gone
+
+    def _append_records(self, commit_ts: int, *payloads: bytes) -> None:
+        for payload in payloads:
+            self._add(encode_file(payload))
+            self._record_ended(commit_ts, len(payload))
+        self._rotate_if_large()
+
+    def _append_piece(self, piece: Transaction) -> None:
+        if self._open is None:
+            self._open = OpenRecord(self._size, self._encoder.beginning(piece.commit_ts))
+            self._add(self._open.head)
+        record = self._open
+        tables = self._encoder.tables(piece)
+        record.contents += len(tables)
+        self._add(tables)
+        if piece.last:
+            self._open = None
+            record.ending = self._encoder.ending()
+            self._add(record.ending)
+            self._group.completes = record
+            self._count(CHECKSUM_BYTES)
+            self._begin_group()
+            self._record_ended(piece.commit_ts, record.payload_size)
+            self._rotate_if_large()
+
+    def _add(self, data: bytes) -> None:
+        self._group.parts.append(data)
+        self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        self.waiting += size
+        self._group.whole = self._size if self._open is None else self._open.start
+
+    def _begin_group(self) -> None:
+        whole = self._size if self._open is None else self._open.start
+        self._group = Group(self._index, whole=whole)
+        self._groups.append(self._group)
+
+    def _record_ended(self, commit_ts: int, payload_size: int) -> None:
+        self._observe(payload_size + FILE_OVERHEAD)
+        self._last_ts[self._index] = max(commit_ts, self._last_ts.get(self._index, 0))
+
+    def _rotate_if_large(self) -> None:
+        if self._size >= self._max_file_size:
+            self._index += 1
+            self._size = 0
+            self._encoder.begin_file()
+            self._begin_group()

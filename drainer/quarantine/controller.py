@@ -1,0 +1,445 @@
+"""DDL desk: what is to become of each DDL, and of the tables that wait for somebody to say so.
+
+Drives  policy and quarantine (cores), the log of what waits, release, the stored entries and decisions
+Owns    the order between them: an entry is durable before the stream goes on behind its DDL; a decision is
+        durable before anything is done about it
+Holds   the checkpoint stays at or below `floor` while anything waits
+Stops   `stop` ends release at its next item; what waits is stored, and comes again with the next start
+
+For the applier, with all lanes drained: `judge` a DDL, tell when it was `refused`, and `pause` when
+`wants_pause` says so. For every transaction: `divert`, and wait for `has_room`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from common.errors import DownstreamError, Rejected
+from common.observe import log
+from drainer import metrics
+from drainer.checkpoint.store import CheckpointStore
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.derive import same_names
+from drainer.ddl.policy import APPLY, REWRITE, SKIP, STOP, Policy, Ruling
+from drainer.ddl.rules import Rule
+from drainer.quarantine import decisions
+from drainer.quarantine.core import Decision, Entry, Floor, Met, Quarantine, Queue
+from drainer.quarantine.frozen_schema import Frozen, Schema
+from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
+from drainer.quarantine.release import Release, Rooms, entry_of
+from drainer.quarantine.store import Decided, QuarantineTable
+from drainer.txn import Ddl, Transaction
+
+logger = log.get(__name__)
+
+KEPT: Final = "kept"
+"""Besides the policy's actions: it waits, or was done when it waited in an earlier life."""
+PASSED: Final = "passed"
+"""An earlier life of this drainer has done it, or passed over it."""
+RETRY_S: Final = 10.0
+CLOSE_S: Final = 5.0
+DECISIONS_SHOWN: Final = 50
+BYTES_MAX: Final = 4 << 30
+"""For what waits since an earlier life, where nothing more may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a starting drainer finds. `last_number` is that of the last decision."""
+
+    table: QuarantineTable
+    entries: tuple[Entry, ...]
+    last_number: int
+
+
+def take_over(store: CheckpointStore, *, foreign: bool) -> Waiting:
+    """Blocking, after `store.start`: the entries that wait, which are this drainer's from now on.
+
+    `foreign`: another program has written the checkpoint since; what waited is given up, and comes again.
+    """
+    lanes = store.lane_table()
+    table = QuarantineTable(lanes.schema, lanes.cluster_id, lanes.epoch)
+    found: list[Entry] = []
+    numbers: list[int] = []
+
+    def work(connection: Any) -> None:
+        found[:] = table.take_over(connection, foreign=foreign)
+        numbers[:] = [table.last_number(connection)]
+
+    store.together(work)
+    return Waiting(table, tuple(found), numbers[0])
+
+
+class DdlDesk:
+    """`highest_ts`: of the highest lane position at the start. `route` gives where tables go now.
+    `on_change`: the stream may go on now. `log_kept` is awaited with a DDL that waits, before it is stored.
+    """
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        highest_ts: int,
+        schema: Schema,
+        rooms: Callable[[Callable[[], None], itertools.count[int]], Rooms],
+        policy: Policy,
+        data_dir: str,
+        bytes_max: int,
+        route: Callable[[], Route] = lambda: same_names,
+    ) -> None:
+        self._route = route
+        self._may_wait = bytes_max > 0
+        self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
+        self._quarantine = Quarantine(waiting.entries, highest_ts)
+        self._logs = {queue.number: QuarantineLog(self._directory) for queue in self._quarantine.queues}
+        self._table = waiting.table
+        self._schema = schema
+        self._policy = policy
+        self.numbers = itertools.count(waiting.last_number + 1)
+        self.rooms = rooms(self._freed, self.numbers)
+        self._keeper = self.rooms.keeper
+        self._release = Release(self._quarantine, self.rooms, lambda: self._policy)
+        self._releasing = asyncio.Lock()
+        self._busy: Queue | None = None
+        self._caught_up: set[int] = set()  # release met the end of what was kept, not long ago
+        self._asked = {queue.number for queue in self._quarantine.queues}
+        self._deciding: set[int] = set()  # being stored; release keeps off
+        self._wake = asyncio.Event()
+        self._full = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.log_kept: Callable[[Ddl], Awaitable[None]] = _unlogged
+        self._count()
+
+    # -- what the applier asks ----------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits."""
+        return not self._quarantine.is_empty
+
+    @property
+    def floor(self) -> Floor | None:
+        """The checkpoint must not be stored above it: neither its commit_ts nor its schema version."""
+        return self._quarantine.floor
+
+    def waits_for(self, schema: str, table: str) -> bool:
+        """Whether a table of the upstream waits."""
+        return self._quarantine.waits_for(schema, table)
+
+    @property
+    def has_room(self) -> bool:
+        if self._quarantine.is_empty or self._directory.has_room:
+            self._full = False
+            return True
+        if not self._full:
+            self._full = True
+            logger.warning(
+                "no room for rows that wait: the stream waits for a decision",
+                reason=self._directory.trouble or "quarantine-size is used up",
+                jobs=[entry.job_id for entry in self._quarantine.entries],
+            )
+        return False
+
+    async def judge(self, ddl: Ddl, schema_version: int) -> Ruling:
+        """What to do with the next DDL of the stream: a ruling, KEPT or PASSED. All lanes are drained.
+
+        `schema_version`: as it was before the DDL. Raises `DownstreamError` where a rule says stop.
+        """
+        if ddl.skip and self._quarantine.queue_of(ddl.job_id) is None:
+            return Ruling(SKIP, ddl.skip)
+        if len(self._quarantine.queues) > 1:
+            async with self._releasing:  # it may make two queues one
+                meeting = self._quarantine.meet(ddl)
+        else:
+            meeting = self._quarantine.meet(ddl)
+        if meeting.met is Met.FREE:
+            return self._rule(ddl)
+        if meeting.met is not Met.KEPT:
+            return Ruling(PASSED, "done before the last stop")
+        queue = meeting.queue
+        assert queue is not None
+        await self.log_kept(ddl)
+        queue.exhausted = False  # release may have come to the end meanwhile
+        log_of = self._logs[queue.number]
+        for other in meeting.absorbed:
+            log_of.absorb(self._logs.pop(other.number))
+            self._asked.discard(other.number)
+            self._caught_up.discard(other.number)
+        log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
+        changed = meeting.changed
+        if changed is not None:
+            await self._keeper.call(
+                functools.partial(
+                    self._keeper.store.together,
+                    lambda connection: self._table.put_tables(connection, changed),
+                    lanes_at=ddl.commit_ts,
+                )
+            )
+        self._caught_up.discard(queue.number)
+        self._ask(queue)
+        self._count()
+        waits_for = queue.waits_for
+        reason = f"its tables wait for DDL job {waits_for.job_id}" if waits_for else "its tables are behind"
+        logger.info("DDL waits", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
+        return Ruling(KEPT, reason)
+
+    def _rule(self, ddl: Ddl) -> Ruling:
+        ruling = self._policy.rule(ddl)
+        if ruling.action == STOP:
+            raise DownstreamError(
+                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {ruling.reason};"
+                f" statement in `{ddl.schema}`: {ddl.query}",
+                hint="change the rule and start again; the checkpoint is before the statement",
+            )
+        return ruling
+
+    async def refused(
+        self, ddl: Ddl, schema_version: int, before: Mapping[str, str | None], reason: str
+    ) -> None:
+        """Neither the DDL nor anything derived from it could be run: its tables wait from now on.
+
+        All lanes are drained; durable when it returns, and the intent is cleared. `DownstreamError` where
+        nothing may wait.
+        """
+        if not self._may_wait:
+            raise DownstreamError(
+                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
+                hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
+            )
+        entry = entry_of(ddl, schema_version, reason, before, self.rooms.clock)
+        await self._keeper.call(
+            functools.partial(
+                self._keeper.store.together,
+                lambda connection: self._table.put(connection, entry),
+                lanes_at=ddl.commit_ts,
+                clear_intent=True,
+            )
+        )
+        queue = self._quarantine.begin(entry)
+        kept = self._logs[queue.number] = QuarantineLog(self._directory)
+        kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
+        self._count()
+        logger.warning(
+            "DDL was refused: its tables wait, all others go on",
+            job_id=ddl.job_id,
+            commit_ts=ddl.commit_ts,
+            tables=[".".join(name) for name in sorted(entry.tables)],
+            reason=reason,
+            hint=f"`binlogctl ddl show {ddl.job_id}`, then retry, skip or rewrite it",
+        )
+
+    def divert(self, transaction: Transaction) -> Transaction:
+        """What is left for the lanes; rows of tables that wait are kept."""
+        if self._quarantine.is_empty:
+            return transaction
+        rest, parts = self._quarantine.divert(transaction)
+        for queue, part in parts:
+            self._logs[queue.number].append(part)
+            if queue.number not in self._asked | self._caught_up and queue.waits_for is None:
+                self._ask(queue)
+        return rest
+
+    def wants_pause(self, at_ts: int) -> bool:
+        """Whether `pause` would bring tables back, with everything up to `at_ts` handed over."""
+        return bool(self._caught_up) and not self._releasing.locked() and bool(self._ripe(at_ts))
+
+    def _ripe(self, at_ts: int) -> list[Queue]:
+        return [
+            queue
+            for queue in self._quarantine.queues
+            if queue.number in self._caught_up and self._quarantine.is_ripe(queue, at_ts)
+        ]
+
+    async def pause(self, at_ts: int) -> None:
+        """All lanes are drained, everything at or below `at_ts` is applied but for what waits.
+
+        Queues that have little left are brought to their end, and end. Between whole transactions only.
+        """
+        async with self._releasing:
+            for queue in self._ripe(at_ts):
+                await self._step(queue)
+                if self._quarantine.may_close(queue, at_ts):
+                    await self._close(queue, at_ts)
+
+    async def finish(self, at_ts: int) -> None:
+        """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what is at its end.
+        What stays in `documents` waits for a decision."""
+        async with self._releasing:
+            for queue in tuple(self._quarantine.queues):
+                await self._step(queue)
+                if self._quarantine.may_close(queue, at_ts):
+                    await self._close(queue, at_ts)
+
+    async def _close(self, queue: Queue, at_ts: int) -> None:
+        jobs = list(queue.entries)
+        self._quarantine.close(queue)
+        self._caught_up.discard(queue.number)
+        self._asked.discard(queue.number)
+        await self._keeper.together(
+            lambda connection: self._table.remove(connection, jobs), lanes_at=at_ts, upto_ts=at_ts
+        )
+        self._logs.pop(queue.number).remove()
+        if self._quarantine.is_empty:
+            self._directory.forget()
+        self._count()
+        logger.info("tables that waited go on with all others", jobs=jobs, commit_ts=at_ts)
+
+    # -- release ------------------------------------------------------------------------------------
+
+    def _ask(self, queue: Queue) -> None:
+        if queue.halted:  # until somebody says retry
+            return
+        self._asked.add(queue.number)
+        self._wake.set()
+
+    def _freed(self) -> None:
+        self.on_change()
+
+    async def run(self) -> None:
+        """Task of the daemon: release what is decided, see what was brought about downstream by hand."""
+        now_s = asyncio.get_running_loop().time
+        due_s = now_s() + RETRY_S
+        while not self._release.stopping:
+            self._wake.clear()
+            for queue in self._quarantine.queues:
+                if queue.number in self._asked - self._deciding:
+                    await self._try(queue)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    await self._wake.wait()
+            if now_s() >= due_s:  # whatever woke it meanwhile
+                due_s = now_s() + RETRY_S
+                for kept in self._logs.values():
+                    kept.flush()
+                self.on_change()
+                self._asked |= {queue.number for queue in self._quarantine.queues if not queue.halted}
+
+    async def _try(self, queue: Queue) -> None:
+        async with self._releasing:
+            if queue not in self._quarantine.queues:
+                return
+            await self._step(queue)
+
+    async def _step(self, queue: Queue) -> None:
+        number = queue.number
+        self._asked.discard(number)
+        self._caught_up.discard(number)
+        self._busy = queue
+        try:
+            await self._release.run(queue, self._logs[number])
+            if queue.exhausted:
+                self._caught_up.add(number)
+        finally:
+            self._busy = None
+            self._count()
+            self.on_change()
+
+    def stop(self) -> None:
+        self._release.stop()
+        self._wake.set()
+
+    async def close(self) -> None:
+        """After `stop`: wait for release, not for a long DDL of its, and give up its thread."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._releasing.acquire()
+        except TimeoutError:
+            logger.warning("release did not end in time, its entries say how far it came")
+        self._release.close()
+        for kept in self._logs.values():
+            kept.remove()
+
+    # -- what an operator asks ------------------------------------------------------------------------
+
+    def set_rules(self, rules: Sequence[Rule]) -> None:
+        """Other rules, for every DDL from now on."""
+        self._policy = Policy(rules)
+        for queue in self._quarantine.queues:
+            self._ask(queue)
+
+    async def decide(self, job_id: int, action: str, text: str, asked_from: str) -> dict[str, Any]:
+        """Decide about a waiting DDL: durable when it returns, carried out soon after.
+
+        Raises `Rejected` (no such job waits, or the decision makes no sense), `Conflict` (too late).
+        """
+        queue = self._quarantine.queue_of(job_id)
+        if queue is not None and self._busy is queue and not self._release.doing:
+            async with self._releasing:  # a look at the downstream is under way
+                queue = self._quarantine.queue_of(job_id)
+        if queue is None:
+            raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
+        decisions.check(queue, queue.entries[job_id], busy=self._busy is queue, action=action, text=text)
+        decision = Decision(action, text, next(self.numbers))
+        decided = Decided(decision.number, job_id, self._release.now_ms(), asked_from, action, text)
+        stored = queue.entries[job_id].decided(decision)
+
+        def work(connection: Any) -> None:
+            self._table.put_decision(connection, stored)
+            self._table.decided(connection, decided)
+
+        self._deciding.add(queue.number)
+        try:
+            await self._keeper.call(self._keeper.store.together, work)
+            entry = self._quarantine.decide(job_id, decision)
+        finally:
+            self._deciding.discard(queue.number)
+        metrics.QUARANTINE_DECISIONS.labels(action).inc()
+        logger.info("DDL decided", job_id=job_id, decision=action, text=text, asked_from=asked_from)
+        self._ask(queue)
+        return self._document(queue, entry)
+
+    def documents(self) -> list[dict[str, Any]]:
+        """What waits, in stream order."""
+        found = [
+            (entry.commit_ts, self._document(queue, entry))
+            for queue in self._quarantine.queues
+            for entry in queue.entries.values()
+        ]
+        return [document for _, document in sorted(found, key=lambda pair: pair[0])]
+
+    def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
+        doing = self._release.doing if self._busy is queue else ""
+        return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
+
+    async def decisions(self) -> list[Decided]:
+        """The newest ones, newest first."""
+        found: list[Decided] = []
+
+        def work(connection: Any) -> None:
+            found[:] = self._table.decisions(connection, DECISIONS_SHOWN)
+
+        await self._keeper.call(self._keeper.store.together, work)
+        return found
+
+    def rules(self) -> list[dict[str, Any]]:
+        return self._policy.documents()
+
+    def explain(self, action: int, names: Sequence[tuple[str, str]], query: str) -> Ruling:
+        return self._policy.explain(action, names, query)
+
+    def document(self) -> dict[str, Any]:
+        """For `/status`."""
+        floor = self._quarantine.floor
+        return {
+            "waiting": self.documents(),
+            "held_at": floor.commit_ts if floor else 0,
+            "kept_bytes": self._directory.size_bytes,
+            "full": not self.has_room,
+        }
+
+    def _count(self) -> None:
+        metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in self._quarantine.entries))
+        metrics.QUARANTINE_BYTES.set(self._directory.size_bytes)
+
+
+async def _unlogged(_ddl: Ddl) -> None:
+    """Without a relay log."""
+
+
+__all__ = ["APPLY", "KEPT", "PASSED", "REWRITE", "SKIP", "DdlDesk", "Frozen", "Waiting", "take_over"]

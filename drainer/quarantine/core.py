@@ -1,0 +1,448 @@
+"""Quarantine: which tables wait for a decision about a DDL, and what of the stream belongs to them.
+
+In     the stream in order (`meet` each DDL, `divert` each transaction), decisions, what release has applied
+Out    what goes on to the lanes, what is kept and for which queue, how far the checkpoint may go
+Holds  each change of a waiting table is applied exactly once, in the table's order, over any kill; the
+       checkpoint stays below everything that waits; other tables are not touched
+Never  looks at a clock, a file or the downstream: what must be durable is in `Entry`, and whoever drives
+       this writes the entries before the stream goes on
+
+An entry is a DDL that waits for a decision, with the tables that wait for it and since which commit_ts each
+does. Lanes move on past the entry while the checkpoint stays before it, so a restart pulls everything again:
+
+    rows and DDL of tables that do not wait     at or below the lanes' positions: done before
+    rows and DDL of waiting tables, since then  at or below the entry's own position: done before; else kept
+
+A table waits under its name upstream and under that of its target: whatever is routed there waits with it,
+rows and DDL, since what they are downstream is one table. Entries of releases before have the first alone.
+
+The second line does not ask the lanes, whose positions say nothing of these tables; the first is right for
+rows of a waiting table from before it waited, because all lanes were drained and put behind them when it
+began to. Membership is stored and not derived again: rules, filters and texts may have changed in between.
+
+A DDL that touches a waiting table joins its queue and takes its other tables in (`since` its commit_ts); one
+that touches two queues makes them one. Rows that the downstream refuses begin a queue too: their table waits
+from where the last of its lanes stands, and a new start finds the entry. When a queue has
+nothing left and everything up to `now_ts` has gone through drained lanes, all lanes are put at `now_ts` in
+the transaction that deletes its entries: from there on its tables are like all others. That needs `now_ts` to
+have reached the highest lane position found at the start, or rows of the tables between the two would be
+skipped by lanes that never had them; and the queue's own position, or rows that release had applied before
+the start would be applied again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final, NamedTuple, TypeAlias
+
+from drainer.checkpoint.resume import place
+from drainer.schema import sql_tokens as ddl_text
+from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
+
+RETRY: Final = "retry"
+SKIP: Final = "skip"
+REWRITE: Final = "rewrite"
+DECISIONS: Final = (RETRY, SKIP, REWRITE)
+
+_READ_OTHERS: Final = frozenset({3, 21})  # CREATE TABLE ... LIKE, CREATE VIEW
+
+ROWS: Final = 10**12
+"""From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
+is a DDL job's. Upstreams number jobs and tables together, and never come so far."""
+
+Name: TypeAlias = tuple[str, str]
+"""(schema, table) in lower case; ("db", "") is every table of the database."""
+
+
+class Floor(NamedTuple):
+    """The highest checkpoint allowed, with the schema version that belongs to it."""
+
+    commit_ts: int
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with a waiting DDL: `text` is what to run instead, of a rewrite."""
+
+    action: str
+    text: str = ""
+    number: int = 0  # in the list of all decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One waiting DDL: a row of `tidb_binlog.quarantine`. `position`: up to where its tables are applied.
+
+    `before` is the shape of the tables when it was refused; `intent_ts` the DDL of this queue that is under
+    way downstream (0: none), `intent` the shape before that one.
+    """
+
+    job_id: int
+    commit_ts: int
+    floor: Floor
+    tables: Mapping[Name, int]
+    position: Position
+    query: str
+    reason: str
+    since_ms: int = 0
+    decision: Decision | None = None
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    intent_ts: int = 0
+    intent: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def is_rows(self) -> bool:
+        """No DDL: rows up to `commit_ts`, and what comes behind them."""
+        return self.job_id >= ROWS
+
+    @property
+    def done(self) -> bool:
+        """Its own DDL is over; what is left are rows behind it."""
+        return self.is_rows or self.position.complete_ts >= self.commit_ts
+
+    def decided(self, decision: Decision) -> Entry:
+        return replace(self, decision=decision)
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """Entries whose tables are released as one, in stream order. `number` names its log."""
+
+    number: int
+    entries: dict[int, Entry]
+    halted: str = ""  # why release stopped at rows
+    exhausted: bool = False  # release has met the end of what is kept
+    open_ts: int = 0  # a large transaction of which a piece was kept and the last one not
+
+    @property
+    def position(self) -> Position:
+        """What all of its tables have reached."""
+        return min((entry.position for entry in self.entries.values()), key=place)
+
+    @property
+    def waits_for(self) -> Entry | None:
+        """The first entry that nobody has decided."""
+        undecided = [entry for entry in self.entries.values() if not entry.done and entry.decision is None]
+        return min(undecided, key=lambda entry: entry.commit_ts, default=None)
+
+
+class Met(Enum):
+    """What a DDL of the stream is to the quarantine."""
+
+    FREE = auto()  # nothing: it goes its usual way
+    PASSED = auto()  # an earlier life of this drainer has done it, or passed over it
+    DONE = auto()  # it belongs to waiting tables, and release has done it
+    KEPT = auto()  # it waits behind them
+
+
+class Meeting(NamedTuple):
+    """`changed`: the entry to be stored before the stream goes on, because tables came in."""
+
+    met: Met
+    queue: Queue | None = None
+    changed: Entry | None = None
+    absorbed: tuple[Queue, ...] = ()
+
+
+class Kept(NamedTuple):
+    """What of a transaction is to be kept, and in which queue."""
+
+    queue: Queue
+    part: Transaction
+
+
+def name_of(schema: str, table: str) -> Name:
+    return schema.lower(), table.lower()
+
+
+def _keys(version: TableVersion) -> list[Name]:
+    """What a table's rows wait under: its names on both sides, their databases."""
+    names = [name_of(version.schema, version.name), name_of(*version.downstream)]
+    return list(dict.fromkeys([*names, *((schema, "") for schema, _ in names)]))
+
+
+class Quarantine:
+    """`highest`: the highest lane position found at start; nothing at or below it is new."""
+
+    def __init__(self, entries: Iterable[Entry] = (), highest_ts: int = 0) -> None:
+        self._queues: list[Queue] = []
+        self._owners: dict[Name, tuple[Queue, Entry]] = {}
+        self._routes: dict[TableVersion, tuple[Queue, Name, int] | None] = {}
+        self._highest_ts = highest_ts
+        self._numbers = 0
+        for entry in entries:
+            self._queue(entry)
+
+    # -- questions ------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queues
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        return tuple(self._queues)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """In the order of the stream."""
+        found = [entry for queue in self._queues for entry in queue.entries.values()]
+        return tuple(sorted(found, key=lambda entry: entry.commit_ts))
+
+    @property
+    def floor(self) -> Floor | None:
+        """The checkpoint that may be stored at most; None: whatever is applied."""
+        return min((entry.floor for entry in self.entries), default=None)
+
+    def queue_of(self, job_id: int) -> Queue | None:
+        return next((queue for queue in self._queues if job_id in queue.entries), None)
+
+    def waits_for(self, schema: str, table: str) -> bool:
+        """Whether a table waits under its name upstream."""
+        name = name_of(schema, table)
+        return name in self._owners or (name[0], "") in self._owners
+
+    def _owner(self, name: Name, commit_ts: int) -> tuple[Queue, Name] | None:
+        """The queue in which a table waits at that place of the stream, and under which name."""
+        for key in (name, (name[0], "")):
+            found = self._owners.get(key)
+            if found is not None and found[1].tables[key] <= commit_ts:
+                return found[0], key
+        return None
+
+    def _touched(self, ddl: Ddl) -> dict[Name, Queue]:
+        """Waiting names that a DDL concerns."""
+        names = {name_of(*name) for name in ddl.names}
+        touched = {}
+        for name in names:
+            found = self._owner(name, ddl.commit_ts)
+            if found is not None:
+                touched[found[1]] = found[0]
+        databases = {schema for schema, table in names if not table}
+        read = ddl_text.tables_read(ddl.query, ddl.schema) if ddl.action in _READ_OTHERS else frozenset()
+        read |= {(schema, "") for schema, _ in read}
+        for key, (queue, entry) in self._owners.items():
+            if entry.tables[key] <= ddl.commit_ts and (key[0] in databases or key in read):
+                touched[key] = queue
+        return touched
+
+    # -- the stream -----------------------------------------------------------------------------------
+
+    def meet(self, ddl: Ddl) -> Meeting:
+        """What the next DDL of the stream is. One that does nothing downstream (`skip`) is never asked for.
+
+        With KEPT, the driver stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
+        """
+        touched = self._touched(ddl)
+        own = self.queue_of(ddl.job_id)
+        if not touched and own is not None:  # it concerns no table
+            if own.entries[ddl.job_id].done:
+                return Meeting(Met.DONE)
+            own.exhausted = False
+            return Meeting(Met.KEPT, own)
+        if not touched:
+            return Meeting(Met.PASSED if ddl.commit_ts <= self._highest_ts else Met.FREE)
+        names = {name_of(*name) for name in ddl.names}
+        new = {name for name in names if self._owner(name, ddl.commit_ts) is None}
+        if ddl.commit_ts <= self._highest_ts:
+            if new & {name_of(*name) for name in ddl.tables}:
+                # It would have taken these tables in: an earlier life had a reason to leave it out.
+                return Meeting(Met.PASSED)
+            new.clear()  # an earlier life kept it when only names upstream waited
+        if all(ddl.commit_ts <= self._owners[key][1].position.complete_ts for key in touched):
+            return Meeting(Met.DONE)
+        queues = sorted(set(touched.values()), key=lambda queue: queue.number)
+        queue = queues[0]
+        for other in queues[1:]:
+            self._absorb(queue, other)
+        changed = None
+        if new:
+            entry = min(queue.entries.values(), key=lambda entry: entry.commit_ts)
+            changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
+            self.put(changed)
+        queue.exhausted = False
+        return Meeting(Met.KEPT, queue, changed, tuple(queues[1:]))
+
+    def begin(self, entry: Entry) -> Queue:
+        """A DDL was refused: its tables wait from it on. The entry is durable."""
+        return self._queue(entry)
+
+    def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
+        """What goes on to the lanes, and what is kept."""
+        commit_ts = transaction.commit_ts
+        rest: list[TableEvents] = []
+        parts: dict[Queue, list[TableEvents]] = {}
+        for events in transaction.tables:
+            found = self._route(events.table)
+            if found is None or commit_ts < found[2]:
+                rest.append(events)
+                continue
+            queue, key, _ = found
+            kept = undone(events, commit_ts, self._owners[key][1].position)
+            if kept is not None:
+                parts.setdefault(queue, []).append(kept)
+        if transaction.last:
+            for queue in self._queues:  # a transaction of which a piece was kept also gets its end
+                if queue.open_ts == commit_ts:
+                    parts.setdefault(queue, [])
+        if len(rest) == len(transaction.tables) and not parts:
+            return transaction, []
+        kept_parts = []
+        for queue, tables in parts.items():
+            queue.open_ts = 0 if transaction.last else commit_ts
+            queue.exhausted = False
+            kept_parts.append(Kept(queue, replace(transaction, tables=tuple(tables))))
+        return replace(transaction, tables=tuple(rest)), kept_parts
+
+    def _route(self, version: TableVersion) -> tuple[Queue, Name, int] | None:
+        """Where rows of a table version wait, and since when; cached until membership changes."""
+        try:
+            return self._routes[version]
+        except KeyError:
+            pass
+        found = None
+        keys = [key for key in _keys(version) if key in self._owners]
+        if keys:
+            key = min(keys, key=lambda key: self._owners[key][1].tables[key])
+            queue, entry = self._owners[key]
+            found = queue, key, entry.tables[key]
+        self._routes[version] = found
+        return found
+
+    # -- release --------------------------------------------------------------------------------------
+
+    def decide(self, job_id: int, decision: Decision) -> Entry:
+        """Note a decision; the entry is to be stored. KeyError: no such DDL waits."""
+        queue = self.queue_of(job_id)
+        if queue is None:
+            raise KeyError(job_id)
+        entry = queue.entries[job_id].decided(decision)
+        self.put(entry)
+        queue.halted = ""
+        return entry
+
+    def is_done(self, ddl: Ddl) -> bool:
+        """Whether release has done a kept DDL before."""
+        names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.names]
+        entries = [self._owners[found[1]][1] for found in names if found is not None]
+        own = self.queue_of(ddl.job_id)
+        if not entries and own is not None:
+            entries = [own.entries[ddl.job_id]]
+        return bool(entries) and all(ddl.commit_ts <= entry.position.complete_ts for entry in entries)
+
+    def rest_of(self, part: Transaction) -> Transaction:
+        """What release has not applied yet of something kept."""
+        tables = []
+        for events in part.tables:
+            found = self._route(events.table)
+            waits = found is not None and found[2] <= part.commit_ts
+            position = self._owners[found[1]][1].position if found is not None and waits else Position(0)
+            left = undone(events, part.commit_ts, position)
+            if left is not None:
+                tables.append(left)
+        return part if len(tables) == len(part.tables) else replace(part, tables=tuple(tables))
+
+    def advance(self, queue: Queue, position: Position) -> list[Entry]:
+        """Everything kept up to there is applied; the entries that this moves."""
+        moved = [
+            replace(entry, position=position, intent_ts=0, intent={})
+            for entry in queue.entries.values()
+            if place(entry.position) < place(position)
+        ]
+        for entry in moved:
+            self.put(entry)
+        return moved
+
+    def behind(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
+        """Entries other than the DDL's own that have come up to it, and no further.
+
+        One that joined the queue late may have been released past it already.
+        """
+        return tuple(
+            entry
+            for entry in queue.entries.values()
+            if entry.job_id != ddl.job_id and entry.position.complete_ts < ddl.commit_ts
+        )
+
+    def stop_at(self, queue: Queue, ddl: Ddl, made: Entry) -> Entry:
+        """Everything before a kept DDL is applied, and it waits for a decision: one entry for all `behind`.
+
+        `made` has what is new about it (reason, floor, shape, decision); its tables and position come from
+        the queue. The driver stores it in place of those behind it.
+        """
+        known = queue.entries.get(ddl.job_id)
+        tables = dict(known.tables) if known else {}
+        for entry in self.behind(queue, ddl):
+            tables.update(entry.tables)
+            del queue.entries[entry.job_id]
+        entry = replace(made, tables=tables, position=Position(ddl.commit_ts - 1))
+        queue.entries[entry.job_id] = entry
+        self._reindex()
+        return entry
+
+    def put(self, entry: Entry) -> None:
+        """Replace an entry by a newer value of it."""
+        queue = self.queue_of(entry.job_id)
+        assert queue is not None
+        queue.entries[entry.job_id] = entry
+        self._reindex()
+
+    def is_ripe(self, queue: Queue, now_ts: int) -> bool:
+        """Whether its tables could be like all others again, if only nothing of it were left."""
+        entries = queue.entries.values()
+        reached_ts = max(self._highest_ts, *(entry.position.commit_ts for entry in entries))
+        if rows_ts := [entry.commit_ts for entry in entries if entry.is_rows]:
+            reached_ts = max(reached_ts, *rows_ts)  # they are kept by then, and were tried once more
+        return not queue.open_ts and all(entry.done for entry in entries) and now_ts >= reached_ts
+
+    def may_close(self, queue: Queue, now_ts: int) -> bool:
+        """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
+        return queue.exhausted and self.is_ripe(queue, now_ts)
+
+    def close(self, queue: Queue) -> None:
+        """Its entries are gone and the lanes moved, durably."""
+        self._queues.remove(queue)
+        self._reindex()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _queue(self, entry: Entry) -> Queue:
+        self._numbers += 1
+        queue = Queue(self._numbers, {entry.job_id: entry})
+        self._queues.append(queue)
+        self._reindex()
+        return queue
+
+    def _absorb(self, queue: Queue, other: Queue) -> None:
+        queue.entries.update(other.entries)
+        queue.halted = queue.halted or other.halted
+        queue.open_ts = max(queue.open_ts, other.open_ts)
+        self._queues.remove(other)
+        self._reindex()
+
+    def _reindex(self) -> None:
+        self._owners = {
+            key: (queue, entry)
+            for queue in self._queues
+            for entry in queue.entries.values()
+            for key in entry.tables
+        }
+        self._routes.clear()
+
+
+def undone(events: TableEvents, commit_ts: int, position: Position) -> TableEvents | None:
+    """The row events that are not covered by a position; None if all are."""
+    if commit_ts > position.commit_ts:
+        return events
+    if commit_ts < position.commit_ts or position.rows == COMPLETE:
+        return None
+    done = position.rows - events.first_ordinal
+    if done <= 0:
+        return events
+    if done >= len(events.rows):
+        return None
+    return TableEvents(events.table, events.kinds[done:], events.rows[done:], position.rows)

@@ -1,0 +1,76 @@
+"""Rows aside: a table whose rows the downstream refuses for good waits, and all others go on.
+
+In     the refusal, the rooms of a pipeline whose tasks have ended
+Out    an entry of the quarantine, durable
+Why    lanes have more rows of the table in their queues, above the refused one. Nothing of that is taken
+       apart: the entry says up to where the table is applied, all is pulled again from the checkpoint, and a
+       new start keeps what is above
+
+A table whose rows go through several lanes is applied up to where the last of them is. Of what is above,
+other lanes have applied a part, which comes once more: such a table has one unique key, so rows written again
+in order lead to the same contents.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from common.clock import Clock
+from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.resume import place
+from drainer.checkpoint.store import SIDE_LANES
+from drainer.quarantine.core import ROWS, Entry, Floor, name_of
+from drainer.quarantine.release import Rooms
+from drainer.quarantine.store import Decided
+from drainer.sink.mysql.causality import Spread
+from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.refusal import RowsRefused
+
+WAIT: Final = "wait"
+"""Besides what operators decide, in the list of decisions."""
+
+
+async def set_aside(rooms: Rooms, refused: RowsRefused) -> None:
+    """Durable when it returns."""
+    keeper, number = rooms.keeper, next(rooms.numbers)
+
+    def work(connection: Any) -> None:
+        position = reached(keeper.store.lane_table(), connection, refused)
+        # A lane that has nothing is moved by the checkpoint alone.
+        position = max(position, Position(keeper.store.stored_ts), key=place)
+        floor = Floor(keeper.schema_ts, keeper.schema_version)
+        entry = rows_entry(refused, number, position, floor, rooms.clock)
+        noted = Decided(number, entry.job_id, entry.since_ms, "downstream", WAIT, outcome=entry.reason)
+        rooms.table.put(connection, entry)
+        rooms.table.decided(connection, noted)
+
+    await keeper.call(keeper.store.together, work)
+
+
+def reached(lanes: LaneTable, connection: Any, refused: RowsRefused) -> Position:
+    """Up to where all rows of the table are applied, in the caller's transaction."""
+    if refused.refusal.table.spread is Spread.BY_TABLE:
+        return lanes.position(connection, refused.lane)
+    return lanes.lowest(connection, SIDE_LANES)
+
+
+def rows_entry(refused: RowsRefused, number: int, position: Position, last_ddl: Floor, clock: Clock) -> Entry:
+    """`position`: up to where all rows of the table are applied. `last_ddl`: where all lanes were drained
+    last, and nothing of the table was left.
+
+    The table waits under its name upstream, and whatever else is routed to its target with it.
+    """
+    refusal = refused.refusal
+    version = refusal.table.version
+    names = {name_of(version.schema, version.name), name_of(*version.downstream)}
+    applied = max(position, Position(last_ddl.commit_ts), key=place)
+    return Entry(
+        job_id=ROWS + number,
+        commit_ts=refusal.last_ts,
+        floor=Floor(applied.complete_ts, last_ddl.schema_version),
+        tables=dict.fromkeys(sorted(names), applied.complete_ts + 1),
+        position=applied,
+        query="",
+        reason=refused.message,
+        since_ms=int(clock.wall_s() * 1000),
+    )

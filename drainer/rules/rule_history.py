@@ -1,0 +1,104 @@
+"""Rule history: which rules are in force from where on in the stream, as a document that can be stored.
+
+In     configurations, the text that an earlier life stored
+Out    for every commit_ts the rules that its rows and DDL went out by
+Holds  the rules of rows that may come again are those of then, whatever the configuration says now
+Why    while something waits for a decision, a start reads from before it: through several changes of rules
+       perhaps. Otherwise the last rules are all that is kept
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from common.errors import ConfigError
+from drainer.checkpoint.lane_basis import damaged
+from drainer.config.options import DrainerConfig
+from drainer.rules.rule_set import FIXED_FIELDS, RULE_FIELDS, Rules, read_rules
+
+
+def rules_from(text: str) -> Rules:
+    """The rules of a stored text. Raises `Corruption`, `ConfigError`."""
+    try:
+        document = json.loads(text)
+        unknown = document.keys() - {*RULE_FIELDS, *FIXED_FIELDS}
+        fields = {name: _read(value) for name, value in document.items()}
+    except (ValueError, AttributeError) as error:
+        raise damaged(f"rules {text[:100]!r} ({type(error).__name__})") from None
+    if unknown:
+        raise ConfigError(
+            f"rows that are not applied yet went out by rules that this release does not know: "
+            f"{', '.join(sorted(unknown))}",
+            hint="start the newer release again and stop it gracefully, then start this one",
+        )
+    return replace(read_rules(replace(DrainerConfig(), **fields)), text=text)
+
+
+def _read(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """`rules` are in force behind `after_ts`, until the next era."""
+
+    after_ts: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHistory:
+    """At least one era, in order."""
+
+    eras: tuple[Era, ...]
+
+    @classmethod
+    def since(cls, after_ts: int, rules: Rules) -> RuleHistory:
+        return cls((Era(after_ts, rules),))
+
+    @property
+    def last(self) -> Rules:
+        return self.eras[-1].rules
+
+    def at(self, commit_ts: int) -> Rules:
+        """The rules of a transaction or DDL; before the first era those of the first."""
+        begun = [era.rules for era in self.eras if era.after_ts < commit_ts]
+        return begun[-1] if begun else self.eras[0].rules
+
+    def followed_by(self, after_ts: int, rules: Rules) -> RuleHistory:
+        """Other rules behind a place of the stream."""
+        return RuleHistory((*(era for era in self.eras if era.after_ts < after_ts), Era(after_ts, rules)))
+
+    def since_floor(self, floor_ts: int) -> RuleHistory:
+        """Without eras of which nothing behind the floor is left."""
+        kept = [
+            era
+            for era, following in zip(self.eras, self.eras[1:], strict=False)
+            if following.after_ts > floor_ts
+        ]
+        return RuleHistory((*kept, self.eras[-1]))
+
+    def to_json(self) -> str:
+        return json.dumps([{"after": era.after_ts, "rules": era.rules.text} for era in self.eras])
+
+    @classmethod
+    def from_json(cls, text: str, known: Iterable[Rules] = ()) -> RuleHistory:
+        """`known` rules are taken where the text is theirs. Raises `Corruption`, `ConfigError`."""
+        made: dict[str, Rules] = {rules.text: rules for rules in known}
+        try:
+            entries = [(int(entry["after"]), str(entry["rules"])) for entry in json.loads(text)]
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(f"rules {text[:100]!r} ({type(error).__name__})") from None
+        if not entries:
+            raise damaged("there are no rules")
+        eras = [Era(after_ts, _once(made, text, rules_from)) for after_ts, text in entries]
+        return cls(tuple(eras))
+
+
+def _once(made: dict[str, Rules], text: str, make: Callable[[str], Rules]) -> Rules:
+    if text not in made:
+        made[text] = make(text)
+    return made[text]

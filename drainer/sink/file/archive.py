@@ -1,0 +1,313 @@
+"""Archive: `db-type = "file"`, items of the stream in segments of the Go drainer's form.
+
+Drives  `archive_records` (core), the segments' directory, on a thread of its own
+Owns    the directory's lock: whoever else may think it is this drainer's turn cannot write here
+Order   append, new definitions before the records that need them; sync, then the checkpoint; a segment that
+        is full is closed and its index stored
+Holds   what `sync` returned for is on the medium with its directory entry. At the start a torn end is cut,
+        and what is there says where to go on: what lies at or below `last_ts` is there. A full disk is waited
+        for, nothing is lost; any other failure of the disk is final
+Stops   `close` syncs what was appended
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from common import tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.observe import log
+from drainer import metrics
+from drainer.formats.binlog_directory import NO_ROOM, BinlogDirectory, Broken, NoRoom
+from drainer.formats.compression import Stopped
+from drainer.formats.group_writer import Group, RelayWriter
+from drainer.formats.obinlog.writer import commit_ts_of
+from drainer.formats.segment_index import UTC, SegmentIndex
+from drainer.relay.process import HEAD_BYTES, Sizes
+from drainer.sink.file.records import ArchiveRecords
+from drainer.sink.file.segments import DAY_S, ArchiveSegments
+from drainer.txn import Ddl, Transaction
+
+logger = log.get(__name__)
+T = TypeVar("T")
+
+MAX_FILE_SIZE: Final = 512 << 20
+BUFFERED_BYTES_MAX: Final = 4 << 20
+INDEX_EVERY: Final = 16 << 20  # so much of a segment is read again at most when a start follows a kill
+_DDL_TYPE: Final = 1  # second byte of a payload
+
+
+class ArchiveFiles:
+    """What the thread does: files, locks, syncs. Methods block; `NoRoom`: call again, `Broken`: never."""
+
+    def __init__(self, path: str, clock: Clock, cluster_id: int, stored_ts: int) -> None:
+        """Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`, `OSError`."""
+        self._cluster_id = cluster_id
+        self._directory = BinlogDirectory(path, clock, newest_only=True)
+        self._directory.adopt_cluster(cluster_id)
+        self._groups: deque[Group] = deque()
+        self._indexes: dict[int, bytes] = {}
+        self._tables: dict[int, list[bytes]] = {}
+        try:
+            self._segments = ArchiveSegments(self._directory.path)
+            self._segments.clear_up()
+            self.described = self._open(stored_ts)
+        except BaseException:
+            self._directory.close()
+            raise
+        self._writer = RelayWriter(self._directory)
+
+    @property
+    def newest(self) -> int:
+        return self._directory.newest.index
+
+    def _open(self, stored_ts: int) -> SegmentIndex:
+        self._take_back(stored_ts)
+        file = self._directory.newest
+        known = self._segments.index_of(os.path.basename(file.path))
+        described = self._segments.up_to_date(file)
+        self.last_ts = described.last_ts or self._last_before(file.index)
+        if described.size and (known is None or known.time_zone != UTC):
+            # A Go drainer's, whose times are in a zone that nobody knows: ours go into another segment.
+            described.closed, described.cluster_id = True, self._cluster_id
+            self._store(file.index, described.to_json())
+            self._directory.rotate()
+            described = SegmentIndex()
+        described.cluster_id, described.time_zone = self._cluster_id, UTC
+        self._store(self._directory.newest.index, described.to_json())
+        return described
+
+    def _take_back(self, stored_ts: int) -> None:
+        """A DDL at the end that the checkpoint has not seen may have had more statements: it comes again."""
+        directory, file = self._directory, self._directory.newest
+        cut, last_ts = file.size, 0
+        for place in reversed(directory.places[file.index]):
+            head = file.read(place.start, min(place.size, HEAD_BYTES))
+            commit_ts = commit_ts_of(head)
+            if head[1] != _DDL_TYPE or commit_ts <= stored_ts or commit_ts != (last_ts or commit_ts):
+                break
+            cut, last_ts = place.record, commit_ts
+        if last_ts:
+            directory.cut(cut)
+        directory.places[file.index].clear()
+
+    def _last_before(self, newest: int) -> int:
+        """The last commit_ts of the segment before an empty one; its index if a kill came before it."""
+        for index, name in reversed(self._segments.in_order()):
+            if index < newest:
+                known = self._segments.index_of(name)
+                if known is not None and known.closed:
+                    return known.last_ts
+                found = self._segments.described(index, name)
+                found.closed = True
+                self._segments.store(name, found.to_json())
+                if found.last_ts:
+                    return found.last_ts
+        return 0
+
+    def give(self, groups: list[Group], tables: dict[int, list[bytes]], indexes: dict[int, bytes]) -> None:
+        """What `write` is to write, the definitions it needs, and the indexes of segments behind it."""
+        self._groups.extend(groups)
+        for index, lines in tables.items():
+            self._tables.setdefault(index, []).extend(lines)
+        self._indexes |= indexes
+
+    def write(self) -> None:
+        """Everything given, into the segments."""
+        self._writer.write()
+        while self._groups:
+            if self._groups[0].index > self.newest:
+                self._rotate()
+            self._store_tables()
+            self._writer.write([self._groups.popleft()])
+
+    def sync(self) -> None:
+        """Everything given is on the medium; then the indexes."""
+        self.write()
+        self._writer.sync()
+        for index in sorted(self._indexes):
+            self._store(index, self._indexes[index])
+            del self._indexes[index]
+
+    def _rotate(self) -> None:
+        self._directory.rotate()
+        # Before its first record: a segment without an index is a Go drainer's.
+        self._indexes.setdefault(self.newest, SegmentIndex(self._cluster_id).to_json())
+        self._store(self.newest, SegmentIndex(self._cluster_id).to_json())
+
+    def _store(self, index: int, data: bytes) -> None:
+        self._beside(index, lambda name: self._segments.store(name, data))
+
+    def _store_tables(self) -> None:
+        """Those of the newest segment, before the records that need them."""
+        lines = self._tables.get(self.newest)
+        if lines:
+            self._beside(self.newest, lambda name: self._segments.add_tables(name, lines))
+            del self._tables[self.newest]
+
+    def _beside(self, index: int, write: Callable[[str], None]) -> None:
+        name = self._names().get(index)
+        if name is None:
+            return  # removed meanwhile
+        try:
+            write(name)
+        except OSError as error:
+            what = f"index of {self._directory.path}/{name}: {error.strerror}"
+            if error.errno in NO_ROOM:
+                raise NoRoom(what, hint="make room on its disk") from None
+            raise Broken(what, hint="check the disk, then start again") from None
+
+    def _names(self) -> dict[int, str]:
+        return dict(self._segments.in_order())
+
+    def remove_older(self, than_s: float, than_ts: int) -> int:
+        return self._segments.remove_older(than_s, than_ts, self.newest)
+
+    def compress(self, newest: int, stopped: Callable[[], bool]) -> int:
+        """May be called from another thread."""
+        return self._segments.compress(newest, stopped)
+
+    def close(self) -> None:
+        self._directory.close()
+
+
+class Archive:
+    """`append`, `sync` and `close` are called on the event loop, in the order of the stream."""
+
+    def __init__(self, files: ArchiveFiles, clock: Clock, max_file_size: int = MAX_FILE_SIZE) -> None:
+        self._files = files
+        self._clock = clock
+        self._sizes = Sizes(metrics.FILE_SIZES)
+        size = max_file_size if max_file_size > 0 else MAX_FILE_SIZE
+        self._records = ArchiveRecords(files.newest, files.described, size, self._sizes.observe)
+        self._indexed = files.newest, files.described.size
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._inside = False  # a transaction of which more pieces come
+        self.last_ts = files.last_ts
+        """Everything at or below it is in the archive, or was not to be."""
+        self._gone = False
+        self.waiting_for = ""
+        """Why nothing can be written now, for /status; "" if it can."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        clock: Clock,
+        *,
+        cluster_id: int,
+        stored_ts: int = 0,
+        max_file_size: int = MAX_FILE_SIZE,
+    ) -> Archive:
+        """Blocks. `stored_ts`: the checkpoint. Raises as `ArchiveFiles`."""
+        return cls(ArchiveFiles(path, clock, cluster_id, stored_ts), clock, max_file_size)
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append(self, transaction: Transaction) -> None:
+        """A transaction or a piece of one; nothing is written yet. One without rows leaves no record.
+
+        Raises `RowError` for a row that cannot be right.
+        """
+        if transaction.tables or self._inside or not transaction.last:
+            self._records.transaction(transaction)
+            self._inside = not transaction.last
+
+    def append_ddl(self, ddl: Ddl, *texts: str) -> None:
+        """A DDL, in these statements."""
+        self._records.ddl(ddl, *texts)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were appended and not taken yet."""
+        return self._records.waiting
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def write(self) -> None:
+        """What was appended is with the operating system. Raises `Broken`."""
+        self._files.give(self._records.take(), self._records.take_tables(), {})
+        await self._patiently(self._files.write)
+
+    async def sync(self, *, indexes: bool = False) -> None:
+        """Everything appended before is on the medium when this returns. Raises `Broken`.
+
+        A transaction in pieces is there when its last piece was appended before. One call at a time.
+        """
+        started_s = self._clock.monotonic_s()
+        self._files.give(self._records.take(), self._records.take_tables(), self._due(indexes))
+        sizes = self._sizes.taken()
+        await self._patiently(self._files.sync)
+        metrics.RELAY_RECORD_BYTES.add(sizes.counts, sizes.total)
+        metrics.RELAY_WRITE_SECONDS.observe(self._clock.monotonic_s() - started_s)
+
+    def _due(self, wanted: bool) -> dict[int, bytes]:
+        """Indexes that are to be stored now."""
+        records, (index, size) = self._records, self._indexed
+        if not (wanted or records.newest != index or records.described - size >= INDEX_EVERY):
+            return {}
+        self._indexed = records.newest, records.described
+        return {number: one.to_json() for number, one in records.indexes().items()}
+
+    async def _patiently(self, step: Callable[[], T]) -> T:
+        """A step on the thread that a full disk may hold up."""
+        loop, backoff = asyncio.get_running_loop(), Backoff(0.1, 2.0)
+        while True:
+            try:
+                done = await loop.run_in_executor(self._thread, step)
+            except NoRoom as error:
+                if not self.waiting_for:
+                    logger.warning("archive waits for room on its disk", reason=str(error))
+                self.waiting_for = str(error)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                if self.waiting_for:
+                    logger.info("archive has room again")
+                    self.waiting_for = ""
+                return done
+
+    async def remove_older(self, days: int, upstream_s: float) -> int:
+        """Remove segments that are so old; not the newest one. `upstream_s`: the time upstream.
+
+        Two clocks have to agree, as either may have jumped: by this host's the last write is so long ago, by
+        the upstream's the last commit.
+        """
+        than_s = self._clock.wall_s() - days * DAY_S
+        than_ts = max(tso.from_wall_s(upstream_s - days * DAY_S), 1)
+        return await self._patiently(functools.partial(self._files.remove_older, than_s, than_ts))
+
+    async def compress(self) -> int:
+        """Compress the segments that are closed, beside what is written; how many. Raises `Corruption`."""
+        newest = self._files.newest
+        try:
+            return await asyncio.to_thread(self._files.compress, newest, lambda: self._gone)
+        except OSError as error:
+            if self._gone or error.errno not in (*NO_ROOM, errno.ENOENT):  # retention may come first
+                raise
+            logger.warning("segments are not compressed", reason=error.strerror)
+            return 0
+        except Stopped:
+            return 0
+
+    async def close(self) -> None:
+        """Sync what was appended, and let go of the directory. Raises `Broken`."""
+        try:
+            await self.sync(indexes=True)
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Without a last sync; once is enough."""
+        self._gone = True
+        with contextlib.suppress(RuntimeError):  # it was let go before
+            self._thread.submit(self._files.close)
+        self._thread.shutdown(wait=True)

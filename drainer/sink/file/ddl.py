@@ -1,0 +1,98 @@
+"""Archive DDL: what an archive says of a schema change.
+
+In     a Ddl, the rules, where databases and tables are routed to
+Out    whether it is archived, and its statements, each behind the database that it runs in
+Holds  the Go drainer's text where names stay as they are. Where they do not, statements are derived for what
+       makes, drops, empties or renames whole tables and databases; anything else raises `NotDerivable`, since
+       its text has names that the rows behind it do not have
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drainer.ddl.derive import definition as ddl_definition
+from drainer.ddl.derive import derive as ddl_derive
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
+from drainer.ddl.derive.derive import Change
+from drainer.ddl.derive.render import NotDerivable, Server
+from drainer.ddl.policy import APPLY, Policy, Ruling
+from drainer.schema import ddl_job
+from drainer.schema import sql_tokens as ddl_text
+from drainer.sink.mysql.column_match import Dialect
+from drainer.txn import Ddl, Tracked
+
+# TiFlash replicas, cached tables and TTL. Placement, attributes and locks are not in Go's archives.
+_ARCHIVED: Final = frozenset({30, 31, 57, 59, 65, 67})
+_DERIVED: Final = frozenset(
+    {
+        ddl_job.CREATE_SCHEMA,
+        ddl_job.DROP_SCHEMA,
+        ddl_job.CREATE_TABLE,
+        ddl_job.CREATE_TABLES,
+        ddl_job.CREATE_VIEW,
+        ddl_job.CREATE_SEQUENCE,
+        ddl_job.RECOVER_TABLE,
+        ddl_job.DROP_TABLE,
+        ddl_job.DROP_VIEW,
+        ddl_job.DROP_SEQUENCE,
+        ddl_job.TRUNCATE_TABLE,
+        ddl_job.RENAME_TABLE,
+        ddl_job.RENAME_TABLES,
+    }
+)
+_SERVER: Final = Server(Dialect.TIDB)
+
+
+def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:
+    """What becomes of a DDL. Without a rule what Go's file sink has is archived, with a downstream or not."""
+    ruling = policy.rule(ddl)
+    if not (ddl.skip or ruling.rule) and ddl.action in _ARCHIVED:
+        return Ruling(APPLY, "part of an archive, whatever a downstream makes of it")
+    return ruling
+
+
+def ddl_texts(ddl: Ddl, text: str | None, route: Route) -> tuple[str, ...]:
+    """What the archive says of a DDL, `text` if not its own. Raises `NotDerivable`.
+
+    A database that is made is made in none.
+    """
+    if text is not None:
+        statements: tuple[str, ...] = (text,)
+    elif ddl.instead:
+        statements = ddl.instead
+    elif any(route(*name) != name for name in ddl.tables):
+        return _derived(ddl, route)
+    else:
+        statements = (ddl.query,)
+    schema = ddl.schema or (ddl.tables[0][0] if ddl.tables else "")
+    return tuple(_in_database(route(schema, "")[0] if schema else "", one) for one in statements)
+
+
+def _in_database(schema: str, statement: str) -> str:
+    if "create database" in ddl_text.events_of(statement):
+        return f"{statement};"
+    return f"use `{schema.replace('`', '``')}`; {statement};" if schema else statement
+
+
+def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
+    if ddl.action not in _DERIVED:
+        kind = ddl_job.action_name(ddl.action)
+        raise NotDerivable(f"its tables are routed, and there is no other text for {kind}")
+    change = Change(
+        ddl.action,
+        ddl.before,
+        ddl.after,
+        ddl_derive.database_of(ddl.job),
+        present={route(one.schema, one.name): _present(one) for one in ddl.before},
+        server=_SERVER,
+        route=route,
+    )
+    derived = ddl_derive.derive(change)
+    return tuple(f"{statement};" for step in derived.steps for statement in step.statements)
+
+
+def _present(tracked: Tracked) -> Present:
+    definition = ddl_definition.read(tracked.document)
+    return Present(VIEW if definition.view else SEQUENCE if definition.sequence else TABLE)

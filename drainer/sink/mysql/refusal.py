@@ -1,0 +1,70 @@
+"""Refusal: rows that break a constraint of the downstream, and whoever is asked about it before it is final.
+
+In     an error of PyMySQL, the table that the statement was about, the range of its batch
+Out    which constraint it is; the answer of whoever may know better
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Final
+
+from common.errors import DownstreamError
+from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.errors import broken_check, broken_key
+
+_LOOK_S: Final = 0.1
+CORRECT: Final = (
+    "correct the downstream, then `binlogctl ddl retry JOB`; `binlogctl ddl list` shows the number"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`name` of the key, as the server says it, or of the CHECK. The table's rows are of this range."""
+
+    table: TableTarget
+    name: str
+    is_check: bool
+    first_ts: int
+    last_ts: int
+
+    def is_about(self, key: str) -> bool:
+        """Whether the server's text names this key: with its table's name before it, or without."""
+        table = self.table.version.downstream[1]
+        return self.name.lower() in (key.lower(), f"{table}.{key}".lower())
+
+
+class RowsRefused(DownstreamError):
+    """Rows of a table are refused for good. `lane`: nothing of the table is applied from its position on."""
+
+    def __init__(self, message: str, *, hint: str, lane: int, refusal: Refusal) -> None:
+        super().__init__(message, hint=hint)
+        self.lane = lane
+        self.refusal = refusal
+
+
+Ask = Callable[[Refusal], "Future[bool]"]
+"""From any thread. True: the constraint is gone now, the rows may be tried once more."""
+
+
+def refusal_of(
+    error: BaseException, table: TableTarget | None, first_ts: int, last_ts: int
+) -> Refusal | None:
+    """None for an error of another kind."""
+    key, check = broken_key(error), broken_check(error)
+    if table is None or not (key or check):
+        return None
+    return Refusal(table, key or check, bool(check), first_ts, last_ts)
+
+
+def answer(asked: Future[bool], abandoned: threading.Event) -> bool:
+    """Wait for it, on a lane's thread; false when the lane is to end first."""
+    while not wait((asked,), _LOOK_S).done:
+        if abandoned.is_set():
+            asked.cancel()
+            return False
+    return asked.result()

@@ -1,0 +1,160 @@
+"""Session claim: which downstream sessions belong to which room of a drainer, so that its successor can end
+them.
+
+Why    a drainer that is frozen, or cut off, leaves sessions behind. One in the middle of a transaction keeps
+       the row of its lane locked for as long as the server waits for a silent client (8 hours by default):
+       its successor could not raise the epoch. One that is about to run a DDL would run it when the drainer
+       wakes up, and no epoch guards a statement that commits by itself
+How    every session takes a user lock (GET_LOCK) with its room's name, which ends with the session and names
+       it to others (IS_USED_LOCK). A user may KILL his own sessions
+Order  a successor ends lanes and store, raises the epoch, then ends an idle DDL session. Whoever lost a
+       session connects again, claims, then looks at the epoch: there is no moment at which both could go on
+Never  ends a statement that runs: a DDL that is under way is finished by the server, whoever asked for it,
+       and waited for. Never fails a start where the downstream has no such locks: it ends its sessions then
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from zlib import crc32
+
+import pymysql
+
+from common.errors import Unavailable
+from common.observe import log
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+
+STORE: Final = "store"
+DDL: Final = "ddl"
+RELEASE: Final = "release"
+"""Rooms of sessions that run DDL: in the stream's order, and for tables that waited."""
+_NO_SUCH_SESSION: Final = 1094
+_ENDING_S: Final = 2
+_IDLE: Final = "Sleep"
+
+_logger = log.get("session_claim")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The names of one cluster's rooms. `schema` is where its checkpoint is."""
+
+    schema: str
+    cluster_id: int
+
+    def name(self, room: str | int) -> str:
+        """The user lock of a room, or of a lane by number; at most 64 characters, as servers ask for."""
+        room = room if isinstance(room, str) else f"lane-{room}"
+        return f"binlog-{crc32(self.schema.encode()):08x}-{self.cluster_id}-{room}"
+
+    def reclaim(
+        self, connection: pymysql.Connection[Any], room: str | int, check_ours: Callable[[], None]
+    ) -> None:
+        """Mark the session that a drainer uses from now on for one of its rooms.
+
+        A session that it lost, and that the server has not given up yet, is ended: it may hold the room's row
+        for hours. Not before `check_ours`, which raises when a newer drainer owns the room.
+        """
+        name = self.name(room)
+        is_marked = claim(connection, name)
+        check_ours()
+        if not is_marked and end(connection, [name]):
+            claim(connection, name, wait_s=_ENDING_S)
+
+    def succeed_store(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> None:
+        """End what a predecessor left in the middle of a transaction, and mark this session in its place."""
+        end(connection, [self.name(STORE), *(self.name(lane) for lane in lanes)])
+        claim(connection, self.name(STORE), wait_s=_ENDING_S)
+
+    def holders(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> list[int]:
+        """Connection ids of the sessions, other than this one, that have the name of any room."""
+        rooms: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
+        return [holder for room in rooms if (holder := _holder(connection, self.name(room)))]
+
+    def end_idle_ddl(self, connection: pymysql.Connection[Any]) -> None:
+        """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
+        for room in (DDL, RELEASE):
+            end_if_idle(connection, self.name(room))
+
+    def succeed_ddl(self, connection: pymysql.Connection[Any], room: str) -> None:
+        """Mark this session. Raises `Unavailable` while a predecessor's DDL runs."""
+        succeed(connection, self.name(room))
+
+
+def claim(connection: pymysql.Connection[Any], name: str, *, wait_s: int = 0) -> bool:
+    """Mark this session; False if another session has the name, or the downstream has no such locks.
+
+    `wait_s`: for a session that was told to end, and is about to.
+    """
+    try:
+        ((taken,),) = mysql.rows(connection, b"SELECT GET_LOCK(%s, %d)" % (mysql.literal(name), wait_s))
+    except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
+        _logger.debug("the downstream has no user locks", reason=safe_text(error))
+        return False
+    return bool(taken)
+
+
+def end(connection: pymysql.Connection[Any], names: Iterable[str]) -> list[int]:
+    """End the sessions that have these names, whatever they do; their connection ids. Own ones stay."""
+    return [
+        holder for name in names if (holder := _holder(connection, name)) and _kill(connection, holder, name)
+    ]
+
+
+def end_if_idle(connection: pymysql.Connection[Any], name: str) -> bool:
+    """End the session that has this name unless a statement runs in it; True if nobody has it any more."""
+    holder = _holder(connection, name)
+    if not holder:
+        return True
+    statement = b"SELECT COMMAND FROM information_schema.PROCESSLIST WHERE ID=%d" % holder
+    found = mysql.rows(connection, statement)
+    if found and found[0][0] != _IDLE:
+        return False
+    return not found or _kill(connection, holder, name)
+
+
+def succeed(connection: pymysql.Connection[Any], name: str) -> None:
+    """Take a name over from a session in which nothing runs. Raises `Unavailable` while something does."""
+    if claim(connection, name):
+        return
+    if not end_if_idle(connection, name):
+        raise Unavailable(
+            "a statement of this drainer's predecessor still runs downstream",
+            hint="it is waited for; SHOW PROCESSLIST shows it",
+        )
+    claim(connection, name, wait_s=_ENDING_S)
+
+
+def _holder(connection: pymysql.Connection[Any], name: str) -> int:
+    """Connection id of another session that has the name; 0 if there is none, or nobody can tell."""
+    statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % mysql.literal(name)
+    try:
+        ((holder, own),) = mysql.rows(connection, statement)
+    except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
+        return 0
+    return 0 if holder is None or holder == own else int(holder)
+
+
+def _kill(connection: pymysql.Connection[Any], holder: int, name: str) -> bool:
+    try:
+        mysql.run(connection, b"KILL CONNECTION %d" % holder)
+    except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
+        if error_code(error) == _NO_SUCH_SESSION:
+            return True
+        _logger.warning(
+            "a session of this drainer's predecessor cannot be ended",
+            name=name,
+            reason=safe_text(error),
+        )
+        return False
+    _logger.warning("ended a session of this drainer's predecessor", name=name, connection_id=holder)
+    return True

@@ -1,0 +1,173 @@
+"""Export: the value logs of pumps become a file archive, in commit order, as a drainer would have written it.
+
+In     data directories of pumps, the DDL history
+Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can go on
+Holds  transactions of all pumps are in one order, each once. Done again it goes on behind what is there:
+       so nothing is written behind what a pump that runs may still end or add
+Why    a value log is in the order in which transactions began, so nobody can read a range of it. What
+       replays, streams and audits archives then does so for pumps too
+Never  writes into a pump's directory, or needs the pump
+
+Blocks; one process and no Spark. Of every transaction 16 bytes are in memory, besides those of one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from common.clock import Clock
+from common.errors import ConfigError
+from common.tso import TS_MAX
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.ddl.policy import Policy
+from drainer.pull.merger import Merged, MergedBatch
+from drainer.rules.rule_set import Rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.file.applier import ArchiveApplier, where_to_go_on
+from drainer.sink.file.archive import Archive
+from drainer.spark.archive.location import File, Location
+from drainer.spark.archive.segments import PUMP, survey
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.pump_reader import PumpReader
+from drainer.spark.decode.value_log import LONGEST
+from drainer.translate.translator import Translator
+
+_BATCH_ROWS: Final = 512
+_BATCH_BYTES: Final = 4 << 20
+_STOP_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """`transactions` and `rows` that were written now; `unfinished`: prewrites without an end in the logs;
+    `held_back`: transactions that wait for what may come before them."""
+
+    files: int
+    transactions: int
+    rows: int
+    unfinished: int
+    held_back: int
+    last_ts: int
+
+
+class _Logs:
+    """Files of value logs, and their transactions in commit order."""
+
+    def __init__(self, pumps: Sequence[Location], definitions: Definitions) -> None:
+        self._readers: list[PumpReader] = []
+        times, places, numbers = [], [], []
+        reaches: list[int] = []
+        begun: list[int] = []
+        for pump in pumps:
+            seen = survey(pump, PUMP)
+            if not seen.segments:
+                raise ConfigError(
+                    f"{pump.shown} has no value log", hint="give the data directory of a pump, or a copy"
+                )
+            reach = 0
+            for part in seen.plan(Selection()):
+                reader = PumpReader(seen.location, part, definitions)
+                found = reader.transactions()
+                reach = max(reach, found.reach)
+                begun += found.unfinished
+                table = np.array(found.committed, np.int64).reshape(-1, 2)
+                times.append(table[:, 0])
+                places.append(table[:, 1])
+                numbers.append(np.full(len(table), len(self._readers), np.int32))
+                self._readers.append(reader)
+            reaches.append(reach)
+        self.unfinished = len(begun)
+        reach = min(reaches)
+        open_ts = [start_ts for start_ts in begun if start_ts + LONGEST > reach]
+        self.complete_ts = min([reach, *(start_ts - 1 for start_ts in open_ts)])
+        """No transaction up to it will come: a commit_ts is taken when the prewrite is in the log."""
+        empty = np.zeros(0, np.int64)
+        self._times = np.concatenate([empty, *times])
+        self._places = np.concatenate([empty, *places])
+        self._numbers = np.concatenate([empty, *numbers])
+        self._order = np.argsort(self._times, kind="stable")
+
+    @property
+    def files(self) -> int:
+        return len(self._readers)
+
+    @property
+    def first_ts(self) -> int:
+        return int(self._times[self._order[0]]) if len(self._order) else 0
+
+    def behind(self, ts: int) -> int:
+        """How many transactions."""
+        return int((self._times > ts).sum())
+
+    async def batches(self, behind_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
+        """What lies behind the one commit_ts, up to the other. A client that was not answered may have told
+        two pumps."""
+        with contextlib.ExitStack() as ends:
+            files: dict[int, File] = {}
+            entries: list[Merged] = []
+            last_ts, size = behind_ts, 0
+            for place in self._order:
+                commit_ts = int(self._times[place])
+                if commit_ts > stop_ts:
+                    break
+                if commit_ts <= last_ts:
+                    continue
+                number = int(self._numbers[place])
+                if number not in files:
+                    files[number] = ends.enter_context(self._readers[number].open())
+                entry = self._readers[number].merged(files[number], commit_ts, int(self._places[place]))
+                if entry is None:
+                    continue
+                last_ts = commit_ts
+                entries.append(entry)
+                size += len(entry.payload)
+                if len(entries) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                    yield MergedBatch(entries, last_ts)
+                    entries, size = [], 0
+            if entries:
+                yield MergedBatch(entries, last_ts)
+
+
+async def export(
+    pumps: Sequence[Location],
+    history: Sequence[bytes],
+    directory: str,
+    clock: Clock,
+    *,
+    finished: bool = False,
+) -> Exported:
+    """`finished`: the pumps will not add to these logs, so all is written that is in them.
+
+    Raises `ConfigError`, `Corruption`, and what writing an archive raises.
+    """
+    if not history:
+        raise ConfigError(
+            "value logs have no definitions of tables",
+            hint="give the file with the DDL history (--ddl-history): one job of the history a line",
+        )
+    logs = _Logs(pumps, Definitions(history=history))
+    stop_ts = TS_MAX if finished else logs.complete_ts
+    savepoint = Savepoint(directory)
+    stored = savepoint.load()
+    archive = Archive.open(directory, clock, cluster_id=0, stored_ts=stored.commit_ts if stored else 0)
+    start = where_to_go_on(archive.last_ts, stored, 0)
+    tracker = SchemaTracker.from_history(history, finished_ts=start.commit_ts or max(logs.first_ts - 1, 0))
+    applier = ArchiveApplier(start, archive, savepoint, Translator(tracker, Rules()), Policy(), clock)
+    try:
+        await applier.run(logs.batches(start.commit_ts, stop_ts))
+    finally:
+        await applier.stop(_STOP_S)
+    return Exported(
+        logs.files,
+        applier.transactions,
+        applier.rows,
+        logs.unfinished,
+        logs.behind(max(stop_ts, start.commit_ts)),
+        applier.stored_ts,
+    )

@@ -1,0 +1,171 @@
+"""Coverage: is the archive whole, and are its records in order?
+
+In     a row for every file (what the `files` view gives), a row for every run of records (`runs`)
+Out    findings: files missing or twice, damaged bytes, records doubled, out of order, more or fewer than the
+       index beside the file says
+Holds  a torn tail of the newest file is what a killed writer leaves: a note. The same elsewhere is damage
+Why    a dropped record leaves no trace in framing; the index beside a segment counts what was written, and
+       row chains (`chains`) see what was lost with it
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from drainer.spark.audit.findings import COVERAGE, Finding, Findings, Note
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the archive. `counted`: transactions, DDL and rows that its records hold; `described`: the
+    same by the index beside it, None without one (or where it does not cover the file)."""
+
+    name: str
+    index: int
+    size: int
+    first_ts: int = 0
+    last_ts: int = 0
+    torn_bytes: int = 0
+    problem: str = ""
+    problem_pos: int = -1
+    counted: tuple[int, int, int] = (0, 0, 0)
+    described: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """A record whose commit_ts is not above all that came before it in the archive's order.
+
+    `before`: the largest commit_ts before it.
+    """
+
+    file: str
+    pos: int
+    commit_ts: int
+    before: int
+
+
+def check_files(files: Sequence[File]) -> Findings:
+    """What the files alone tell."""
+    found = Findings()
+    ordered = sorted(files, key=lambda one: (one.index, one.name))
+    found.extend(_numbers(ordered))
+    newest = ordered[-1].name if ordered else ""
+    for file in ordered:
+        found.extend(_damage(file))
+        if file.torn_bytes and file.name == newest:
+            text = f"its last {file.torn_bytes} bytes are the beginning of a record; its writer may go on"
+            found.notes.append(Note(COVERAGE, file.name, text))
+        elif file.torn_bytes:
+            found.add(
+                Finding(
+                    COVERAGE,
+                    "damaged bytes",
+                    file.name,
+                    f"its last {file.torn_bytes} bytes are no record, and a newer file exists",
+                    file=file.name,
+                    pos=file.size - file.torn_bytes,
+                )
+            )
+        found.extend(_described(file))
+    return found
+
+
+def _numbers(files: Sequence[File]) -> Iterable[Finding]:
+    for before, after in pairwise(files):
+        if after.index == before.index:
+            text = f"{before.name} has the same number"
+            yield Finding(COVERAGE, "doubled file", after.name, text, file=after.name)
+        elif after.index > before.index + 1:
+            first, last = before.index + 1, after.index - 1
+            which = f"file {first} is" if first == last else f"files {first} to {last} are"
+            text = f"{which} missing between {before.name} and {after.name}"
+            if before.last_ts and after.first_ts:
+                text += f": what was committed after {before.last_ts} and before {after.first_ts} is unknown"
+            yield Finding(COVERAGE, "missing file", after.name, text, commit_ts=before.last_ts)
+
+
+def _damage(file: File) -> Iterable[Finding]:
+    if file.problem:
+        yield Finding(
+            COVERAGE, "damaged bytes", file.name, file.problem, file=file.name, pos=file.problem_pos
+        )
+
+
+def _described(file: File) -> Iterable[Finding]:
+    if file.described is None or file.problem or file.described == file.counted:
+        return
+    words = ("transactions", "DDL", "rows")
+    parts = [
+        f"{has} {word} instead of {had}"
+        for word, has, had in zip(words, file.counted, file.described, strict=True)
+        if has != had
+    ]
+    text = f"it holds {', '.join(parts)} that its index counted when they were written"
+    yield Finding(COVERAGE, "other contents", file.name, text, file=file.name)
+
+
+def check_order(misplaced: Iterable[Misplaced], places: dict[int, list[tuple[str, int]]]) -> Findings:
+    """`places`: (file, position) of all records that have the commit_ts of a misplaced one."""
+    found = Findings()
+    by_ts: defaultdict[int, list[Misplaced]] = defaultdict(list)
+    for one in misplaced:
+        by_ts[one.commit_ts].append(one)
+    for commit_ts, ones in sorted(by_ts.items()):
+        twins = places.get(commit_ts, [])
+        for one in ones:
+            others = [place for place in twins if place != (one.file, one.pos)]
+            if others:
+                file, pos = others[0]
+                kind, text = "doubled record", f"the record at {file} {pos} has the same commit_ts"
+            else:
+                kind, text = "swapped order", f"it comes behind a record with commit_ts {one.before}"
+            found.add(Finding(COVERAGE, kind, one.file, text, "", commit_ts, one.file, one.pos))
+    return found
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive records of one file, as one task saw them: what is left to compare with its neighbours."""
+
+    file: str
+    pos: int
+    first_ts: int
+    max_ts: int
+    misplaced: list[Misplaced]
+    first_is_ddl: bool = False
+    max_is_ddl: bool = False
+
+
+class OrderWatch:
+    """Looks at the records of one run in their order."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+
+    def see(self, file: str, pos: int, commit_ts: int, *, is_ddl: bool) -> None:
+        """The next record. Statements of one DDL have one commit_ts, next to each other."""
+        run = self.run
+        if run is None:
+            self.run = Run(file, pos, commit_ts, commit_ts, [], is_ddl, is_ddl)
+        elif commit_ts > run.max_ts:
+            run.max_ts, run.max_is_ddl = commit_ts, is_ddl
+        elif commit_ts < run.max_ts or not (is_ddl and run.max_is_ddl):
+            run.misplaced.append(Misplaced(file, pos, commit_ts, run.max_ts))
+
+
+def join_runs(runs: Iterable[tuple[int, Run]]) -> list[Misplaced]:
+    """All misplaced records of an archive; `runs` with the number of their file, in any order."""
+    found: list[Misplaced] = []
+    max_ts, is_ddl = -1, False
+    for _, run in sorted(runs, key=lambda one: (one[0], one[1].file, one[1].pos)):
+        behind = run.first_ts < max_ts or (run.first_ts == max_ts and not (run.first_is_ddl and is_ddl))
+        if behind:
+            found.append(Misplaced(run.file, run.pos, run.first_ts, max_ts))
+        found += run.misplaced
+        if run.max_ts >= max_ts:
+            max_ts, is_ddl = run.max_ts, run.max_is_ddl
+    return found

@@ -1,0 +1,180 @@
+"""Image rows: what an image (`drainer.spark.image.build`) holds, in canonical form.
+
+Drives  Parquet files, read with pyarrow
+In      files, each with the columns to compare and where their values are
+Out     (key, row, places that are not known) of every row, packed (`canonical.pack`)
+Holds   a value that its column could not hold is read from the column `_invalid`
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from common.errors import Corruption
+from common.table_info import Column, FieldType
+from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable
+from drainer.spark.audit.checks.comparison import Compared, Comparison
+from drainer.spark.audit.rows import canonical
+from drainer.spark.audit.rows.canonical import Canonical, form_of
+from drainer.spark.audit.rows.projection import Projections
+from drainer.spark.columns.column_types import Family, family_of
+from drainer.spark.image.build import ROW, TableImage
+from drainer.spark.source.views.typed_changes import INVALID
+from drainer.txn import TableVersion
+
+_BATCH_ROWS: Final = 4096
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_TYPES: Final = {
+    canonical.INTEGER: "bigint",
+    canonical.UNSIGNED: "bigint",
+    canonical.DOUBLES: "double",
+    canonical.DECIMALS: "decimal",
+    canonical.MOMENT: "datetime",
+    canonical.CHAR: "text",
+    canonical.TEXT: "text",
+    canonical.PADDED: "blob",
+    canonical.BINARY: "blob",
+    canonical.NAMES: "enum",
+    canonical.NUMBER: "enum",
+    canonical.DOCUMENT: "json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A file of a table's image. `columns`: for each compared one that of the image, None if it has none."""
+
+    path: str
+    comparison: Comparison
+    columns: tuple[Column | None, ...]
+
+
+def described(version: TableVersion) -> DownstreamTable:
+    """A table of an image, in the words in which a database describes one."""
+    columns = tuple(
+        DownstreamColumn(one.name, _TYPES[form_of(one.type)]) for one in _columns(version) if one.is_writable
+    )
+    return DownstreamTable(*version.downstream, columns, (), dialect=Dialect.TIDB)
+
+
+def _columns(version: TableVersion) -> list[Column]:
+    return sorted(version.info.columns, key=lambda column: column.offset)
+
+
+def at_moment(directory: str, table: TableImage, how: Comparison) -> list[ImageFile]:
+    """The files of a table, for columns of these names: as they were at the image's moment."""
+    by_name = {column.name: column for column in table.version.info.columns}
+    return _files(directory, table, how, [by_name[name] for name in how.columns])
+
+
+def as_beginning(directory: str, table: TableImage, how: Comparison) -> list[ImageFile]:
+    """The files of a table whose rows are read under a later definition, that of the comparison."""
+    projection = Projections().of(table.version, how.version)
+    assert projection is not None  # or there were no comparison
+    unknown = projection.unknown | projection.newer
+    by_id = {column.id: column for column in table.version.info.columns}
+    columns = [None if place in unknown else by_id[projection.columns[place].id] for place in how.places]
+    return _files(directory, table, how, columns)
+
+
+def _files(
+    directory: str, table: TableImage, how: Comparison, columns: Iterable[Column | None]
+) -> list[ImageFile]:
+    """Raises `Corruption` for a table whose files are not there."""
+    place = Path(directory) / table.directory
+    paths = sorted(place.glob("*.parquet"))
+    if not paths:
+        raise Corruption(f"{place} has no Parquet files", hint="make the image anew")
+    return [ImageFile(str(path), how, tuple(columns)) for path in paths]
+
+
+def rows(file: ImageFile) -> Iterator[Compared]:
+    """Rows of a file. Raises `Corruption`."""
+    try:
+        yield from _rows(file)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise Corruption(
+            f"{file.path} cannot be read: {str(error) or type(error).__name__:.200}",
+            hint="make the image anew",
+        ) from None
+
+
+def _rows(file: ImageFile) -> Iterator[Compared]:
+    how = file.comparison
+    read = [None if one is None else _Value(one) for one in file.columns]
+    absent = frozenset(place for place, one in enumerate(read) if one is None)
+    wanted = [one.name for one in read if one is not None]
+    with parquet.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=[*wanted, INVALID]):
+            notes = batch.column(INVALID).to_pylist()
+            arrays = [[None] * len(notes) if one is None else one.array(batch) for one in read]
+            for note, *values in zip(notes, *arrays, strict=True):
+                if note is not None:
+                    texts = json.loads(note)
+                    values = [
+                        value if one is None else one.noted(texts, value)
+                        for one, value in zip(read, values, strict=True)
+                    ]
+                compared = how.compared(values, absent)
+                if compared is not None:
+                    yield compared
+
+
+class _Value:
+    """Canonical values of one column."""
+
+    def __init__(self, column: Column) -> None:
+        self.name = column.name
+        self._form = form_of(column.type)
+        self._packed = family_of(column.type) in (Family.DATETIME, Family.TIME)
+        self._canonical = _canonical(column.type)
+
+    def array(self, batch: pa.RecordBatch) -> list[Canonical]:
+        array = batch.column(self.name)
+        if self._packed and not pa.types.is_int64(array.type):
+            array = array.cast(pa.int64())
+        make = self._canonical
+        return [None if value is None else make(value) for value in array.to_pylist()]
+
+    def noted(self, texts: dict[str, Any], value: Canonical) -> Canonical:
+        """Of a row of which `_invalid` says something."""
+        text = texts.get(f"{ROW}.{self.name}")
+        if text is None:
+            return value
+        if isinstance(text, dict):
+            return canonical.of_server(base64.b64decode(text["base64"]), self._form)
+        if self._form == canonical.NAMES and text.isdecimal():
+            return b""  # a number without a name
+        return canonical.of_server(text, self._form)
+
+
+def _canonical(kind: FieldType) -> Callable[[Any], bytes]:
+    family = family_of(kind)
+    form = form_of(kind)
+    if family is Family.DATETIME:
+        return lambda us: canonical.moment((_EPOCH + datetime.timedelta(microseconds=us)).isoformat(" "))
+    if family is Family.TIME:
+        return _time
+    if family is Family.DATE:
+        return lambda date: canonical.moment(date.isoformat())
+    if family is Family.DECIMAL:
+        return lambda value: canonical.decimal(format(value, "f") if not isinstance(value, str) else value)
+    if family is Family.INTEGER:
+        return lambda value: b"%d" % int(value)
+    return canonical.OF_IMAGE[form]
+
+
+def _time(us: int) -> bytes:
+    seconds, fraction = divmod(abs(us), 1_000_000)
+    hours, rest = divmod(seconds, 3600)
+    text = f"{'-' if us < 0 else ''}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return canonical.moment(f"{text}.{fraction:06d}" if fraction else text)

@@ -1,0 +1,169 @@
+"""Sides: what an archive's rows are put beside: a database, or an image.
+
+Drives  sessions of the database; Parquet files of the image
+In      names of tables, comparisons
+Out     tables as they are described there, all their rows as a frame (`tasks.LIVE`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from drainer.sink.mysql.column_match import DownstreamTable
+from drainer.sink.mysql.connection import Target
+from drainer.spark.archive.selection import Selection
+from drainer.spark.audit.checks import contents, image_rows, tasks
+from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
+from drainer.spark.audit.checks.image_rows import ImageFile
+from drainer.spark.audit.findings import CONTENTS, Note
+from drainer.spark.audit.rows import live_rows
+from drainer.spark.audit.rows.lineage import lower
+from drainer.spark.image.build import Manifest, TableImage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Name = tuple[str, str]
+_CHUNK_ROWS: Final = 200_000
+
+
+class Side(Protocol):
+    """`noun`: how it is called in messages."""
+
+    noun: str
+
+    def describe(self, name: Name) -> DownstreamTable | None:
+        """None if it has no such table."""
+        ...
+
+    def should_have(self, name: Name) -> bool:
+        """Whether a table of the archive that is not there is missing."""
+        ...
+
+    def count(self, name: Name) -> int:
+        """Rows of a table."""
+        ...
+
+    def names(self, schema: str) -> set[Name]:
+        """Its tables of a database, in lower case."""
+        ...
+
+    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame: ...
+
+    def notes(self) -> list[Note]:
+        """What is to be said when all was read."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Database:
+    """A database as it is, or as it was at the timestamp where it is a TiDB."""
+
+    noun = DATABASE
+
+    def __init__(self, target: Target, at_ts: int) -> None:
+        self._target = live_rows.at_snapshot(target, at_ts)
+        self._at_ts = at_ts
+        self._reader = live_rows.Reader(self._target)
+        self._checkpoint = self._reader.checkpoint()
+
+    def describe(self, name: Name) -> DownstreamTable | None:
+        return self._reader.describe(*name)
+
+    def should_have(self, name: Name) -> bool:
+        return True
+
+    def count(self, name: Name) -> int:
+        return self._reader.count(*name)
+
+    def names(self, schema: str) -> set[Name]:
+        return self._reader.tables(schema)
+
+    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame:
+        chunks = [chunk for one in comparisons for chunk in self._reader.cut(one.live, _CHUNK_ROWS)]
+        return tasks.live_rows(spark, self._target, chunks)
+
+    def notes(self) -> list[Note]:
+        before, after = self._checkpoint, self._reader.checkpoint()
+        if before != after:
+            text = (
+                "a drainer wrote to the database meanwhile: differences may be its work."
+                " Stop it and audit again"
+            )
+        elif before and before != self._at_ts:
+            text = f"the drainer's checkpoint in the database is at {before}, the audit at {self._at_ts}"
+        else:
+            return []
+        return [Note(CONTENTS, "", text)]
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Image:
+    """A directory that `image` made."""
+
+    noun = IMAGE
+
+    def __init__(self, directory: str, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self._tables = {lower((one.schema, one.table)): one for one in manifest.tables}
+        self._selection = Selection(tables=manifest.selected)
+
+    def describe(self, name: Name) -> DownstreamTable | None:
+        found = self._tables.get(lower(name))
+        return image_rows.described(found.version) if found else None
+
+    def should_have(self, name: Name) -> bool:
+        return self._selection.wants_table(*name)
+
+    def count(self, name: Name) -> int:
+        return self._tables[lower(name)].rows
+
+    def names(self, schema: str) -> set[Name]:
+        return {name for name in self._tables if name[0] == schema.lower()}
+
+    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame:
+        files = [
+            file
+            for one in comparisons
+            for file in image_rows.at_moment(
+                self.directory, self._tables[lower((one.live.schema, one.live.name))], one
+            )
+        ]
+
+        def work(file: ImageFile) -> Iterator[tuple[Any, ...]]:
+            for one in image_rows.rows(file):
+                yield file.comparison.number, one.key, one.row
+
+        return tasks.over(spark, files, work, tasks.LIVE, together=True)
+
+    def notes(self) -> list[Note]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def beginning(
+    spark: SparkSession,
+    image: Image,
+    tables: Mapping[int, TableImage],
+    comparisons: Mapping[int, Comparison],
+) -> DataFrame:
+    """Rows of tables at the image's moment, as they read under what they are compared in (`EXPECTED`)."""
+    files: Sequence[ImageFile] = [
+        file
+        for number, table in tables.items()
+        if number in comparisons
+        for file in image_rows.as_beginning(image.directory, table, comparisons[number])
+    ]
+
+    def work(file: ImageFile) -> Iterator[tuple[Any, ...]]:
+        for one in image_rows.rows(file):
+            yield contents.expected(file.comparison.number, one, 1, 0)
+
+    return tasks.over(spark, files, work, contents.EXPECTED, together=True)

@@ -1,0 +1,223 @@
+"""Live rows: what a database holds, in canonical form, read in chunks.
+
+Drives  sessions of `drainer.sink.mysql`: time zone UTC, modes and isolation as the drainer's; reads only
+In      tables with the columns and forms to compare, cut into chunks (`cut`)
+Out     (key, row) of every row of a chunk, packed (`canonical.pack`)
+Holds   a chunk is one statement, so it is one state of the table. All of them are one state only while nobody
+        writes: the audit says so. A TiDB is read as it was at the timestamp of the audit
+Never   shows the password: `Target` does not
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pymysql
+
+from common.errors import DownstreamError
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable
+from drainer.sink.mysql.sql_literal import quote_name
+from drainer.spark.audit.rows import canonical
+from drainer.spark.audit.rows.canonical import Canonical
+
+THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
+_FOUR_BYTES: Final = 0xF0
+_FETCH: Final = 4000
+
+# Forms that a column of a type downstream can be compared in.
+_TYPES: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "integer"),
+    **dict.fromkeys(("bit",), canonical.UNSIGNED),
+    **dict.fromkeys(("float", "double"), canonical.DOUBLES),
+    "decimal": canonical.DECIMALS,
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), canonical.MOMENT),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), canonical.TEXT),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), canonical.BINARY),
+    **dict.fromkeys(("enum", "set"), canonical.NAMES),
+    "json": canonical.DOCUMENT,
+}
+_SAME: Final = {
+    canonical.INTEGER: "integer",
+    canonical.CHAR: canonical.TEXT,
+    canonical.PADDED: canonical.BINARY,
+    canonical.NUMBER: canonical.NAMES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveColumn:
+    """A column as it is called downstream and the form in which it is compared."""
+
+    name: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """What is read of a table. `key`: places among `columns`, () for a table without key.
+
+    `narrow`: those of the key whose character set there cannot hold every text, and whether it has the
+    characters of three bytes. What it may not have is stored otherwise: as bytes, or as question marks.
+    """
+
+    number: int
+    schema: str
+    name: str
+    columns: tuple[LiveColumn, ...]
+    key: tuple[int, ...]
+    narrow: tuple[tuple[int, bool], ...] = ()
+
+    def passes_over(self, values: Sequence[Canonical]) -> bool:
+        """Whether a row cannot be found by its key, on either side."""
+        for place, three_bytes in self.narrow:
+            value = values[place] or b""
+            if three_bytes and (b"?" in value or max(value, default=0) >= _FOUR_BYTES):
+                return True
+            if not three_bytes and not value.isascii():
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows with `low` <= first key column < `high`; None for an open end."""
+
+    table: LiveTable
+    low: int | None = None
+    high: int | None = None
+
+
+def comparable(form: str, column: DownstreamColumn) -> bool:
+    """Whether a column downstream is of a type that shows values of this form."""
+    there = _TYPES.get(column.type)
+    here = _SAME.get(form, form)
+    if there == here or (here == canonical.UNSIGNED and there in ("integer", canonical.UNSIGNED)):
+        return True
+    if here == "integer":
+        return there == canonical.UNSIGNED
+    return here == canonical.DOCUMENT and there == canonical.TEXT  # MariaDB's JSON
+
+
+def at_snapshot(target: mysql.Target, at_ts: int) -> mysql.Target:
+    """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
+    connection = mysql.connect(target)
+    try:
+        dialect = downstream_table.dialect_of(connection)
+    finally:
+        connection.close()
+    if dialect is not Dialect.TIDB:
+        return target
+    return replace(target, variables=(*target.variables, ("tidb_snapshot", f"'{at_ts}'")))
+
+
+class Reader:
+    """One session. `DownstreamError` when the database does not answer a query."""
+
+    def __init__(self, target: mysql.Target) -> None:
+        self._connection = mysql.connect(target, read_timeout_s=None)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def describe(self, schema: str, name: str) -> DownstreamTable | None:
+        """A table as it is there; None if it is not."""
+        return downstream_table.read(self._connection, schema, name)
+
+    def tables(self, schema: str) -> set[tuple[str, str]]:
+        """Base tables of a database, in lower case."""
+        found = self._all(
+            b"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+            b" WHERE TABLE_TYPE='BASE TABLE' AND LOWER(TABLE_SCHEMA)=" + mysql.literal(schema.lower())
+        )
+        return {(str(one[0]).lower(), str(one[1]).lower()) for one in found}
+
+    def count(self, schema: str, name: str) -> int:
+        """Rows of a table."""
+        ((number,),) = self._all(b"SELECT COUNT(*) FROM " + mysql.qualified(schema, name))
+        return int(number)
+
+    def checkpoint(self) -> int:
+        """Up to which commit_ts a drainer says that it has applied; 0 if none says so."""
+        try:
+            rows = self._all(b"SELECT JSON_VALUE(checkPoint, '$.commitTS') FROM tidb_binlog.checkpoint")
+        except DownstreamError:
+            return 0
+        return int(rows[0][0]) if len(rows) == 1 and rows[0][0] else 0
+
+    def cut(self, table: LiveTable, rows_wanted: int) -> list[Chunk]:
+        """Chunks of a table of about so many rows: ranges of the first key column if it is an integer."""
+        first = table.columns[table.key[0]] if table.key else None
+        if first is None or first.form not in (canonical.INTEGER, canonical.UNSIGNED):
+            return [Chunk(table)]
+        name = quote_name(first.name)
+        query = b"SELECT COUNT(*), MIN(%b), MAX(%b) FROM %b" % (name, name, _name(table))
+        ((count, low, high),) = self._all(query)
+        pieces = min(int(count) // rows_wanted + 1, 1000)
+        if pieces < 2:
+            return [Chunk(table)]
+        step = (int(high) - int(low)) // pieces + 1
+        bounds = [int(low) + step * n for n in range(1, pieces)]
+        ends = [None, *bounds, None]
+        return [Chunk(table, a, b) for a, b in itertools.pairwise(ends)]
+
+    def rows(self, chunk: Chunk) -> Iterator[tuple[bytes, bytes]]:
+        """(key, row) of every row, packed."""
+        table = chunk.table
+        shown = b",".join(canonical.expression(quote_name(one.name), one.form) for one in table.columns)
+        query = b"SELECT %b FROM %b%b" % (shown, _name(table), _where(chunk))
+        forms, key = [one.form for one in table.columns], table.key
+        of_server, pack = canonical.of_server, canonical.pack
+        for row in self._stream(query):
+            values = [of_server(value, form) for value, form in zip(row, forms, strict=True)]
+            if table.narrow and table.passes_over(values):
+                continue
+            packed = pack(values)
+            yield (pack([values[place] for place in key]) if key else packed), packed
+
+    def _stream(self, query: bytes) -> Iterator[tuple[Any, ...]]:
+        """Rows as the server prints them, never all at once."""
+        decoders, self._connection.decoders = self._connection.decoders, {}
+        try:
+            with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
+                cursor.execute(query.decode())
+                while some := cursor.fetchmany(_FETCH):
+                    yield from some
+        except pymysql.err.MySQLError as error:
+            raise _refused(error) from None
+        finally:
+            self._connection.decoders = decoders
+            self._connection.rollback()
+
+    def _all(self, query: bytes) -> list[tuple[Any, ...]]:
+        try:
+            return mysql.rows(self._connection, query)
+        except pymysql.err.MySQLError as error:
+            raise _refused(error) from None
+
+
+def _refused(error: pymysql.err.MySQLError) -> DownstreamError:
+    return DownstreamError(
+        f"the database to compare with says {mysql.safe_text(error)}",
+        hint="the account needs SELECT on every table that is compared",
+    )
+
+
+def _name(table: LiveTable) -> bytes:
+    return mysql.qualified(table.schema, table.name)
+
+
+def _where(chunk: Chunk) -> bytes:
+    if not chunk.table.key:
+        return b""
+    name = quote_name(chunk.table.columns[chunk.table.key[0]].name)
+    parts = []
+    if chunk.low is not None:
+        parts.append(b"%b>=%d" % (name, chunk.low))
+    if chunk.high is not None:
+        parts.append(b"%b<%d" % (name, chunk.high))
+    return b" WHERE " + b" AND ".join(parts) if parts else b""

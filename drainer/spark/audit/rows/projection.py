@@ -1,0 +1,123 @@
+"""Projection: a row image as it reads under a later definition of its table.
+
+In     the definition that the image was written under, the one that it is to be read under
+Out    canonical values of the later definition's columns, and the places that cannot be known
+Holds  columns are the same where their ids are; under definitions that are not the upstream's, which have no
+       ids, where their names are. A column that is newer than the image holds its origin
+       default, as the server shows it; without one it is not known, because a MODIFY that converts makes a
+       new column too. One whose type was changed in place is known only where the change keeps every value:
+       whatever may have been rounded, cut or converted is not claimed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from common.rowcodec.plan import compile_table
+from common.rowcodec.row_error import RowError
+from common.table_info import Column, FieldType
+from drainer.spark.audit.rows import canonical
+from drainer.spark.audit.rows.canonical import Canonical, form_of
+from drainer.txn import TableVersion
+
+_INTEGERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
+_IN_NO_IMAGE: Final = 1 << 40
+"""Added to numbers of columns that are not ids: in an image they are another column's."""
+_SIZED: Final = frozenset({canonical.DECIMALS, canonical.MOMENT})
+
+
+def keeps_values(old: FieldType, new: FieldType) -> bool:
+    """Whether every value of a column survives a change of its type, in canonical form."""
+    before, after = form_of(old), form_of(new)
+    if before in _INTEGERS and after in _INTEGERS:
+        return True  # strict mode refuses what does not fit
+    if before != after:
+        return False
+    if before in _SIZED:
+        return old.tp == new.tp and new.fsp >= old.fsp
+    if before == canonical.DOUBLES:
+        return new.tp == old.tp or (new.tp > old.tp and new.decimal < 0)
+    if before in (canonical.NAMES, canonical.NUMBER):
+        return old.tp == new.tp and new.elems[: len(old.elems)] == old.elems
+    return True
+
+
+class Projection:
+    """Reads images of `written` as rows of `wanted`.
+
+    `unknown` are places (among `columns`) whose values are not known for images of `written`, `newer` those
+    of columns that it did not have.
+    """
+
+    def __init__(self, written: TableVersion, wanted: TableVersion) -> None:
+        self.columns = tuple(_compared(wanted))
+        mark = _mark(written, wanted)
+        olds = {mark(column): column for column in written.info.columns}
+        then = [olds.get(mark(column)) for column in self.columns]
+        self.newer = frozenset(place for place, old in enumerate(then) if old is None)
+        self.unknown = frozenset(
+            place for place, old in enumerate(then) if not _is_known(old, self.columns[place])
+        )
+        merged = tuple(
+            _merged(olds.get(mark(column)), column, is_named=not (written.id and wanted.id))
+            for column in wanted.info.columns
+        )
+        self._plan = compile_table(replace(wanted.info, columns=merged))
+        names = [column.name for column in self._plan.columns]
+        self._places = tuple(names.index(column.name) for column in self.columns)
+        kinds = [self._plan.columns[place].type for place in self._places]
+        self._forms = tuple(canonical.OF_IMAGE[form_of(kind)] for kind in kinds)
+
+    def values(self, image: bytes) -> list[Canonical]:
+        """Canonical values of `columns`. Raises `RowError`."""
+        row = self._plan.decode_delete(image)
+        found: list[Canonical] = []
+        for place, form in zip(self._places, self._forms, strict=True):
+            value = row[place]
+            found.append(None if value is None else form(value))
+        return found
+
+
+class Projections:
+    """Made when they are needed, and kept."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[TableVersion, TableVersion], Projection | None] = {}
+
+    def of(self, written: TableVersion, wanted: TableVersion) -> Projection | None:
+        """None where rows of the one cannot be read as rows of the other at all."""
+        key = (written, wanted)
+        if key not in self._made:
+            try:
+                self._made[key] = Projection(written, wanted)
+            except RowError:
+                self._made[key] = None
+        return self._made[key]
+
+
+def _compared(version: TableVersion) -> list[Column]:
+    """Columns whose values images hold and a statement may name."""
+    columns = sorted(version.info.columns, key=lambda column: column.offset)
+    return [one for one in columns if one.is_writable and one.id not in version.left_out]
+
+
+def _mark(written: TableVersion, wanted: TableVersion) -> Callable[[Column], int | str]:
+    """What columns are told by."""
+    if written.id and wanted.id:
+        return lambda column: column.id
+    return lambda column: column.name.lower()
+
+
+def _is_known(old: Column | None, new: Column) -> bool:
+    if old is None:
+        return new.origin_default is not None or new.origin_default_bit is not None
+    return old.is_writable and keeps_values(old.type, new.type)
+
+
+def _merged(old: Column | None, column: Column, *, is_named: bool) -> Column:
+    """`column` as images have it that were written when it was `old`."""
+    if old is not None:
+        return replace(column, id=old.id, type=old.type, state=column.state)
+    return replace(column, id=column.id + _IN_NO_IMAGE) if is_named else column

@@ -1,0 +1,285 @@
+"""Arguments: what the commands of `binlog-spark` share on their command lines, and what becomes of it.
+
+In      an `argparse` parser to add to; later its namespace
+Out     options of the data source, a downstream's `Target`, a session
+Holds   times become timestamps once, here: whatever a command does later, it speaks of one frozen range
+Never   takes a password on the command line, where every user of the host could read it
+
+A command takes what it needs: `add_archive`, `add_range`, `add_database`, `add_output`, `add_spark`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import urllib.parse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from common.errors import FlagError
+from common.net.tls import ClientTls, TlsConfig
+from drainer.config import password
+from drainer.formats.segment_index import UTC
+from drainer.sink.mysql.connection import Target
+from drainer.spark import session
+from drainer.spark.archive import selection
+from drainer.spark.archive.location import Location
+from drainer.spark.source import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE: Final = "table"
+JSON: Final = "json"
+KINDS: Final = ("auto", "pb", "relay", "pump")
+PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
+PORT: Final = 3306
+_SCHEMES: Final = ("mysql", "mariadb", "tidb")
+_PORT_OF_TIDB: Final = 4000
+_MOMENTS: Final = "a commit timestamp (TSO) or a time like '2026-11-22 03:04:05' (UTC)"
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `FlagError` instead of ending the process; no abbreviations, which break when flags grow."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("allow_abbrev", False)
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)
+
+    def error(self, message: str) -> NoReturn:
+        raise FlagError(message, hint=f"see {self.prog} --help")
+
+
+# What commands add -----------------------------------------------------------------------------------------
+
+
+def add_archive(parser: argparse.ArgumentParser) -> None:
+    """`--archive` and what tells how to read it."""
+    group = parser.add_argument_group("archive")
+    group.add_argument(
+        "--archive",
+        "--from",
+        dest="archive",
+        required=True,
+        metavar="DIR",
+        help="directory of an archive (db-type = file), a relay log or a Pump's value log; a path or a URI"
+        " (s3://, gs://, hdfs://)",
+    )
+    group.add_argument("--kind", choices=KINDS, default="auto", help="what it is (default: found out)")
+    group.add_argument(
+        "--ddl-history",
+        default="",
+        metavar="FILE",
+        help="for a Pump's value log: the DDL jobs, one JSON object a line, plain or gzip",
+    )
+    group.add_argument(
+        "--time-zone",
+        type=_time_zone,
+        default=UTC,
+        metavar="NAME",
+        help="in which a Go Drainer wrote TIMESTAMPs, its local one (Asia/Shanghai; default: UTC)",
+    )
+    group.add_argument(
+        "--damage",
+        choices=("fail", "report"),
+        default="fail",
+        help="at damage in the middle of a file: end with 6 (default), or pass over it; see `files`",
+    )
+    group.add_argument(
+        "--fs",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="option of the file system (endpoint_override, region, ...), may be repeated; keys and secrets"
+        " better in the environment, as the clouds' own tools have them",
+    )
+
+
+def add_range(parser: argparse.ArgumentParser) -> None:
+    """`--start`, `--stop`, `--tables`, `--ops`."""
+    group = add_moments(parser)
+    add_tables(group)
+    group.add_argument(
+        "--ops", type=_ops, default="", metavar="KINDS", help="of insert, update, delete, with commas"
+    )
+
+
+def add_moments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """`--start`, `--stop`."""
+    group = parser.add_argument_group("range")
+    group.add_argument("--start", type=_start, default=0, metavar="MOMENT", help=f"from here on: {_MOMENTS}")
+    group.add_argument(
+        "--stop", type=_stop, default=0, metavar="MOMENT", help="up to here, included; the same"
+    )
+    return group
+
+
+def add_tables(parser: argparse._ActionsContainer) -> None:
+    """`--tables` alone: the text that `selection.Selection.of` takes."""
+    parser.add_argument(
+        "--tables",
+        type=_tables,
+        default="",
+        metavar="PATTERNS",
+        help="db.table, db.* or ~REGEX, with commas (default: all)",
+    )
+
+
+def add_database(parser: argparse.ArgumentParser, flag: str, *, required: bool, purpose: str) -> None:
+    """`flag` for the URL of a database (`database` reads it), and its TLS."""
+    group = parser.add_argument_group("database")
+    group.add_argument(
+        flag,
+        dest="database",
+        required=required,
+        default="",
+        metavar="URL",
+        help=f"{purpose}: mysql://USER@HOST:PORT/, the password in {PASSWORD_VARIABLE} or --password-file;"
+        " mysql://USER@/?socket=PATH for a socket",
+    )
+    group.add_argument("--password-file", default="", metavar="FILE", help="its first line is the password")
+    group.add_argument("--ssl-ca", default="", metavar="FILE", help="authority of the database: TLS is on")
+    group.add_argument("--ssl-cert", default="", metavar="FILE", help="our certificate")
+    group.add_argument("--ssl-key", default="", metavar="FILE", help="and its key")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--output`."""
+    parser.add_argument(
+        "--output", choices=(TABLE, JSON), default=TABLE, help="for people (default) or programs"
+    )
+
+
+def add_spark(parser: argparse.ArgumentParser) -> None:
+    """`--master`, `--conf`."""
+    group = parser.add_argument_group("spark")
+    group.add_argument(
+        "--master",
+        default=None,
+        metavar="URL",
+        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's)",
+    )
+    group.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="a setting of Spark (spark.driver.memory=4g), may be repeated",
+    )
+
+
+# What becomes of it ----------------------------------------------------------------------------------------
+
+
+def history_file(name: str) -> str:
+    """A file that is here is meant as it is; any other name is one beside the archive."""
+    return os.path.abspath(name) if name and os.path.exists(name) else name
+
+
+def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
+    """Options of the data source for what was given. `more` is added; a `_` in a name stands for `-`."""
+    given = {
+        "kind": args.kind if args.kind != "auto" else "",
+        "ddl-history": history_file(args.ddl_history),
+        "time-zone": args.time_zone if args.time_zone != UTC else "",
+        "damage": args.damage if args.damage != "fail" else "",
+        "start": _moment(args, "start"),
+        "stop": _moment(args, "stop"),
+        "tables": getattr(args, "tables", ""),
+        "ops": getattr(args, "ops", ""),
+        **{f"fs.{key}": value for key, value in args.fs},
+        **{name.replace("_", "-"): value for name, value in more.items()},
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def open_session(args: argparse.Namespace, app: str) -> SparkSession:
+    """The session that the command line asks for. What is wrong with the archive and the range is said before
+    a JVM is started, which takes seconds."""
+    selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0))
+    archive = Location(args.archive)
+    if archive.local is not None:
+        archive.list()
+    made = session.session(app, args.master, dict(args.conf))
+    session.quiet()
+    return made
+
+
+def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Target:
+    """The downstream or compared database. Raises `ConfigError`, `FlagError`."""
+    environ = os.environ if environ is None else environ
+    url = urllib.parse.urlsplit(args.database)
+    if url.scheme not in _SCHEMES:
+        raise FlagError(
+            f"the database's URL begins with {url.scheme or 'no scheme'}", hint="use mysql://USER@HOST:PORT/"
+        )
+    if url.password is not None:
+        raise FlagError(
+            "a password in a URL can be read by every user of this host",
+            hint=f"put it into {PASSWORD_VARIABLE} or into a file (--password-file)",
+        )
+    query = dict(urllib.parse.parse_qsl(url.query))
+    socket = query.pop("socket", "")
+    if query or url.path not in ("", "/"):
+        rest = "&".join(query) or url.path
+        raise FlagError(f"the database's URL has {rest!r}", hint="rows carry their schema; leave it away")
+    try:
+        port = url.port or (_PORT_OF_TIDB if url.scheme == "tidb" else PORT)
+    except ValueError:
+        raise FlagError(
+            "the port in the database's URL is no port", hint="use mysql://USER@HOST:PORT/"
+        ) from None
+    return Target(
+        host=url.hostname or "127.0.0.1",
+        port=port,
+        user=urllib.parse.unquote(url.username or "root"),
+        password=_password(args.password_file, environ),
+        socket=socket,
+        tls=_tls(args),
+    )
+
+
+def _password(path: str, environ: Mapping[str, str]) -> str:
+    return password.read_file("password-file", path) if path else environ.get(PASSWORD_VARIABLE, "")
+
+
+def _tls(args: argparse.Namespace) -> ClientTls | None:
+    found = TlsConfig.from_paths(args.ssl_ca, args.ssl_cert, args.ssl_key)
+    return None if found is None else ClientTls(found, use="database")
+
+
+def _moment(args: argparse.Namespace, name: str) -> str:
+    ts = getattr(args, name, 0)
+    return str(ts) if ts else ""
+
+
+def _start(text: str) -> int:
+    return selection.parse_moment(text, end=False)
+
+
+def _stop(text: str) -> int:
+    return selection.parse_moment(text, end=True)
+
+
+def _tables(text: str) -> str:
+    selection.Selection.of(tables=text)  # a pattern that cannot be read is said before Spark is started
+    return text
+
+
+def _time_zone(text: str) -> str:
+    return read_options.time_zone(text)
+
+
+def _ops(text: str) -> str:
+    selection.Selection.of(ops=text)
+    return text
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise argparse.ArgumentTypeError("give KEY=VALUE")
+    return key, value

@@ -1,0 +1,154 @@
+"""Downstream definitions: table versions made of information_schema alone.
+
+Drives  a connection of its caller
+Why     an archive of a Go drainer says of an event's columns how they are called and of which type they are,
+        not which of them are the key, which are unsigned or what an ENUM's elements are. The table downstream
+        says it: every schema change before the event has run there
+Holds   as many queries for a thousand tables as for one
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pymysql
+
+from common.table_info import (
+    ENUM,
+    FLAG_NOT_NULL,
+    FLAG_PRIMARY,
+    FLAG_UNSIGNED,
+    JSON,
+    SET,
+    WHOLE_COLUMN,
+    Column,
+    FieldType,
+    Index,
+    IndexColumn,
+    TableInfo,
+)
+from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
+from drainer.sink.mysql import connection as mysql
+from drainer.txn import TableVersion
+
+SYSTEM: Final = frozenset({"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"})
+_NOT_SYSTEM: Final = " NOT IN (" + ",".join(f"'{name}'" for name in sorted(SYSTEM)) + ")"
+_COLUMNS: Final = (
+    "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE,"
+    " CHARACTER_SET_NAME, COLLATION_NAME, EXTRA FROM information_schema.COLUMNS c"
+    " JOIN information_schema.TABLES t ON c.TABLE_SCHEMA=t.TABLE_SCHEMA AND c.TABLE_NAME=t.TABLE_NAME"
+    f" WHERE TABLE_TYPE='BASE TABLE' AND c.TABLE_SCHEMA{_NOT_SYSTEM}"
+    " ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, ORDINAL_POSITION"
+)
+_KEYS: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
+    f" WHERE NON_UNIQUE=0 AND TABLE_SCHEMA{_NOT_SYSTEM}"
+    " ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
+)
+_JSON_CHECKS: Final = (
+    "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS"
+    f" WHERE CHECK_CLAUSE LIKE 'json_valid(%' AND CONSTRAINT_SCHEMA{_NOT_SYSTEM}"
+)
+_CHECKED: Final = re.compile(r"json_valid\(`((?:[^`]|``)*)`\)")
+_SIZES: Final = re.compile(r"\((\d+)(?:,(\d+))?\)")
+_WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
+
+Wanted = Callable[[str, str], bool]
+Name = tuple[str, str]
+
+
+def read(connection: pymysql.Connection[Any], wanted: Wanted) -> list[TableVersion]:
+    """Definitions of all base tables that are wanted, by name."""
+    columns: dict[Name, list[tuple[Any, ...]]] = {}
+    for schema, table, *column in mysql.rows(connection, _COLUMNS.encode()):
+        if wanted(schema, table):
+            columns.setdefault((schema, table), []).append(tuple(column))
+    keys: dict[Name, dict[str, list[tuple[str, int | None]]]] = {}
+    for schema, table, index, column_name, length in mysql.rows(connection, _KEYS.encode()):
+        keys.setdefault((schema, table), {}).setdefault(index, []).append((column_name, length))
+    checked = _json_columns(connection)
+    connection.rollback()
+    return [
+        TableVersion(_info(number, name, described, keys.get(name, {}), checked), *name, 0)
+        for number, (name, described) in enumerate(columns.items(), 1)
+    ]
+
+
+def _json_columns(connection: pymysql.Connection[Any]) -> frozenset[tuple[str, str, str]]:
+    """MariaDB has JSON as text with a check."""
+    if "mariadb" not in mysql.server_version(connection).lower():
+        return frozenset()
+    return frozenset(
+        (schema, table, found[1].replace("``", "`").lower())
+        for schema, table, clause in mysql.rows(connection, _JSON_CHECKS.encode())
+        if (found := _CHECKED.fullmatch(clause))
+    )
+
+
+def _info(
+    number: int,
+    name: Name,
+    described: list[tuple[Any, ...]],
+    keys: dict[str, list[tuple[str, int | None]]],
+    checked: frozenset[tuple[str, str, str]],
+) -> TableInfo:
+    primary = {column for column, _ in keys.get("PRIMARY", ())}
+    columns = tuple(
+        _column(place, one, one[0] in primary, (*name, str(one[0]).lower()) in checked)
+        for place, one in enumerate(described)
+    )
+    offsets = {column.name: column.offset for column in columns}
+    indexes = tuple(
+        Index(
+            place,
+            index,
+            tuple(
+                IndexColumn(column, offsets[column], WHOLE_COLUMN if length is None else int(length))
+                for column, length in parts
+            ),
+            unique=True,
+            primary=index == "PRIMARY",
+        )
+        for place, (index, parts) in enumerate(keys.items(), 1)
+        if all(column in offsets for column, _ in parts)
+    )
+    return TableInfo(id=number, name=name[1], columns=columns, indexes=indexes)
+
+
+def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: bool) -> Column:
+    name, data_type, column_type, nullable, charset, collation, extra = (str(one or "") for one in described)
+    kind, text = data_type.lower(), column_type.lower()
+    tp = JSON if is_json else TYPES.get(kind, 0)
+    flag = FLAG_PRIMARY if is_primary else 0
+    if is_primary or nullable.upper() != "YES":
+        flag |= FLAG_NOT_NULL
+    if "unsigned" in text or kind == "year":
+        flag |= FLAG_UNSIGNED
+    is_text = kind not in BINARY_TYPES and bool(charset) and not is_json
+    elements = tuple(one.replace("''", "'") for one in ELEMENT.findall(column_type))
+    length, digits = _sizes(kind, text)
+    field = FieldType(
+        tp,
+        flag,
+        length,
+        digits,
+        charset if is_text else "binary",
+        collation if is_text else "binary",
+        elements if tp in (ENUM, SET) else (),
+    )
+    generated = "generated" if "GENERATED" in extra.upper() or "PERSISTENT" in extra.upper() else ""
+    stored = "STORED" in extra.upper() or "PERSISTENT" in extra.upper()
+    return Column(place + 1, name, place, field, generated=generated, generated_stored=stored)
+
+
+def _sizes(kind: str, text: str) -> tuple[int, int]:
+    """(flen, decimal) as TiDB has them; -1 where they are not given."""
+    found = None if kind in ("enum", "set") else _SIZES.search(text)
+    if found is None:
+        return -1, 0 if kind in _WITH_FRACTION else -1
+    first, second = int(found[1]), int(found[2] or 0)
+    if kind in _WITH_FRACTION:
+        return -1, first
+    return first, second if kind == "decimal" else -1

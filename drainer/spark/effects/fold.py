@@ -1,0 +1,109 @@
+"""Fold: effects of a whole range, brought together by key with Spark's own shuffle and sort.
+
+In     slices of an archive, by task
+Out    a data frame of effects, sorted by place, and so by bucket: whoever reads it takes those of a key
+       together as they come (`effect_merge`)
+Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
+       slice; where that can be, for thousands of records at once (`pb_effects`). Behind the shuffle there is
+       one sort by one number; an aggregate of Spark's would sort by all of the key as well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from common.process.garbage import collect_rarely
+from drainer.spark.archive.location import Location
+from drainer.spark.archive.payload import PB
+from drainer.spark.archive.segments import Slice
+from drainer.spark.archive.selection import Selection
+from drainer.spark.columns.pb_table import together
+from drainer.spark.decode import reading
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.reading import PbReader, read
+from drainer.spark.decode.records import Changes
+from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches
+from drainer.spark.effects.merge import merged, taken_together
+from drainer.spark.effects.operations import Operations
+from drainer.spark.effects.pb_effects import PbEffects
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HELD_KEYS: Final = 200_000
+_HELD_BYTES: Final = 64 << 20
+_TOGETHER_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a task does with the numbers of its shares."""
+
+    location: Location
+    shares: tuple[tuple[Slice, ...], ...]
+    selection: Selection
+    definitions: Definitions
+    before_of: frozenset[int]
+    buckets: int
+    damage: str
+
+    def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        collect_rarely()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._share(self.shares[number])
+
+    def _share(self, parts: Iterable[Slice]) -> Iterator[Any]:
+        return taken_together((batch for part in parts for batch in self._slice(part)), _HELD_BYTES)
+
+    def _slice(self, part: Slice) -> Iterator[Any]:
+        known = KnownTables(self.definitions)
+        operations = Operations(known.number_of, self.before_of)
+        for record in self._at_once(part, known) if part.kind == PB else self._one_by_one(part):
+            if not isinstance(record, Changes):
+                yield record
+                continue
+            operations.add(record)
+            if operations.size >= _HELD_BYTES or operations.keys >= _HELD_KEYS:
+                yield from batches(operations.take(), operations.digits, self.buckets)
+        yield from batches(operations.take(), operations.digits, self.buckets)
+
+    def _one_by_one(self, part: Slice) -> Iterator[Changes]:
+        for record in read(self.location, part, self.selection, self.definitions, damage=self.damage):
+            if isinstance(record, Changes):
+                yield record
+
+    def _at_once(self, part: Slice, known: KnownTables) -> Iterator[Any]:
+        """Record batches of effects, and rows of what must be taken one by one."""
+        reader = PbReader(part, self.selection, self.definitions, self.location.path_of(part.name))
+        wants, is_one = self.selection.wants_table, self.definitions.is_one
+        found = PbEffects(reader.walker, known.number_of, self.before_of, wants, is_one, self.buckets)
+        for some in together(reading.pieces(self.location, part, reader, self.damage), _TOGETHER_BYTES):
+            made = found.read(some)
+            if made is not None:
+                yield from made
+                continue
+            for piece in some:
+                yield from reader.changes(piece, self.damage)
+
+
+def effects(spark: SparkSession, reading: Reading) -> DataFrame:
+    """Effects as readers give them: several of a key."""
+    count = len(reading.shares)
+    return spark.range(0, count, 1, count).mapInArrow(reading, COLUMNS)
+
+
+def by_place(frame: DataFrame, partitions: int) -> DataFrame:
+    """Effects sorted by place, those of a key side by side; a bucket is in one partition."""
+    from pyspark.sql import functions as f
+
+    bucket = f.shiftright("place", PLACE_BITS)
+    return frame.repartition(partitions, bucket).sortWithinPartitions("place")
+
+
+def folded(frame: DataFrame, partitions: int) -> DataFrame:
+    """One effect a key, sorted by place; a bucket is in one partition."""
+    return by_place(frame, partitions).mapInArrow(merged, COLUMNS)

@@ -1,0 +1,126 @@
+"""Replay: a range of an archive goes downstream, once; by Spark where it is large, here where it is small.
+
+In     an archive, a downstream, a range of commit_ts
+Out    the downstream as it was upstream at the end of the range, a `Summary`
+Holds  what is done is told by the downstream itself (`progress`): the same call after a crash goes on where
+       the last one stopped, and does nothing twice
+Never  collects rows of a large step on the driver
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from common.clock import Clock, SystemClock
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.replay.job import State, stored
+from drainer.spark.replay.plan import Options, Plan, SparkOf, job_of, plan
+from drainer.spark.replay.run import Run
+from drainer.txn import Ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Changes a second that two cores read, fold and write, server included: what an estimate is made of.
+ESTIMATED_RATE: Final = 65_000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a replay did, or would do.
+
+    `rows`: keys written over the whole job, also before it was resumed. `drift`: rows downstream that were
+    not as they should be. `changes`: rows in the files that were looked at, before any selection.
+    """
+
+    job: str
+    archive: str
+    start_ts: int
+    stop_ts: int
+    steps: int
+    ddl: int
+    bytes: int
+    changes: int
+    rows: int = 0
+    drift: int = 0
+    chunks: int = 0
+    seconds: float = 0.0
+    resumed: bool = False
+    was_done: bool = False
+    dry_run: bool = False
+    estimated_s: float = 0.0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def replay(
+    spark: SparkSession | SparkOf | None,
+    archive: str,
+    target: mysql.Target,
+    *,
+    start: int = 0,
+    stop: int = 0,
+    options: Options | None = None,
+    job: str = "",
+    dry_run: bool = False,
+    show_progress: bool = False,
+    clock: Clock | None = None,
+) -> Summary:
+    """Bring the downstream from `start` to `stop` (commit_ts, both included; 0: all there is).
+
+    `spark`: a session, or what makes one when a step is large; None: everything is done here. `job` names the
+    job; without a name it is known by what it is about. `show_progress`: on standard error. Raises `Conflict`
+    for a job that is about something else or that somebody works on, and what reading and writing raise.
+    """
+    clock = clock or SystemClock()
+    began_s = clock.monotonic_s()
+    options = options or Options()
+    job = job or job_of(archive, start, stop, options)
+    begun = None if dry_run else stored(target, job)
+    made = plan(_maker(spark), archive, start, stop, options, begun)
+    summary = _summary(made, job)
+    if dry_run:
+        estimated_s = round(made.outline.rows / ESTIMATED_RATE, 1)
+        return replace(summary, dry_run=True, estimated_s=estimated_s)
+    run = Run(_maker(spark), target, made, summary.job, show_progress=show_progress)
+    try:
+        state: State = run.work()
+        rows, drift, chunks = run.job.counts()
+    finally:
+        run.close()
+    return replace(
+        summary,
+        stop_ts=state.frozen.stop,
+        rows=rows,
+        drift=drift,
+        chunks=chunks,
+        seconds=round(clock.monotonic_s() - began_s, 3),
+        resumed=state.resumed,
+        was_done=state.done,
+    )
+
+
+apply_range = replay
+"""For streams: a batch is a job of its own, named after query and batch; the range is the batch's."""
+
+
+def _maker(spark: SparkSession | SparkOf | None) -> SparkOf | None:
+    if spark is None or callable(spark):
+        return spark
+    return lambda: spark
+
+
+def _summary(made: Plan, job: str) -> Summary:
+    return Summary(
+        job=job,
+        archive=made.frozen.archive,
+        start_ts=made.frozen.start,
+        stop_ts=made.frozen.stop,
+        steps=len(made.tasks),
+        ddl=sum(isinstance(task.step, Ddl) for task in made.tasks),
+        bytes=made.size,
+        changes=made.outline.rows,
+    )

@@ -1,0 +1,224 @@
+"""Progress of a replay, kept downstream: what was frozen, which steps are done, which chunks are written.
+
+Drives  connections of its callers
+Holds   a chunk's row of `spark_progress` moves in the transaction that carries the chunk's rows, under a lock
+        on it: of two tasks that write the same chunk one waits, finds it written and leaves it. A job's range
+        is what it was when the job began; whoever resumes it with another one is refused
+Never   trusts what tasks report: rows are counted here
+
+    spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way, tables written apart
+    spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import pymysql
+
+from common.errors import Conflict
+from drainer.checkpoint.store import Intent
+from drainer.sink.mysql import connection as mysql
+
+SCHEMA: Final = "tidb_binlog"
+JOBS: Final = mysql.qualified(SCHEMA, "spark_jobs")
+PROGRESS: Final = mysql.qualified(SCHEMA, "spark_progress")
+_KEY_MAX: Final = 64
+_ENDING_S: Final = 2  # a session that has just been closed may still hold its lock
+_TABLES: Final = (
+    b"CREATE TABLE IF NOT EXISTS " + JOBS + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,"
+    b" frozen MEDIUMTEXT NOT NULL, step BIGINT NOT NULL DEFAULT 0, intent MEDIUMTEXT,"
+    b" apart MEDIUMTEXT, done TINYINT NOT NULL DEFAULT 0,"
+    b" updated TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP) ENGINE=InnoDB",
+    b"CREATE TABLE IF NOT EXISTS " + PROGRESS + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL,"
+    b" step BIGINT NOT NULL, phase INT NOT NULL, bucket INT NOT NULL, next_chunk BIGINT NOT NULL DEFAULT 0,"
+    b" row_count BIGINT NOT NULL DEFAULT 0, drift BIGINT NOT NULL DEFAULT 0,"
+    b" PRIMARY KEY (job, step, phase, bucket)) ENGINE=InnoDB",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What a job is about. Everything that decides which row is in which chunk is in it.
+
+    `asked_stop`: `stop` as it was asked for, 0 for all there is. `first`: the first segment that is read, -1
+    for none. `buckets`: of every step, 0 where rows are written by the driver.
+    """
+
+    archive: str
+    kind: str
+    start: int
+    stop: int
+    asked_stop: int
+    tables: tuple[str, ...]
+    chunk_rows: int
+    safe: bool
+    first: int = -1
+    buckets: tuple[int, ...] = ()
+    damage: str = "fail"
+    time_zone: str = "UTC"
+    form: int = 2  # of buckets and chunks: a change of theirs is another number
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Frozen:
+        document = json.loads(text)
+        lists = {name: tuple(document[name]) for name in ("tables", "buckets")}
+        return cls(**{**document, **lists})
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a job is. `resumed`: it was begun before."""
+
+    frozen: Frozen
+    step: int
+    intent: Intent | None
+    done: bool
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Chunks of it are written in their order, each once."""
+
+    job: str
+    step: int
+    phase: int
+    number: int
+
+    @property
+    def where(self) -> bytes:
+        return b" WHERE job=%b AND step=%d AND phase=%d AND bucket=%d" % (
+            mysql.literal(self.job),
+            self.step,
+            self.phase,
+            self.number,
+        )
+
+    def next_chunk(self, connection: pymysql.Connection[Any]) -> int:
+        """Which chunk comes next; nobody else finds out before our transaction ends."""
+        query = b"SELECT next_chunk FROM " + PROGRESS + self.where + b" FOR UPDATE"
+        found = mysql.rows(connection, query)
+        if not found:
+            values = b"(%b,%d,%d,%d)" % (mysql.literal(self.job), self.step, self.phase, self.number)
+            head = b"INSERT IGNORE INTO " + PROGRESS + b" (job, step, phase, bucket) VALUES "
+            mysql.run(connection, head + values)
+            connection.commit()
+            found = mysql.rows(connection, query)
+        return int(found[0][0])
+
+    def advance(self, connection: pymysql.Connection[Any], chunk: int, rows: int, drift: int) -> None:
+        """Chunk `chunk` is written; to be called in the transaction of `next_chunk`."""
+        mysql.run(
+            connection,
+            b"UPDATE %b SET next_chunk=%d, row_count=row_count+%d, drift=drift+%d"
+            % (PROGRESS, chunk + 1, rows, drift)
+            + self.where,
+        )
+
+
+class Job:
+    """A job's row and the lock that only one driver at a time holds. One connection, given by the caller."""
+
+    def __init__(self, connection: pymysql.Connection[Any], name: str) -> None:
+        assert len(name) <= _KEY_MAX
+        self.name = name
+        self._connection = connection
+        self._where = b" WHERE job=" + mysql.literal(name)
+
+    def claim(self) -> None:
+        """Raises `Conflict` if another driver works on it. Holds as long as the connection."""
+        lock = mysql.literal(f"spark:{self.name}"[:_KEY_MAX])
+        ((got,),) = mysql.rows(self._connection, b"SELECT GET_LOCK(" + lock + b",%d)" % _ENDING_S)
+        if got != 1:
+            raise Conflict(
+                f"job {self.name} is being worked on by another session of the downstream",
+                hint="wait for it, or end it; the server ends the session of a driver that is gone",
+            )
+
+    def open(self, frozen: Frozen) -> State:
+        """Begin it, or find how far it is. Raises `Conflict` if it is about something else."""
+        connection = self._connection
+        mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(SCHEMA))
+        for statement in _TABLES:
+            mysql.run(connection, statement)
+        self.claim()
+        found = mysql.rows(connection, b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
+        if not found:
+            values = mysql.literal(self.name) + b"," + mysql.literal(frozen.to_json())
+            mysql.run(connection, b"INSERT INTO " + JOBS + b" (job, frozen) VALUES (" + values + b")")
+            connection.commit()
+            return State(frozen, 0, None, done=False, resumed=False)
+        connection.commit()
+        text, step, intent, done = found[0]
+        then = Frozen.from_json(text)
+        # What is done is not read again: its files may be gone, and its schema changes with them.
+        self._refuse_another(then, replace(frozen, buckets=then.buckets) if done else frozen)
+        return State(then, int(step), Intent.from_json(intent) if intent else None, bool(done), resumed=True)
+
+    def _refuse_another(self, then: Frozen, now: Frozen) -> None:
+        before, wanted = asdict(then), asdict(now)
+        differing = [
+            f"{name} was {before[name]!r}, now {wanted[name]!r}"
+            for name in before
+            if before[name] != wanted[name]
+        ]
+        if differing:
+            raise Conflict(
+                f"job {self.name} was begun for something else: {'; '.join(differing)}",
+                hint="give the same archive, range and options, or another name for another job",
+            )
+
+    def intend(self, intent: Intent) -> None:
+        """A DDL is about to run."""
+        self._update(b"intent=" + mysql.literal(intent.to_json()))
+
+    def reach(self, step: int) -> None:
+        """Everything before step `step` is done."""
+        self._update(b"intent=NULL, apart=NULL, step=%d" % step)
+
+    def settle(self, apart: Set[int]) -> frozenset[int]:
+        """The tables whose removals go first in the step at hand: as it was decided when it began, whatever
+        became of the tables since, because it decides which rows are in which chunk."""
+        found = mysql.rows(self._connection, b"SELECT apart FROM " + JOBS + self._where)
+        self._connection.rollback()
+        if found[0][0] is not None:
+            return frozenset(json.loads(found[0][0]))
+        self._update(b"apart=" + mysql.literal(json.dumps(sorted(apart))))
+        return frozenset(apart)
+
+    def finish(self) -> None:
+        self._update(b"done=1")
+
+    def _update(self, what: bytes) -> None:
+        mysql.run(self._connection, b"UPDATE " + JOBS + b" SET " + what + self._where)
+        self._connection.commit()
+
+    def counts(self, step: int | None = None) -> tuple[int, int, int]:
+        """(rows, rows that were not as they should be, chunks) that are written, of one step or of all."""
+        one = b"" if step is None else b" AND step=%d" % step
+        query = b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where + one
+        ((rows, drift, chunks),) = mysql.rows(self._connection, query)
+        self._connection.rollback()
+        return int(rows or 0), int(drift or 0), int(chunks or 0)
+
+
+def stored(target: mysql.Target, name: str) -> Frozen | None:
+    """What a job was begun for, if it was begun."""
+    connection = mysql.connect(target)
+    try:
+        query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + mysql.literal(name)
+        found = mysql.rows(connection, query)
+    except pymysql.err.MySQLError as error:
+        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            return None
+        raise
+    finally:
+        connection.close()
+    return Frozen.from_json(found[0][0]) if found else None

@@ -1,0 +1,239 @@
+"""Outline: where in an archive its schema changes are, and so which bytes of it lie between two of them.
+
+In     a survey, a selection
+Out    the schema changes, the last commit_ts, how many transactions and rows were seen
+Why    files whose index knows of no schema change are not looked at; of the others the heads of records are
+       read, by Spark where that is more than a few of them
+Holds  all that is later than a schema change lies behind the first record of it: a drainer writes in order,
+       and what it writes again after a restart it had written before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from common.errors import Corruption
+from drainer.spark.archive.location import COMPRESSED, Location
+from drainer.spark.archive.payload import PB
+from drainer.spark.archive.segments import Slice, Survey
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.reading import heads, read
+from drainer.spark.decode.records import SchemaChange
+from drainer.spark.replay.epochs import LAST_TS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE_BYTES: Final = 64 << 20
+_FOUND: Final = pa.schema(
+    [("slice", pa.int64()), ("pos", pa.int64()), ("ts", pa.int64()), ("rows", pa.int64())]
+)
+
+_LAST: Final = -1
+_FIRST: Final = -2
+_NO_END: Final = 1 << 62
+_PACKED: Final = 4  # an archive is about so many times smaller when it is compressed
+
+Point = tuple[int, int]
+"""Index of a file, position in it."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`changes` in order, with where the first record of each is. `last_ts`: of all that is selected, 0 if it
+    is nothing. `rows`: of the files whose index or records were looked at, all tables. `behind`: by index of
+    a file, up to which commit_ts it repeats what files before it have."""
+
+    changes: tuple[tuple[SchemaChange, Point], ...]
+    last_ts: int
+    rows: int
+    behind: Mapping[int, int] = field(default_factory=dict)
+
+    def once(self, slices: Iterable[Slice]) -> list[Slice]:
+        """Slices that leave out what files before them have."""
+        return [replace(part, behind=self.behind.get(part.index, 0)) for part in slices]
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice, -2: its
+    first commit_ts."""
+
+    location: Location
+    slices: tuple[Slice, ...]
+    selection: Selection
+
+    def look(self, number: int) -> Iterator[tuple[int, int, int, int]]:
+        last_ts = rows = 0
+        first_ts = LAST_TS
+        for head in heads(self.location, self.slices[number]):
+            if not self.selection.wants_ts(head.commit_ts):
+                continue
+            last_ts, first_ts = max(last_ts, head.commit_ts), min(first_ts, head.commit_ts)
+            rows += head.rows
+            if head.is_ddl:
+                yield number, head.pos, head.commit_ts, 0
+        yield number, _LAST, last_ts, rows
+        yield number, _FIRST, first_ts, 0
+
+    def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                found = list(zip(*self.look(number), strict=True))
+                yield pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in found], schema=_FOUND)
+
+
+def outline(
+    spark: Callable[[], SparkSession] | None,
+    survey: Survey,
+    selection: Selection,
+    definitions: Definitions,
+) -> Outline:
+    """`selection` without stop: to the end. Without `spark` everything is looked at here."""
+    told, last_ts, rows = _told_by_indexes(survey, selection)
+    slices = tuple(part for part in survey.plan(replace(selection, tables=())) if part.name not in told)
+    looking = _Looking(survey.location, slices, selection)
+    size = sum(part.size for part in slices)
+    found: list[tuple[int, int, int, int]]
+    if spark is None or size <= HERE_BYTES:
+        found = [one for number in range(len(slices)) for one in looking.look(number)]
+    else:
+        frame = spark().range(0, len(slices), 1, len(slices))
+        schema = "slice long, pos long, ts long, rows long"
+        found = sorted(tuple(row) for row in frame.mapInArrow(looking, schema).collect())
+    spans = _Spans(survey, selection)
+    changes: dict[int, list[tuple[SchemaChange, Point]]] = {}
+    for number, pos, commit_ts, count in found:
+        spans.note(slices[number].index, commit_ts)
+        if pos == _FIRST:
+            continue
+        last_ts, rows = max(last_ts, commit_ts), rows + count
+        if pos >= 0:
+            part = replace(slices[number], start=pos, stop=pos + 1, trouble="")
+            for change in _changes(survey.location, part, commit_ts, selection, definitions):
+                same_ts = changes.setdefault(commit_ts, [])
+                if all(change.ddl.query != other.ddl.query for other, _ in same_ts):
+                    same_ts.append((replace(change, part=len(same_ts)), (part.index, pos)))
+    in_order = [one for commit_ts in sorted(changes) for one in changes[commit_ts]]
+    return Outline(tuple(in_order), last_ts, rows, spans.repeated())
+
+
+class _Spans:
+    """The first and the last commit_ts of files. Where they overlap, a drainer was started again and wrote
+    anew what it had written behind its checkpoint."""
+
+    def __init__(self, survey: Survey, selection: Selection) -> None:
+        self._location = survey.location
+        self._selection = selection
+        self._slices = survey.plan(replace(selection, tables=(), ops=()))
+        read = {part.index for part in self._slices}  # not a file of which all that is wanted comes again
+        self._spans: dict[int, tuple[int, int]] = {
+            segment.index: (segment.described.first_ts, segment.described.last_ts)
+            for segment in survey.segments
+            if segment.described is not None
+            and segment.is_covered
+            and segment.described.size
+            and segment.index in read
+        }
+
+    def note(self, index: int, commit_ts: int) -> None:
+        if 0 < commit_ts < LAST_TS:
+            first_ts, last_ts = self._spans.get(index, (commit_ts, commit_ts))
+            self._spans[index] = min(first_ts, commit_ts), max(last_ts, commit_ts)
+
+    def repeated(self) -> dict[int, int]:
+        """As `Outline.behind`. Raises `Corruption` if a file has what is older and was not there before."""
+        found: dict[int, int] = {}
+        before = 0
+        for index, (first_ts, last_ts) in sorted(self._spans.items()):
+            if first_ts <= before and before >= self._selection.start:
+                self._check(index, first_ts, before)
+                found[index] = before
+            before = max(before, last_ts)
+        return found
+
+    def _check(self, index: int, first_ts: int, before: int) -> None:
+        """Reads the stretch again, in files where that happened."""
+        selection = replace(self._selection, start=max(first_ts, self._selection.start), stop=before)
+        seen: set[int] = set()
+        for part in self._slices:
+            if part.index > index or self._spans.get(part.index, (0, 0))[1] < selection.start:
+                continue
+            for head in heads(self._location, part):
+                if not selection.wants_ts(head.commit_ts):
+                    continue
+                if part.index < index:
+                    seen.add(head.commit_ts)
+                elif head.commit_ts not in seen:
+                    raise Corruption(
+                        f"{self._location.path_of(part.name)}: offset {head.pos}: commit_ts"
+                        f" {head.commit_ts} comes behind {before}, and was not there before",
+                        hint="audit the archive: its transactions are not in order",
+                    )
+
+
+def end_of(selection: Selection, last_ts: int) -> int:
+    """Where a range ends from now on. One that reaches beyond the archive ends with it: what is written to
+    the archive meanwhile would change what was read before."""
+    end = max(last_ts, selection.start, 1)
+    return min(selection.stop, end) if selection.stop else end
+
+
+def _told_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str], int, int]:
+    """Files without schema changes, their last commit_ts and rows."""
+    told, last_ts, rows = set(), 0, 0
+    for segment in survey.segments:
+        described = segment.described
+        if described is None or not segment.is_covered or described.ddl:
+            continue
+        if selection.stop and described.last_ts > selection.stop:
+            continue
+        told.add(segment.name)
+        if described.last_ts >= selection.start:
+            last_ts = max(last_ts, described.last_ts)
+            rows += sum(map(sum, described.rows.values()))
+    return told, last_ts, rows
+
+
+def _changes(
+    location: Location, part: Slice, commit_ts: int, selection: Selection, definitions: Definitions
+) -> Iterator[SchemaChange]:
+    only = replace(selection, start=commit_ts, stop=commit_ts, ops=())
+    for record in read(location, part, only, definitions):
+        if isinstance(record, SchemaChange):
+            yield record
+
+
+def between(slices: Sequence[Slice], begin: Point | None, end: Point | None) -> list[Slice]:
+    """What of slices lies between two places. A relay log is read from the beginning of a file: what its
+    records are about is said there."""
+    found = []
+    for part in slices:
+        stop = _stop(part)
+        if begin is not None and (part.index, stop) <= begin:
+            continue
+        if end is not None and (part.index, part.start) >= end:
+            continue
+        if begin is not None and part.index == begin[0] and begin[1] > part.start and part.kind == PB:
+            part = replace(part, start=begin[1])
+        if end is not None and part.index == end[0] and end[1] < stop:
+            part = replace(part, stop=end[1], last=False)
+        found.append(part)
+    return found
+
+
+def _stop(part: Slice) -> int:
+    """Places in a compressed file are those of its contents, whose size is not known."""
+    return part.stop or (_NO_END if part.name.endswith(COMPRESSED) else part.size)
+
+
+def size_of(slices: Iterable[Slice]) -> int:
+    """Bytes to read, roughly where they are compressed."""
+    return sum(
+        part.size * _PACKED if part.name.endswith(COMPRESSED) else _stop(part) - part.start for part in slices
+    )

@@ -1,0 +1,196 @@
+"""Replay plan: a range of an archive, frozen, as tasks of known size.
+
+In     an archive, a range, options
+Out    tasks in order: rows between two schema changes with the bytes that hold them, or one schema change
+Holds  nothing of the downstream is asked or changed
+Why    a job must cut rows into the same chunks whenever it goes on: what decides that is frozen with it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from common.errors import ConfigError, Corruption
+from drainer.spark.archive.location import Location
+from drainer.spark.archive.segments import AUTO, PUMP, Slice, Survey, survey
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode import definitions as archived_definitions
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.reading import FAIL
+from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
+from drainer.spark.replay.job import Frozen
+from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
+from drainer.spark.source.read_options import time_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_BYTES: Final = 8 << 20
+CHUNK_ROWS: Final = 5000
+_SLICE_BYTES: Final = 2 << 20
+_SHARE_BYTES: Final = (2 << 20, 256 << 20)
+_BUCKET_BYTES: Final = 4 << 20
+_BUCKETS: Final = (8, 4096)
+_READ_OPTIONS: Final = frozenset({"kind", "damage", "time-zone"})
+
+SparkOf = Callable[[], "SparkSession"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
+    driver. `skip_ddl`: commit_ts of schema changes that are not run. `source`: options of the data source
+    that say how to read: kind, damage, time-zone, fs.*."""
+
+    tables: tuple[str, ...] = ()
+    safe: bool = False
+    chunk_rows: int = CHUNK_ROWS
+    small_bytes: int = SMALL_BYTES
+    skip_ddl: frozenset[int] = frozenset()
+    source: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step with the bytes that it is about. `buckets` 0: it is done on the driver."""
+
+    step: Step
+    slices: tuple[Slice, ...] = ()
+    buckets: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`survey`: of the archive when it was looked at."""
+
+    survey: Survey
+    selection: Selection
+    definitions: Definitions
+    outline: Outline
+    tasks: tuple[Task, ...]
+    damage: str
+    frozen: Frozen
+    skip_ddl: frozenset[int]
+
+    def refuse_gap(self) -> None:
+        """Raises `Corruption` if segments are gone that were there when the job began: chunks would be cut
+        from other rows than those that are marked as written."""
+        oldest = min((segment.index for segment in self.survey.segments), default=None)
+        if self.frozen.first >= 0 and (oldest is None or oldest > self.frozen.first):
+            raise Corruption(
+                f"{self.frozen.archive}: segment {self.frozen.first} is gone, where this job began to read",
+                hint="restore it and the ones behind it from a backup, then run the same command again",
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(size_of(task.slices) for task in self.tasks)
+
+
+def job_of(archive: str, start: int, stop: int, options: Options) -> str:
+    """The name of a job that was given none: the same for whoever asks for the same."""
+    shown = Location.of(archive, options.source).shown
+    asked = [shown, start, stop, options.tables, options.safe, options.source.get("time-zone", "")]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def plan(
+    spark: SparkOf | None, archive: str, start: int, stop: int, options: Options, begun: Frozen | None = None
+) -> Plan:
+    """Look over the archive. `begun`: what the job was frozen to, if it goes on.
+
+    Raises `ConfigError`, `Corruption`.
+    """
+    location = Location.of(archive, options.source)
+    unknown = [name for name in options.source if name not in _READ_OPTIONS and not name.startswith("fs.")]
+    if unknown:
+        raise ConfigError(
+            f"replay takes no option {', '.join(unknown)}", hint="options are kind, damage, time-zone, fs.*"
+        )
+    zone = time_zone(options.source.get("time-zone", ""))
+    found = survey(location, options.source.get("kind", AUTO), zone)
+    if found.kind == PUMP:
+        raise ConfigError(
+            f"{location.shown} is a Pump's value log, which is not in commit order",
+            hint="turn it into a file archive (binlog-spark export), and replay that",
+        )
+    damage = options.source.get("damage", FAIL)
+    asked_stop, stop = stop, begun.stop if begun is not None else stop
+    selection = Selection(start, stop, options.tables)
+    definitions = archived_definitions.of_archive(found.location, found)
+    outlined = outline(spark, found, selection, definitions)
+    if begun is None:
+        selection = replace(selection, stop=end_of(selection, outlined.last_ts))
+    tasks = _tasks(found, selection, outlined, options, with_spark=spark is not None)
+    if begun is not None and len(begun.buckets) == len(tasks):  # files may have been compressed meanwhile
+        tasks = [replace(task, buckets=count) for task, count in zip(tasks, begun.buckets, strict=True)]
+    frozen = Frozen(
+        archive=location.shown,
+        kind=found.kind,
+        start=start,
+        stop=selection.stop,
+        asked_stop=asked_stop,
+        tables=tuple(options.tables),
+        chunk_rows=options.chunk_rows,
+        safe=options.safe,
+        first=_first(tasks) if begun is None else begun.first,
+        buckets=tuple(task.buckets for task in tasks),
+        damage=damage,
+        time_zone=zone,
+    )
+    return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
+
+
+def _first(tasks: list[Task]) -> int:
+    return min((part.index for task in tasks for part in task.slices), default=-1)
+
+
+def _tasks(
+    found: Survey, selection: Selection, outlined: Outline, options: Options, *, with_spark: bool
+) -> list[Task]:
+    wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
+    places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
+    slices = outlined.once(found.plan(selection, _SLICE_BYTES))
+    tasks: list[Task] = []
+    begin: Point | None = None
+    for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):
+        if not isinstance(step, Rows):
+            begin = places[step.commit_ts]
+            tasks.append(Task(step))
+            continue
+        parts = between(slices, begin, places.get(step.stop + 1))
+        size = size_of(parts)
+        buckets = 0 if size <= options.small_bytes or not with_spark else _buckets(size)
+        tasks.append(Task(step, tuple(parts), buckets))
+    return tasks
+
+
+def _buckets(size: int) -> int:
+    """A power of two."""
+    least, most = _BUCKETS
+    return min(most, max(least, 1 << (size // _BUCKET_BYTES).bit_length()))
+
+
+def shares(slices: tuple[Slice, ...], cores: int) -> tuple[tuple[Slice, ...], ...]:
+    """Neighbours put together, so much for each core: every share costs a task, and what repeats within one
+    does not cross the shuffle."""
+    least, most = _SHARE_BYTES
+    wanted = min(most, max(least, size_of(slices) // cores))
+    found: list[list[Slice]] = []
+    size = wanted
+    for part in slices:
+        if size >= wanted:
+            found.append([])
+            size = 0
+        mine = found[-1]
+        if mine and mine[-1].name == part.name and mine[-1].stop == part.start:
+            mine[-1] = replace(mine[-1], stop=part.stop, last=part.last)
+        else:
+            mine.append(part)
+        size += size_of((part,))
+    return tuple(map(tuple, found))

@@ -1,0 +1,219 @@
+"""Replay run: the tasks of a plan are done, each once.
+
+Drives  the downstream: schema changes by `DdlRunner`, rows by `Writer`, here or in Spark's tasks
+Owns    the connection that holds the job's lock
+Holds   tasks run in their order; within one every key is written once, with its last image. A task is left
+        out if the downstream says that it was done
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pymysql
+
+from common.observe import log
+from drainer.checkpoint.store import Intent
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.relay.source import RelaySchema
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.reading import read
+from drainer.spark.decode.records import Changes
+from drainer.spark.effects.operations import Operations, effects_in_order
+from drainer.spark.replay.downstream_tables import Catalog
+from drainer.spark.replay.epochs import Rows
+from drainer.spark.replay.job import SCHEMA, Bucket, Job, State
+from drainer.spark.replay.plan import Plan, SparkOf, Task, shares
+from drainer.spark.replay.writer import Phase, Tables, Writer
+from drainer.txn import Ddl, TableVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = log.get(__name__)
+
+_LOCK_HOLDS_S: Final = 30 * 86400
+KEPT_S: Final = 1800.0
+"""How long dropped tables are kept for a RECOVER, in time of the archive."""
+_PARTITIONS_PER_CORE: Final = 2
+
+
+class Run:
+    """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
+
+    def __init__(
+        self, spark: SparkOf | None, target: mysql.Target, plan: Plan, name: str, *, show_progress: bool
+    ) -> None:
+        self._spark = spark
+        self._target = target
+        self._plan = plan
+        self._skipped = plan.skip_ddl
+        self._connection = mysql.connect(target)
+        mysql.run(self._connection, b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
+        self._schema = RelaySchema()
+        keep = KeepDropped(SCHEMA, 0, KEPT_S)
+        self._runner = DdlRunner(target, self._schema, keep=keep)
+        self._catalog = Catalog(plan.definitions, self._connection, plan.selection)
+        self.job = Job(self._connection, name)
+        self._show_progress = show_progress
+
+    def close(self) -> None:
+        self._runner.close()
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            self._connection.close()
+
+    def work(self) -> State:
+        """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""
+        state = self.job.open(self._plan.frozen)
+        if state.done:
+            return state
+        self._plan.refuse_gap()
+        tasks = self._plan.tasks
+        for number, task in enumerate(tasks):
+            step = task.step
+            if isinstance(step, Ddl):
+                self._schema.pass_ddl(step)
+            if number < state.step:
+                continue
+            if isinstance(step, Rows):
+                self._rows(number, task, step)
+            else:
+                self._ddl(step, state.intent if number == state.step else None)
+            self.job.reach(number + 1)
+        self.job.finish()
+        return state
+
+    # -- schema changes ----------------------------------------------------------------------------
+
+    def _ddl(self, ddl: Ddl, intent: Intent | None) -> None:
+        runner = self._runner
+        if ddl.commit_ts in self._skipped:
+            logger.warning("DDL is left out", commit_ts=ddl.commit_ts, query=ddl.query)
+            return
+        if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl, None):
+            before = intent.before if intent is not None else runner.before(ddl)
+            self.job.intend(Intent(ddl.commit_ts, ddl.job_id, ddl.query, before))
+            runner.run(ddl)
+        self._catalog.forget()
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def _rows(self, number: int, task: Task, step: Rows) -> None:
+        if not task.slices:
+            return
+        self._catalog.prepare(step.start)
+        if task.buckets:
+            self._rows_in_tasks(number, task, step)
+        else:
+            self._rows_here(number, task, step)
+
+    def _selection(self, step: Rows) -> Selection:
+        return Selection(step.start, step.stop, self._plan.selection.tables)
+
+    def _rows_here(self, number: int, task: Task, step: Rows) -> None:
+        """One chunk after the other, each a whole number of transactions."""
+        plan = self._plan
+        known = KnownTables(plan.definitions)
+        versions: dict[TableVersion, None] = {}
+
+        def number_of(version: TableVersion) -> int:
+            versions[version] = None
+            return known.number_of(version)
+
+        operations = Operations(number_of, None)
+        bucket = Bucket(self.job.name, number, Phase.ALL, 0)
+        writer = Writer(self._target, Tables(plan.definitions, {}), safe=plan.frozen.safe)
+        chunk = 0
+        try:
+            for part in task.slices:
+                selection = self._selection(step)
+                records = read(plan.survey.location, part, selection, plan.definitions, damage=plan.damage)
+                for record in records:
+                    if not isinstance(record, Changes):
+                        continue
+                    operations.add(record)
+                    if record.last and operations.changes >= plan.frozen.chunk_rows:
+                        chunk = self._write_here(writer, bucket, chunk, operations, versions)
+            self._write_here(writer, bucket, chunk, operations, versions)
+        finally:
+            writer.close()
+
+    def _write_here(
+        self,
+        writer: Writer,
+        bucket: Bucket,
+        chunk: int,
+        operations: Operations,
+        versions: Iterable[TableVersion],
+    ) -> int:
+        effects = list(effects_in_order(operations.take()))
+        if not effects:
+            return chunk
+        tables = self._catalog.tables(versions)
+        writer.know(Tables(tables.definitions, tables.downstream))
+        writer.write(bucket, chunk, Phase.ALL, effects)
+        return chunk + 1
+
+    def _rows_in_tasks(self, number: int, task: Task, step: Rows) -> None:
+        assert self._spark is not None
+        from drainer.spark.effects.fold import Reading, by_place, effects
+        from drainer.spark.replay.writing_task import REPORT, Writing
+        from drainer.spark.task_progress import TaskProgress
+
+        spark, plan = self._spark(), self._plan
+        cores = spark.sparkContext.defaultParallelism
+        versions = self._versions(step)
+        tables = self._catalog.tables(versions)
+        tables = replace(tables, apart=self.job.settle(tables.apart))
+        selection = self._selection(step)
+        reading = Reading(
+            plan.survey.location,
+            shares(task.slices, cores),
+            selection,
+            plan.definitions,
+            self._catalog.before_of(versions),
+            task.buckets,
+            plan.damage,
+        )
+        frame = by_place(effects(spark, reading), min(task.buckets, cores * _PARTITIONS_PER_CORE))
+
+        def write(frame: DataFrame, phase: Phase) -> None:
+            frozen = plan.frozen
+            writing = Writing(
+                self._target, tables, self.job.name, number, phase, frozen.chunk_rows, frozen.safe
+            )
+            frame.mapInArrow(writing, REPORT).collect()
+
+        work = f"step {number + 1} of {len(plan.tasks)}"
+        with TaskProgress(spark, work) if self._show_progress else contextlib.nullcontext():
+            if not tables.apart:
+                write(frame, Phase.ALL)
+                return
+            from pyspark import StorageLevel
+
+            frame = frame.persist(StorageLevel.DISK_ONLY)
+            try:
+                write(frame.where(frame["table"].isin(sorted(tables.apart))), Phase.REMOVALS)
+                write(frame, Phase.ALL)
+            finally:
+                frame.unpersist()
+
+    def _versions(self, step: Rows) -> list[TableVersion]:
+        """Of the tables that rows of the step may be of."""
+        plan = self._plan
+        segments = plan.survey.segments
+        names: set[tuple[str, str]] | None = None
+        if all(segment.is_covered for segment in segments):
+            names = {name for segment in segments if segment.described for name in segment.described.rows}
+        return [
+            table.version
+            for table in plan.definitions
+            if plan.selection.wants_table(table.schema, table.table)
+            and (names is None or (table.schema, table.table) in names)
+        ]

@@ -1,0 +1,174 @@
+"""Stream apply: a growing archive goes downstream, batch by batch, through the writer of replays.
+
+Drives  a streaming query that is told how far each batch goes, and `replay` for what is in there
+Holds   a batch is a job of its own, named after query and batch: one that is run again after a crash goes on
+        where it stopped, schema changes included, and a batch that was done is not done twice. Spark's
+        checkpoint says which batch comes next, the downstream what of it is there
+Why     the rows are read by `replay` itself, not handed over by the query: between two schema changes it
+        folds them, small stretches without a Spark job
+Stops   `Stream.stop`, from any thread: the batch under way is left as it is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+
+from common import tso
+from common.clock import Clock, SystemClock
+from common.observe import log
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.archive.location import Location
+from drainer.spark.replay import stream_jobs
+from drainer.spark.replay.entry import replay
+from drainer.spark.replay.plan import Options
+from drainer.spark.source.stream_archive import StreamArchive
+from drainer.spark.source.stream_reader import BATCH_BYTES, RANGES, RangesSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = log.get(__name__)
+
+INTERVAL_S: Final = 1.0
+_POLL_S: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One that is done. `rows`: keys written. `lag_s`: how old its last transaction was then."""
+
+    number: int
+    start_ts: int
+    stop_ts: int
+    rows: int
+    ddl: int
+    drift: int
+    seconds: float
+    lag_s: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`start`: the first commit_ts, for a new checkpoint. `once`: end at what is there now."""
+
+    start: int = 0
+    once: bool = False
+    interval_s: float = INTERVAL_S
+    batch_bytes: int = BATCH_BYTES
+    fail_on_data_loss: bool = True
+    options: Options = field(default_factory=Options)
+
+    @property
+    def source(self) -> Mapping[str, str]:
+        """Options of the query's source."""
+        return {
+            **self.options.source,
+            "start": str(self.start or ""),
+            "maxBytesPerTrigger": str(self.batch_bytes),
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+        }
+
+
+class Stream:
+    """A query from its start to its end. `on_batch` is called for each batch that is done."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        archive: str,
+        target: mysql.Target,
+        checkpoint: str,
+        settings: Settings | None = None,
+        *,
+        on_batch: Callable[[Batch], None] = lambda batch: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._spark = spark
+        self._archive = archive
+        self._target = target
+        self._settings = settings or Settings()
+        self._on_batch = on_batch
+        self._clock = clock or SystemClock()
+        self._failure: BaseException | None = None
+        self._known = threading.Event()  # the query's id
+        self._stopping = threading.Event()
+        spark.dataSource.register(RangesSource)
+        ranges = spark.readStream.format(RANGES).options(**self._settings.source).load(archive)
+        writer = ranges.writeStream.foreachBatch(self._apply).option("checkpointLocation", checkpoint)
+        if self._settings.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(self._settings.interval_s * 1000)} milliseconds")
+        self._query: StreamingQuery = writer.start()
+        self.id = str(self._query.id)
+        """Of the checkpoint: the same over all restarts."""
+        self._known.set()
+
+    def wait(self) -> None:
+        """To its end. Raises what a batch failed with."""
+        try:
+            while not self._stopping.is_set() and not self._query.awaitTermination(_POLL_S):
+                pass
+        except Exception:
+            if self._failure is not None:  # Spark's own has it as text only
+                raise self._failure from None
+            raise
+        finally:
+            self._query.stop()
+
+    def stop(self) -> None:
+        """Ask it to end; `wait` returns then."""
+        self._stopping.set()
+
+    # -- a batch -----------------------------------------------------------------------------------
+
+    def _apply(self, frame: DataFrame, number: int) -> None:
+        try:
+            self._known.wait()
+            for start_ts, stop_ts, segment in frame.collect():
+                self._on_batch(self._batch(number, start_ts, stop_ts, segment))
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _batch(self, number: int, start_ts: int, stop_ts: int, segment: int) -> Batch:
+        began_s, options = self._clock.monotonic_s(), self._settings.options
+        location = Location.of(self._archive, options.source)
+        with contextlib.closing(mysql.connect(self._target)) as connection:
+            stream_jobs.check(connection, self.id, number, location.shown, start_ts, options.tables)
+            known = stream_jobs.is_done(connection, self.id, number)
+            self._check_that_all_is_there(location, segment, known=known)
+            done = replay(
+                self._spark,
+                self._archive,
+                self._target,
+                start=start_ts,
+                stop=stop_ts,
+                options=options,
+                job=stream_jobs.job_of(self.id, number),
+                clock=self._clock,
+            )
+            self._check_that_all_is_there(location, segment, known=known)
+            self._forget(connection, number)
+        seconds = self._clock.monotonic_s() - began_s
+        lag_s = tso.age_s(stop_ts, self._clock.wall_s())
+        return Batch(number, start_ts, stop_ts, done.rows, done.ddl, done.drift, seconds, lag_s)
+
+    def _check_that_all_is_there(self, location: Location, segment: int, *, known: bool) -> None:
+        """Before and after, for a segment that goes before it is opened is missing without an error. What was
+        applied already may be gone."""
+        if self._settings.fail_on_data_loss and not known:
+            StreamArchive(location).check_from(segment)
+
+    def _forget(self, connection: pymysql.Connection[Any], number: int) -> None:
+        try:
+            stream_jobs.forget(connection, self.id, number)
+        except pymysql.err.MySQLError as error:  # it is done with the next batch
+            logger.warning("progress of former batches stays for now", reason=mysql.safe_text(error))

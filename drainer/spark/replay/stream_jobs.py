@@ -1,0 +1,89 @@
+"""Stream jobs: what the downstream knows of streams that write into it.
+
+Drives  a connection of its caller
+In      rows of `spark_jobs`, one for each batch that is under way or was the last one of its stream
+Holds   a batch is begun by the stream that did the one before: neither a copy of an older checkpoint nor a
+        second stream over the same archive writes rows that are there already
+Why     a query starts at the beginning again when its checkpoint is lost or another directory is given; Spark
+        cannot know what is downstream
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+
+from common.errors import Conflict
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
+
+_PREFIX = "stream-"
+
+
+def job_of(query: str, batch: int) -> str:
+    """Of a batch of the query with that id."""
+    return f"{_prefix_of(query)}{batch}"
+
+
+def _prefix_of(query: str) -> str:
+    return f"{_PREFIX}{query.replace('-', '')}-"
+
+
+def check(
+    connection: pymysql.Connection[Any],
+    query: str,
+    batch: int,
+    archive: str,
+    start_ts: int,
+    tables: tuple[str, ...],
+) -> None:
+    """Whether this batch is the next one, or the last one again. Raises `Conflict`."""
+    prefix = _prefix_of(query)
+    for job, frozen in _known(connection):
+        if job.startswith(prefix):
+            last = int(job.removeprefix(prefix))
+            if batch < last:
+                raise Conflict(
+                    f"this checkpoint is at batch {batch}, but batch {last} of the query is downstream: it is"
+                    " an older copy",
+                    hint=f"use the newer one, or a new directory with --start {frozen.stop + 1}",
+                )
+        elif frozen.archive == archive and frozen.tables == tables and start_ts <= frozen.stop:
+            raise Conflict(
+                f"another stream applied {archive} up to {frozen.stop}, and this one begins at {start_ts}",
+                hint=f"use its checkpoint directory, or begin behind it: --start {frozen.stop + 1}",
+            )
+
+
+def is_done(connection: pymysql.Connection[Any], query: str, batch: int) -> bool:
+    """Whether a batch is downstream as a whole, though its query may not know it."""
+    where = b" WHERE done AND job=" + mysql.literal(job_of(query, batch))
+    return bool(_rows(connection, b"SELECT job FROM " + JOBS + where))
+
+
+def forget(connection: pymysql.Connection[Any], query: str, batch: int) -> None:
+    """What came before this batch, which is done: it never comes again."""
+    prefix = _prefix_of(query)
+    older = [job for job, _ in _known(connection) if job.startswith(prefix) and job != job_of(query, batch)]
+    for table in (PROGRESS, JOBS):
+        for job in older:
+            mysql.run(connection, b"DELETE FROM " + table + b" WHERE job=" + mysql.literal(job))
+    connection.commit()
+
+
+def _known(connection: pymysql.Connection[Any]) -> list[tuple[str, Frozen]]:
+    found = _rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
+    return [(str(job), Frozen.from_json(text)) for job, text in found]
+
+
+def _rows(connection: pymysql.Connection[Any], query: bytes) -> list[tuple[Any, ...]]:
+    """Nothing if nothing was ever written."""
+    try:
+        return list(mysql.rows(connection, query))
+    except pymysql.err.MySQLError as error:
+        if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            raise
+        return []
+    finally:
+        connection.rollback()

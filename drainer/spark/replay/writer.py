@@ -1,0 +1,209 @@
+"""Writer: chunks of effects become statements and go downstream, each chunk in one transaction, once.
+
+Drives  one connection; `row_fold`, `statement` (cores) for what to write, `progress` for what is written
+Holds   a chunk's rows and its place in `spark_progress` commit together. After a lost connection or an
+        ambiguous COMMIT the place says whether the chunk is in
+Never   reads definitions downstream: the driver did, once a step (`Tables`)
+
+What passes by itself is tried again for a while; then, as for what does not pass, the task fails, and Spark
+runs it again, on another host if it has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final
+
+import pymysql
+
+from common.backoff import Backoff
+from common.errors import DownstreamError, Unavailable
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
+from drainer.sink.mysql.column_match import DownstreamTable
+from drainer.sink.mysql.errors import Trouble, trouble_of
+from drainer.sink.mysql.row_fold import TableFold
+from drainer.sink.mysql.sql_literal import ImageSqlPlan
+from drainer.sink.mysql.statement import Statement, removals, writes
+from drainer.sink.mysql.table_target import missing, target_of
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.effects.operations import OPERATION, Effect
+from drainer.spark.replay.job import Bucket
+
+STATEMENT_BYTES_MAX: Final = 1 << 20
+_PACKET_SLACK_BYTES: Final = 4096
+_TRIES_MAX: Final = 12  # about half a minute, but for locks
+
+
+class Phase(IntEnum):
+    """What of a chunk's effects is written."""
+
+    ALL = 0
+    REMOVALS = 1  # before anything else of the step: see `Tables.apart`
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What there is to know of the tables of a step; travels to tasks.
+
+    `downstream`: by table. `apart`: tables whose removals, of all chunks, go before all their writes, since
+    the server may take different keys for the same, or rows compete for values of other unique keys.
+    """
+
+    definitions: Definitions
+    downstream: Mapping[int, DownstreamTable]
+    apart: frozenset[int] = frozenset()
+    _targets: dict[int, TableTarget] = field(default_factory=dict, repr=False, compare=False)
+
+    def target(self, definition: int, table: int) -> TableTarget:
+        found = self._targets.get(definition)
+        if found is None:
+            version = self.definitions.version(definition)
+            theirs = self.downstream.get(table)
+            if theirs is None:
+                raise missing(version)
+            found = self._targets[definition] = target_of(version, 1, theirs, plan=ImageSqlPlan)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_targets": {}}
+
+
+def folds(effects: Iterable[Effect], tables: Tables) -> dict[int, TableFold]:
+    """Effects as the drainer's lanes have them, by table in order of first appearance."""
+    nets: dict[int, TableFold] = {}
+    known: dict[int, tuple[TableTarget, TableFold]] = {}
+    for effect in effects:
+        table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
+        found = known.get(definition)
+        if found is None:
+            found = known[definition] = _fold_of(nets, table, tables.target(definition, table))
+        target, net = found
+        if not target.keyed:
+            change: Change = (target, APPEND if times > 0 else DROP_ONE, b"", image or b"", 0)
+            net.ordered += [change] * abs(times)
+            continue
+        first, last = first_order & OPERATION, last_order & OPERATION
+        change = net.last[key] = (target, last, key, image or b"", 0)
+        if before is not None or first != last:
+            change = (target, first, key, before or b"", 0)
+        net.first[key] = change
+        if reborn and first > PUT_MOVED:
+            net.reborn.add(key)
+    return nets
+
+
+def _fold_of(nets: dict[int, TableFold], table: int, target: TableTarget) -> tuple[TableTarget, TableFold]:
+    net = nets.get(table)
+    if net is None:
+        net = nets[table] = TableFold(target)
+    net.mixed |= net.table is not target
+    return target, net
+
+
+def statements(
+    nets: Mapping[int, TableFold], phase: Phase, apart: frozenset[int], bytes_max: int, *, safe: bool
+) -> Iterator[Statement]:
+    """In the order in which they are to run."""
+    for table, net in nets.items():
+        if phase is Phase.REMOVALS or table not in apart:
+            yield from removals(net, bytes_max, replaying=safe)
+        if phase is Phase.ALL:
+            yield from writes(net, bytes_max, replaying=safe)
+
+
+class Writer:
+    """`safe`: rows may be downstream already, or be gone. Raises `DownstreamError`, `Unavailable`."""
+
+    def __init__(self, target: mysql.Target, tables: Tables, *, safe: bool) -> None:
+        self._target = target
+        self._tables = tables
+        self._safe = safe
+        self._connection: pymysql.Connection[Any] | None = None
+        self._bytes_max = STATEMENT_BYTES_MAX
+        self._pause = threading.Event()
+
+    def know(self, tables: Tables) -> None:
+        """Of which tables rows come from now on."""
+        self._tables = tables
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                connection.close()
+
+    def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[Effect]) -> bool:
+        """Write a chunk; False if it was written before."""
+        nets = folds(effects, self._tables)
+        backoff, tries = Backoff(0.05, 5.0), 0
+        while True:
+            try:
+                return self._attempt(bucket, chunk, phase, nets, len(effects))
+            except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+                self.close()
+                trouble = trouble_of(error)
+                tries += trouble is not Trouble.LOCK
+                if trouble is None:
+                    names = ", ".join(net.table.label for net in nets.values())
+                    raise DownstreamError(
+                        f"writing rows of {names}: downstream says {mysql.safe_text(error)}",
+                        hint="correct the downstream, then run the same command again: it goes on there",
+                    ) from None
+                if tries >= _TRIES_MAX:
+                    raise Unavailable(
+                        f"downstream {self._target!r}: {mysql.safe_text(error)}",
+                        hint="run the same command again once it is back: it goes on where it stopped",
+                    ) from None
+                self._pause.wait(backoff.next_s())
+
+    def _attempt(
+        self, bucket: Bucket, chunk: int, phase: Phase, nets: Mapping[int, TableFold], keys: int
+    ) -> bool:
+        connection = self._connected()
+        following = bucket.next_chunk(connection)
+        if following > chunk:
+            connection.rollback()
+            return False
+        assert following == chunk, (bucket, chunk, following)
+        drift = 0
+        prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
+        for statement in prepared:
+            drift += statement.drift(execute(connection, self._target, statement, self._bytes_max))
+        bucket.advance(connection, chunk, 0 if phase is Phase.REMOVALS else keys, drift)
+        commit(connection)
+        return True
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = mysql.connect(self._target)
+            packet = mysql.packet_bytes_max(self._connection)
+            self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
+        return self._connection
+
+
+def commit(connection: pymysql.Connection[Any]) -> None:
+    """Its answer may get lost although it was carried out."""
+    connection.commit()
+
+
+def execute(
+    connection: pymysql.Connection[Any], target: mysql.Target, statement: Statement, bytes_max: int
+) -> int:
+    """Run a statement; the rows it affected. Raises `DownstreamError` for one that the server never takes."""
+    if len(statement.sql) > bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
+        raise DownstreamError(
+            f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
+            " than max_allowed_packet of the downstream",
+            hint="raise max_allowed_packet there, and run the same command again",
+        )
+    if not statement.lax:
+        return mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
+    affected = mysql.run(connection, statement.sql)
+    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
+    return affected

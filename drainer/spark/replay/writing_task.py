@@ -1,0 +1,76 @@
+"""Writing: what a task does with a sorted partition of effects.
+
+In     record batches of `fold.by_place`
+Out    how many chunks and keys it wrote; for people, since a task that was run again does not count what the
+       former one wrote
+Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every
+       attempt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import pyarrow as pa
+
+from common.process.garbage import collect_rarely
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.effects.batches import PLACE_BITS
+from drainer.spark.effects.merge import merged
+from drainer.spark.effects.operations import Effect
+from drainer.spark.replay.job import Bucket
+from drainer.spark.replay.writer import Phase, Tables, Writer
+
+CHUNK_BYTES: Final = 4 << 20
+REPORT: Final = "chunks long, keys long"
+_REPORT: Final = pa.schema([("chunks", pa.int64()), ("keys", pa.int64())])
+_IMAGE: Final = Effect._fields.index("image")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Picklable; the password is in no `repr`."""
+
+    target: mysql.Target
+    tables: Tables
+    job: str
+    step: int
+    phase: Phase
+    chunk_rows: int
+    safe: bool
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        collect_rarely()
+        writer = Writer(self.target, self.tables, safe=self.safe)
+        chunks = keys = 0
+        try:
+            for bucket, chunk, effects in chunked(batches, self.chunk_rows):
+                place = Bucket(self.job, self.step, self.phase, bucket)
+                if writer.write(place, chunk, self.phase, effects):
+                    chunks += 1
+                    keys += len(effects)
+        finally:
+            writer.close()
+        yield pa.RecordBatch.from_arrays([pa.array([chunks]), pa.array([keys])], schema=_REPORT)
+
+
+def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int, Sequence[Effect]]]:
+    """(bucket, number of the chunk in it, effects)."""
+    effects: list[Effect] = []
+    bucket, chunk, size = -1, 0, 0
+    for batch in merged(batches):
+        columns = [column.to_pylist() for column in batch.columns]
+        for place, *values in zip(*columns, strict=True):
+            if place >> PLACE_BITS != bucket or len(effects) >= chunk_rows or size >= CHUNK_BYTES:
+                if effects:
+                    yield bucket, chunk, effects
+                    effects, size, chunk = [], 0, chunk + 1
+                if place >> PLACE_BITS != bucket:
+                    bucket, chunk = place >> PLACE_BITS, 0
+            effect = cast(Effect, values)  # unpacked like one; there is one for every key
+            effects.append(effect)
+            size += len(values[_IMAGE] or b"")
+    if effects:
+        yield bucket, chunk, effects

@@ -1,0 +1,149 @@
+"""Read options: what `spark.read.format("binlog")` is told, checked before anything is read.
+
+    path                 directory or URI of the archive
+    kind                 auto, pb, relay or pump
+    view                 changes, transactions, ddl, files, definitions
+    start, stop          commit_ts or time in UTC, both inclusive
+    tables               patterns of tables, divided by commas
+    ops                  insert, update, delete
+    table                one table, "db.t": its columns are typed instead of JSON (view changes)
+    verify               true: the view files reads files that have an index too
+    damage               fail, or report: what cannot be read is left out, and shown by the view files
+    partition-bytes      about how much of a segment a task reads
+    ddl-history          file of DDL jobs, which a pump's value logs need
+    definitions          JSON of `Definitions`, instead of those that the archive has
+    time-zone            IANA name: in which a Go drainer wrote TIMESTAMPs, which it does not say (UTC)
+    fs.*                 options of the file system
+    maxBytesPerTrigger, maxRowsPerTrigger, failOnDataLoss   of `readStream`, see `stream_reader`
+
+Holds  an option that is not known is refused, for a misspelt bound would read everything
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.errors import ConfigError
+from drainer.formats.segment_index import UTC
+from drainer.spark.archive.location import OPTION_PREFIX, Location
+from drainer.spark.archive.segments import AUTO, SLICE_BYTES
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode.reading import DAMAGE, FAIL
+
+STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
+KNOWN: Final = frozenset(
+    {
+        "path",
+        "kind",
+        "view",
+        "start",
+        "stop",
+        "tables",
+        "ops",
+        "table",
+        "damage",
+        "verify",
+        "partition-bytes",
+        "ddl-history",
+        "definitions",
+        "time-zone",
+    }
+)
+CHANGES: Final = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """`table`: schema and name, ("", "") for none. `definitions`: text, "" for those of the archive."""
+
+    location: Location
+    kind: str
+    view: str
+    selection: Selection
+    table: tuple[str, str] = ("", "")
+    damage: str = FAIL
+    verify: bool = False
+    partition_bytes: int = SLICE_BYTES
+    ddl_history: str = ""
+    definitions: str = field(default="", repr=False)
+    time_zone: str = UTC
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Raises `ConfigError`."""
+        options = {key.lower(): value for key, value in given.items()}
+        _refuse_unknown(options)
+        if not options.get("path"):
+            raise ConfigError(
+                "no archive is named", hint='.load("DIRECTORY") or .option("path", "DIRECTORY")'
+            )
+        damage = options.get("damage", FAIL)
+        if damage not in DAMAGE:
+            raise ConfigError(f"damage={damage!r}", hint=f"choose from {', '.join(DAMAGE)}")
+        view, table = options.get("view", CHANGES), _table(options.get("table", ""))
+        tables = options.get("tables", "")
+        if table[0] and view != CHANGES:
+            raise ConfigError(f"the view {view} has no typed columns", hint="leave out the option table")
+        if table[0] and tables:
+            raise ConfigError("both table and tables are given", hint="table alone selects its rows")
+        selection = Selection.of(
+            options.get("start", ""),
+            options.get("stop", ""),
+            tables or ".".join(filter(None, table)),
+            options.get("ops", ""),
+        )
+        return cls(
+            location=Location.of(options["path"], options),
+            kind=options.get("kind", AUTO),
+            view=view,
+            selection=selection,
+            table=table,
+            damage=damage,
+            verify=_flag("verify", options.get("verify", "")),
+            partition_bytes=_bytes(options.get("partition-bytes", "")),
+            ddl_history=options.get("ddl-history", ""),
+            definitions=options.get("definitions", ""),
+            time_zone=time_zone(options.get("time-zone", "")),
+        )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for key in options:
+        if key not in KNOWN and key not in STREAM and not key.startswith(OPTION_PREFIX):
+            raise ConfigError(
+                f"there is no option {key!r}", hint=f"known are {', '.join(sorted(KNOWN))}, {OPTION_PREFIX}*"
+            )
+
+
+def _table(text: str) -> tuple[str, str]:
+    schema, dot, name = text.partition(".")
+    if text and not (schema and dot and name):
+        raise ConfigError(f"table={text!r} names no table", hint='write "database.table"')
+    return schema, name
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone, UTC for none. Raises `ConfigError`."""
+    try:
+        return zoneinfo.ZoneInfo(text).key if text else UTC
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigError(
+            f"time-zone={text!r} is not known here", hint="a name such as Europe/Berlin or Asia/Shanghai"
+        ) from None
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("", "true", "false"):
+        raise ConfigError(f"{name}={text!r}", hint="true or false")
+    return text.lower() == "true"
+
+
+def _bytes(text: str) -> int:
+    if not text:
+        return SLICE_BYTES
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"partition-bytes={text!r} is no number of bytes", hint="for example 134217728")
+    return int(text)

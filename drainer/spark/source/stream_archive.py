@@ -1,0 +1,314 @@
+"""Stream archive: an archive that is written meanwhile, as a streaming query sees it.
+
+Drives  a location; `stream_offsets` (core) for what may be read and how far a batch goes
+Owns    nothing: what it knows is read again every time, but for the kind and the indexes of closed segments
+Holds   what was listed and the writer's mark belong together. A segment may be compressed meanwhile: offsets
+        in it stay what they are
+Never   reads a value log: its binlogs are not in the order of their commits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from common.errors import ConfigError, Corruption, Unavailable
+from common.observe import log
+from common.record import FILE_OVERHEAD, RecordError
+from drainer.formats import binlog_file
+from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Synced
+from drainer.formats.segment_index import UTC
+from drainer.spark.archive import segments
+from drainer.spark.archive.framing import file_records
+from drainer.spark.archive.location import COMPRESSED, Entry, Location
+from drainer.spark.archive.payload import HEADS, PB, RELAY
+from drainer.spark.archive.segments import AUTO, Segment, Slice, Survey
+from drainer.spark.source.stream_offsets import (
+    BEFORE_ALL,
+    START,
+    Admission,
+    Extent,
+    Offset,
+    Piece,
+    Step,
+    Sums,
+    advance,
+    between,
+    cut,
+    extents,
+    gap,
+    is_behind,
+    places_of,
+    settle,
+)
+
+logger = log.get(__name__)
+T = TypeVar("T")
+
+_TRIES: Final = 20
+_UNKNOWN: Final = 1 << 62
+"""Size of a compressed segment that no index tells of: offsets in it are of what comes out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a task reads: of a slice what is at or above `start_ts`. Below it a relay log has what came
+    before, and what a drainer wrote anew that started again."""
+
+    slice: Slice
+    start_ts: int
+
+
+class StreamArchive:
+    """Raises `ConfigError`, `Corruption`, `Unavailable` from every method.
+
+    `keep_going`: lost segments and gaps are passed over, and said in the log.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        kind: str = AUTO,
+        *,
+        keep_going: bool = False,
+        damage: str = "fail",
+        time_zone: str = UTC,
+    ) -> None:
+        if kind not in (AUTO, PB, RELAY):
+            raise ConfigError(
+                f"{location.shown}: an archive of kind {kind} cannot be followed",
+                hint="value logs are in no order of commits; follow a drainer's archive (db-type = file)",
+            )
+        self._location = location
+        self._kind = kind
+        self._keep_going = keep_going
+        self._time_zone = time_zone
+        self._skips_damage = damage == "report"
+        self._closed: dict[int, Segment] = {}
+
+    # -- what a query asks -----------------------------------------------------------------------
+
+    def beginning(self, start_ts: int) -> Offset:
+        """In front of the first record at or above it, or some segment before."""
+        if not start_ts:
+            return START
+        begin = START
+        for extent in self.look():
+            first_ts = self._segment(extent).first_ts
+            if first_ts is None or first_ts >= start_ts:
+                break
+            begin = Offset(extent.segment, 0, 0)
+        return begin
+
+    def end(self) -> Offset:
+        """Behind everything that may be read now; its commit_ts is not known."""
+        found = self.look()
+        return Offset(found[-1].segment, found[-1].size, 0) if found else START
+
+    def latest(self, start: Offset, admission: Admission, upto: Offset | None = None) -> Offset:
+        """Where the batch that begins at `start` ends; `start` itself if nothing is new. `upto`: of `end`."""
+        return self._patiently(lambda: self._latest(start, admission, upto))
+
+    def _latest(self, start: Offset, admission: Admission, upto: Offset | None) -> Offset:
+        found = self.look()
+        if upto is not None:
+            found = [_before(extent, upto) for extent in found if extent.segment <= upto.segment]
+        begin = self._settled(start, found)
+        if is_behind(begin, found):
+            if found and begin.segment == found[-1].segment:
+                # Its writer started again and took back a DDL at its end, which it writes again.
+                logger.warning("the archive is behind this query", start=str(start), size=found[-1].size)
+                return start
+            raise Corruption(
+                f"{self._location.shown} ends before segment {begin.segment}, of which this query has read",
+                hint="was it replaced by an older copy? Restore it, or start anew with another checkpoint",
+            )
+        if not found:
+            return start
+        if upto is not None and begin >= upto:
+            return start
+        return advance(begin, found, admission, self.steps, self._sums)
+
+    def first_needed(self, start: Offset) -> int:
+        """The first segment of a batch from there on, whether it is still there or not."""
+        if start.segment != BEFORE_ALL:
+            return start.segment
+        return settle(start, self.look())[0].segment
+
+    def check_from(self, segment: int) -> None:
+        """Raises `Corruption` if that segment is gone, or one behind it that is followed by others."""
+        self._settled(Offset(segment, 0, 0), self.look())
+
+    def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
+        """What a batch reads, in order; the same rows whenever it is asked."""
+        return self._patiently(lambda: self._parts(start, end, max_bytes))
+
+    def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
+        found = self.look()
+        begin = self._settled(start, found)
+        made: list[Part] = []
+        behind_ts = start.commit_ts
+        for piece in between(begin, end, found):
+            extent = Extent(piece.segment, piece.name, piece.end, True)
+            if self.kind == RELAY:
+                # From the beginning of the file: what its records are about is said there.
+                made.append(Part(self._slice(piece._replace(begin=0)), behind_ts + 1))
+                for step in self.steps(extent, piece.begin):
+                    behind_ts = max(behind_ts, step.commit_ts)
+            else:
+                steps = self._coarse(piece) or self.steps(extent, piece.begin)
+                made += [Part(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
+        return made
+
+    def _slice(self, piece: Piece) -> Slice:
+        zone = self._time_zone
+        if zone != UTC:
+            extent = Extent(piece.segment, piece.name, piece.end, True)
+            zone = segments.zone_of(self._segment(extent).described, zone)
+        return Slice(piece.name, piece.segment, self.kind, piece.begin, piece.end, piece.end, time_zone=zone)
+
+    def survey(self, parts: Sequence[Part]) -> Survey:
+        """Of the segments of these parts alone."""
+        found = {extent.segment: extent for extent in self.look()}
+        indexes = sorted({part.slice.index for part in parts})
+        known = [self._segment(found[index]) for index in indexes if index in found]
+        return Survey(self._location, self.kind, tuple(known))
+
+    def present(self, part: Part) -> Slice:
+        """The slice under the name that its segment has now. Raises `Corruption` if it is gone."""
+        wanted = part.slice
+        if self._location.has(wanted.name):
+            return wanted
+        for index, name in self._names():
+            if index == wanted.index:
+                return replace(wanted, name=name)
+        raise Corruption(
+            f"{self._location.path_of(wanted.name)} is gone, and a batch was to read it",
+            hint="restore it from a backup and start again; keep segments longer (retention-time)",
+        )
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """A file may be compressed or removed between being listed and being opened: look again."""
+        for _ in range(_TRIES):
+            try:
+                return ask()
+            except FileNotFoundError as error:
+                missing = error.filename
+        raise Unavailable(
+            f"{missing} is listed and cannot be opened", hint="check the file system of the archive"
+        )
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    def look(self) -> list[Extent]:
+        """What may be read now."""
+        for _ in range(_TRIES):
+            entries = self._location.list()
+            listed = [(index, entry.name, entry.size) for index, entry in segments.named(entries)]
+            mark = self._location.content(SYNCED)
+            synced = Synced.from_bytes(mark) if mark else None
+            if mark is not None and len(mark) == SYNCED_SIZE and synced is None:
+                continue  # it was being written
+            found = extents(
+                [(index, name, self._size(index, name, size)) for index, name, size in listed], synced
+            )
+            if found is not None:
+                return found
+        raise Unavailable(
+            f"{self._location.shown}: the file {SYNCED} and the segments do not belong together",
+            hint="is the newest segment missing? Restore it, or remove the file if no drainer writes there",
+        )
+
+    @property
+    def kind(self) -> str:
+        """`pb` or `relay`; by the first record, once there is one."""
+        if self._kind == AUTO:
+            found = segments.kind_of_files(self._location, [name for _, name in self._names()])
+            if found is None:
+                return PB
+            self._kind = found
+        return self._kind
+
+    def steps(self, extent: Extent, position: int) -> Iterator[Step]:
+        """The records of an extent, compared with their checksums, from a position on."""
+        head_of, at, last_ts = HEADS[self.kind], position, 0
+        with self._location.open(extent.name) as file:
+
+            def read(offset: int, size: int) -> bytes:
+                return file.read(offset, min(size, extent.size - offset))
+
+            try:
+                for begin, payload in file_records(read, position):
+                    at = begin + FILE_OVERHEAD + len(payload)
+                    head = head_of(payload, begin, None)
+                    last_ts = head.commit_ts
+                    yield Step(last_ts, begin, at, head.rows)
+            except RecordError as error:
+                if not extent.closed and binlog_file.is_torn_end(
+                    error, extent.segment, None, read, extent.size
+                ):
+                    return
+                if not self._skips_damage or not extent.closed:
+                    path = self._location.path_of(extent.name)
+                    raise binlog_file.damage(path, error) from None
+                yield Step(last_ts, at, extent.size)
+
+    def _names(self) -> list[tuple[int, str]]:
+        return [(index, entry.name) for index, entry in segments.named(self._location.list())]
+
+    def _settled(self, start: Offset, found: list[Extent]) -> Offset:
+        begin, lost = settle(start, found)
+        if lost is not None:
+            error = lost.error(self._location.shown)
+            if not self._keep_going:
+                raise error
+            logger.error("rows are lost to this query", reason=error.message)
+        missing = gap(found, begin.segment)
+        if missing is not None:
+            text = f"{self._location.shown}: behind segment {missing[0]} comes {missing[1]}"
+            if not self._keep_going:
+                raise Corruption(text, hint="restore what is missing; `binlog-spark files` shows all of it")
+            logger.error("rows are lost to this query", reason=text)
+        return begin
+
+    # -- indexes ---------------------------------------------------------------------------------
+
+    def _segment(self, extent: Extent) -> Segment:
+        """What its index says; kept for a closed segment."""
+        known = self._closed.get(extent.segment)
+        if known is None:
+            entry = Entry(extent.name, extent.size, 0)
+            known = segments.look(self._location, self.kind, extent.segment, entry)
+            if extent.closed and known.is_covered:
+                self._closed[extent.segment] = known
+        return known
+
+    def _size(self, index: int, name: str, size: int) -> int:
+        if not name.endswith(COMPRESSED):
+            return size
+        described = self._segment(Extent(index, name, size, True)).described
+        return described.size if described is not None else _UNKNOWN
+
+    def _sums(self, extent: Extent) -> Sums | None:
+        known = self._segment(extent)
+        if known.described is None or not known.is_covered or known.described.size != extent.size:
+            return None
+        rows = sum(sum(counts) for counts in known.described.rows.values())
+        return Sums(rows, known.described.last_ts)
+
+    def _coarse(self, piece: Piece) -> list[Step]:
+        """Stretches of a piece that end at places of its index; nothing if it has none."""
+        if self.kind == RELAY:
+            return []
+        known = self._closed.get(piece.segment)
+        if known is None or known.described is None:
+            return []
+        return places_of(known.described.places, piece)
+
+
+def _before(extent: Extent, upto: Offset) -> Extent:
+    """As much of an extent as there was when `upto` was its archive's end."""
+    if extent.segment < upto.segment:
+        return extent
+    return extent._replace(size=min(extent.size, upto.position), closed=False)

@@ -1,0 +1,70 @@
+"""View changes: one row a change, images as JSON, or as typed columns of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from drainer.spark.columns.json_text import ImageText
+from drainer.spark.decode import reading
+from drainer.spark.decode.records import Row
+from drainer.spark.source.views import typed_changes
+from drainer.spark.source.views.columns import PLACE, Places, Portion, arrow_schema, batch, portions
+from drainer.spark.source.views.view import Task, View
+from drainer.txn import TableVersion
+
+_IMAGES: Final = ("key", "before", "after")
+COLUMNS: Final = StructType([*PLACE.fields, *(StructField(name, StringType()) for name in _IMAGES)])
+
+
+def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+    if task.version is not None:
+        yield from typed_changes.batches(task)
+        return
+    schema = arrow_schema(task.columns)
+    texts, places = Texts(), Places()
+    records = reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
+    for portion in portions(records):
+        for changes, first, rows in portion:
+            places.add(changes, first, rows)
+        yield batch(schema, places.take() | texts.arrays(portion))
+
+
+class Texts:
+    """Images of any tables as JSON."""
+
+    def __init__(self) -> None:
+        self._texts: dict[TableVersion, ImageText] = {}
+
+    def of(self, version: TableVersion) -> ImageText:
+        found = self._texts.get(version)
+        if found is None:
+            found = self._texts[version] = ImageText(version.info)
+        return found
+
+    def arrays(self, portion: Portion) -> dict[str, Callable[[], pa.Array]]:
+        return {
+            "key": lambda: _strings(portion, self._key),
+            "before": lambda: _strings(portion, lambda row: self._image(row[0], row[2])),
+            "after": lambda: _strings(portion, lambda row: self._image(row[0], row[3])),
+        }
+
+    def _image(self, version: TableVersion, image: bytes | None) -> str | None:
+        return None if image is None else self.of(version).row(image)
+
+    def _key(self, row: Row) -> str | None:
+        """Of the row as it is afterwards, or was if it is gone."""
+        version, _, before, after = row
+        key = self.of(version).key
+        image = before if after is None else after
+        return None if key is None or image is None else key(image)
+
+
+def _strings(portion: Portion, show: Callable[[Any], str | None]) -> pa.Array:
+    return pa.array([show(row) for _, _, rows in portion for row in rows], pa.string())
+
+
+VIEW: Final = View(COLUMNS, _batches)

@@ -1,0 +1,61 @@
+"""View ddl: one row a schema change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from drainer.spark.decode import reading
+from drainer.spark.decode.records import SchemaChange
+from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
+from drainer.spark.source.views.view import ROWS_MAX, Task, View
+
+COLUMNS: Final = StructType(
+    [
+        StructField("_commit_ts", LongType()),
+        StructField("_commit_timestamp", TimestampType()),
+        StructField("_file", StringType()),
+        StructField("_pos", LongType()),
+        StructField("part", IntegerType()),
+        StructField("schema", StringType()),
+        StructField("query", StringType()),
+        StructField("job_id", LongType()),
+        StructField("kind", IntegerType()),
+        StructField("tables", ArrayType(StringType())),
+    ]
+)
+
+
+def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(task.columns)
+    rows: list[tuple[object, ...]] = []
+    for record in reading.read(
+        task.location, task.part, task.selection, task.definitions, damage=task.damage
+    ):
+        if not isinstance(record, SchemaChange):
+            continue
+        ddl = record.ddl
+        tables = [f"{database}.{name}" if name else database for database, name in ddl.tables]
+        query = ddl.query.encode("utf-8", "backslashreplace").decode()
+        where = (ddl.commit_ts, moment_us(ddl.commit_ts), record.file, record.pos, record.part)
+        # A job's number and kind are not in a file archive.
+        rows.append((*where, ddl.schema, query, ddl.job_id or None, ddl.action or None, tables))
+        if len(rows) >= ROWS_MAX:
+            yield of_tuples(schema, COLUMNS.names, rows)
+            rows = []
+    if rows:
+        yield of_tuples(schema, COLUMNS.names, rows)
+
+
+VIEW: Final = View(COLUMNS, _batches)

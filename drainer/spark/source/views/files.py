@@ -1,0 +1,31 @@
+"""View files: one row a file, what it holds and what is wrong with it. Files with an index are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, fields
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from drainer.spark.decode.coverage import FileCoverage, cover
+from drainer.spark.source.views.columns import arrow_schema, of_tuples
+from drainer.spark.source.views.view import Task, View
+
+_TEXTS: Final = frozenset({"file", "kind", "problem"})
+COLUMNS: Final = StructType(
+    [
+        StructField(one.name, StringType() if one.name in _TEXTS else LongType())
+        for one in fields(FileCoverage)
+    ]
+)
+
+
+def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+    rows = [astuple(cover(task.location, part, segment, verify=task.verify)) for part, segment in task.files]
+    if rows:
+        yield of_tuples(arrow_schema(task.columns), COLUMNS.names, rows)
+
+
+VIEW: Final = View(COLUMNS, _batches, is_of_files=True)

@@ -1,0 +1,78 @@
+"""View transactions: one row a transaction, of the rows that are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
+
+from drainer.spark.decode import reading
+from drainer.spark.decode.records import Changes
+from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
+from drainer.spark.source.views.view import ROWS_MAX, Task, View
+
+COLUMNS: Final = StructType(
+    [
+        StructField("_commit_ts", LongType()),
+        StructField("_commit_timestamp", TimestampType()),
+        StructField("_start_ts", LongType()),
+        StructField("_file", StringType()),
+        StructField("_pos", LongType()),
+        StructField("rows", LongType()),
+        StructField("inserts", LongType()),
+        StructField("updates", LongType()),
+        StructField("deletes", LongType()),
+        StructField("tables", ArrayType(StringType())),
+        StructField("bytes", LongType()),
+    ]
+)
+"""`bytes`: of the images."""
+
+
+class _Sum:
+    """What is known of a transaction whose record, or first piece, is `first`."""
+
+    def __init__(self, first: Changes) -> None:
+        self.first = first
+        self._counts = [0, 0, 0]
+        self._tables: dict[str, None] = {}
+        self._bytes = 0
+
+    def add(self, changes: Changes) -> None:
+        for version, kind, before, after in changes.rows:
+            self._counts[kind] += 1
+            self._bytes += len(before or b"") + len(after or b"")
+            self._tables[".".join(version.downstream)] = None
+
+    def row(self) -> tuple[object, ...]:
+        first = self.first
+        place = (first.commit_ts, moment_us(first.commit_ts), first.start_ts or None, first.file, first.pos)
+        return (*place, sum(self._counts), *self._counts, list(self._tables), self._bytes)
+
+
+def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(task.columns)
+    rows: list[tuple[object, ...]] = []
+    current: _Sum | None = None
+    for record in reading.read(
+        task.location, task.part, task.selection, task.definitions, damage=task.damage
+    ):
+        if not isinstance(record, Changes):
+            continue
+        if current is None or current.first.commit_ts != record.commit_ts:
+            if current is not None:
+                rows.append(current.row())
+            current = _Sum(record)
+        current.add(record)
+        if len(rows) >= ROWS_MAX:
+            yield of_tuples(schema, COLUMNS.names, rows)
+            rows = []
+    if current is not None:
+        rows.append(current.row())
+    if rows:
+        yield of_tuples(schema, COLUMNS.names, rows)
+
+
+VIEW: Final = View(COLUMNS, _batches)

@@ -1,0 +1,200 @@
+"""View changes with typed columns: the rows of one table, images as structs of its columns.
+
+Holds  the columns are those of the newest definition in the range. A value that a column cannot hold is null
+       there and stands in `_invalid`, a JSON object of column ("before.d") to text; who leaves `_invalid` out
+       gets an error instead
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from common.errors import ConfigError, Corruption
+from common.table_info import Column
+from drainer.spark.archive.payload import PB
+from drainer.spark.archive.segments import Survey
+from drainer.spark.columns.column_types import spark_type
+from drainer.spark.columns.typed_values import ImageValues, Unfit
+from drainer.spark.decode import reading
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.records import Changes, Row
+from drainer.spark.source.read_options import ReadOptions
+from drainer.spark.source.views import typed_pb
+from drainer.spark.source.views.columns import PLACE, Places, Portion, arrow_schema, batch, given, portions
+from drainer.spark.source.views.view import Task
+from drainer.txn import TableVersion
+
+INVALID: Final = "_invalid"
+_SIDES: Final = (("before", 2), ("after", 3))
+_HINT: Final = "read the table without the option table: then its rows are JSON"
+
+
+def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
+    """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
+    stop = options.selection.stop
+    found = [
+        one.version
+        for one in definitions
+        if _same((one.schema, one.table), options.table) and (not stop or one.first_ts <= stop)
+    ]
+    if found:
+        return found[-1]
+    wanted = options.selection
+    for part in survey.plan(wanted, options.partition_bytes):
+        for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
+            if isinstance(record, Changes):
+                return record.rows[0][0]
+    raise ConfigError(
+        f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
+        hint="see the view definitions for the tables that it has",
+    )
+
+
+def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return [name.lower() for name in one] == [name.lower() for name in other]
+
+
+def schema(version: TableVersion) -> spark.StructType:
+    ordered = sorted(version.info.columns, key=lambda column: column.offset)
+    image = spark.StructType(
+        [spark.StructField(one.name, spark_type(one.type)) for one in ordered if one.is_writable]
+    )
+    sides = [spark.StructField(name, image) for name, _ in _SIDES]
+    return spark.StructType([*PLACE.fields, *sides, spark.StructField(INVALID, spark.StringType())])
+
+
+def batches(task: Task) -> Iterator[pa.RecordBatch]:
+    rows = TypedRows(task)
+    if task.part.kind == PB:
+        yield from typed_pb.batches(task, rows.arrow, rows.sides, rows.batch)
+        return
+    for portion in portions(
+        reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
+    ):
+        yield rows.batch(portion)
+
+
+class TypedRows:
+    """Batches from rows, one by one: whatever they come from, and whatever is in them."""
+
+    def __init__(self, task: Task) -> None:
+        assert task.version is not None
+        self.arrow = arrow_schema(task.columns)
+        self.sides = [
+            Side(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
+        ]
+        self._places = Places()
+        self._file = task.part.name
+
+    def batch(self, portion: Portion) -> pa.RecordBatch:
+        """Raises `Corruption` for a value that its column cannot hold, where nobody asks for `_invalid`."""
+        rows: list[Row] = []
+        for changes, first, some in portion:
+            self._places.add(changes, first, some)
+            rows += some
+        found = self._places.take()
+        invalid: dict[int, dict[str, Any]] = {}
+        for side in self.sides:
+            found[side.name] = given(side.array(rows, invalid))
+        if invalid and INVALID not in self.arrow.names:
+            names = ", ".join(invalid[min(invalid)])
+            raise Corruption(f"{self._file}: no value for {names}", hint=f"ask for {INVALID}, or {_HINT}")
+        found[INVALID] = given(_notes(len(rows), invalid))
+        return batch(self.arrow, found)
+
+
+def _notes(count: int, invalid: dict[int, dict[str, Any]]) -> pa.Array:
+    if not invalid:
+        return pa.nulls(count, pa.string())
+    return pa.array([json.dumps(invalid[row]) if row in invalid else None for row in range(count)])
+
+
+class Side:
+    """Images before or after changes, as a struct."""
+
+    def __init__(self, name: str, at: int, arrow: pa.Schema, newest: TableVersion) -> None:
+        self.name = name
+        self._at = at
+        self._type = arrow.field(name).type
+        self._newest = newest
+        by_name = {column.name: column for column in newest.info.columns}
+        self.fields = [self._type.field(place) for place in range(self._type.num_fields)]
+        unknown = [field.name for field in self.fields if field.name not in by_name]
+        if unknown:
+            raise ConfigError(f"table {newest.name} has no column {unknown[0]!r}")
+        self.columns: list[Column] = [by_name[field.name] for field in self.fields]
+        self._nothing = (None,) * len(self.fields)
+        self._readers: dict[TableVersion, ImageValues] = {}
+
+    def _reader(self, version: TableVersion) -> ImageValues:
+        by_name = not version.id or version.id != self._newest.id
+        made = self._readers[version] = ImageValues(version.info, self.columns, by_name=by_name)
+        return made
+
+    def array(self, rows: Sequence[Row], invalid: dict[int, dict[str, Any]]) -> pa.Array:
+        """`invalid` gets what columns cannot hold, by row."""
+        at, readers, nothing = self._at, self._readers, self._nothing
+        values: list[tuple[Any, ...]] = []
+        for row in rows:
+            image = row[at]
+            if image is None:
+                values.append(nothing)
+            else:
+                reader = readers.get(row[0]) or self._reader(row[0])
+                values.append(reader.read(image))  # type: ignore[arg-type]
+        columns: list[Sequence[Any]] = list(zip(*values, strict=True)) or []
+        if any(reader.met_unfit for reader in readers.values()):
+            columns = [self._noted(place, column, invalid) for place, column in enumerate(columns)]
+        arrays = [self._column(place, column, invalid) for place, column in enumerate(columns)]
+        absent = np.fromiter((row[at] is None for row in rows), np.bool_, len(rows))
+        mask = pa.array(absent) if absent.any() else None
+        return pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask)
+
+    def _noted(self, place: int, column: Sequence[Any], invalid: dict[int, dict[str, Any]]) -> Sequence[Any]:
+        kept = list(column)
+        for row, value in enumerate(column):
+            if isinstance(value, Unfit):
+                kept[row] = None
+                invalid.setdefault(row, {})[f"{self.name}.{self.fields[place].name}"] = value.text
+        return kept
+
+    def _column(self, place: int, values: Sequence[Any], invalid: dict[int, dict[str, Any]]) -> pa.Array:
+        field = self.fields[place]
+        try:
+            return array_of(field.type, values)
+        except (pa.ArrowInvalid, OverflowError):
+            kept = list(values)
+            for row, value in enumerate(values):
+                try:
+                    array_of(field.type, [value])
+                except (pa.ArrowInvalid, OverflowError):
+                    kept[row] = None
+                    raw = isinstance(value, bytes)
+                    text = {"base64": base64.b64encode(value).decode()} if raw else str(value)
+                    invalid.setdefault(row, {})[f"{self.name}.{field.name}"] = text
+            return array_of(field.type, kept)
+
+
+def array_of(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """An array of a type from values that `image_values` gives."""
+    if pa.types.is_decimal(kind):
+        return _decimals(kind, values)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_date(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    return pa.array(values, kind)
+
+
+def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """From text, or from integers."""
+    if any(isinstance(value, int) for value in values):
+        return pa.array(values, pa.uint64()).cast(kind)
+    return pa.array(values, pa.string()).cast(kind)

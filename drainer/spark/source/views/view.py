@@ -1,0 +1,57 @@
+"""View: one way to look at an archive, as a data source needs it.
+
+A view has a schema and gives record batches of a slice. `columns` of a task are those that are wanted: the
+schema that somebody gave may have fewer, and then the others are not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drainer.spark.archive.location import Location
+from drainer.spark.archive.segments import Segment, Slice
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.reading import FAIL
+from drainer.txn import TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+ROWS_MAX: Final = 8192
+"""Rows of a batch: where the cost a row is lowest."""
+BYTES_MAX: Final = 8 << 20
+"""Bytes of images in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task reads. `columns`: the schema of its batches, exactly. `version`: of a typed table.
+
+    `files`: whole files and what is known of them, instead of a part; `verify`: read them nevertheless.
+    """
+
+    location: Location
+    part: Slice
+    selection: Selection
+    definitions: Definitions
+    columns: StructType
+    version: TableVersion | None = None
+    damage: str = FAIL
+    files: tuple[tuple[Slice, Segment], ...] = ()
+    verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`schema` of rows that are not typed; `batches` is called in a task."""
+
+    schema: StructType
+    batches: Callable[[Task], Iterator[pa.RecordBatch]]
+    is_of_definitions: bool = False
+    """One task gives all, and it reads no segment."""
+    is_of_files: bool = False
+    """A task is about whole files."""

@@ -1,0 +1,267 @@
+"""Status: one document that says where this Drainer is, what it waits for and for how long it will.
+
+Drives  `lag` (core), `pump_look`
+Reads   the rooms when asked; `run` only notes progress once a second, and asks the pump that holds the stream
+        what it waits for while the lag is worth it
+Out     `/status` (the Go drainer's keys first, then ours), the gauges of the lag, and `View` for a terminal
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from common import tso
+from common.clock import Clock
+from common.net.tls import TlsConfig
+from common.process import version
+from drainer import metrics
+from drainer.control.http import NodeState
+from drainer.status import lag
+from drainer.status.lag import Circumstances, Lag, Places, PumpPlace, Rates
+from drainer.status.pump_status import PumpLook
+
+PACE_S: Final = 1.0
+FLOWS_S: Final = 3.0
+
+
+class ApplierFacts(Protocol):
+    """The applier, as far as the status needs it. Timestamps; see `drainer.apply.applier`."""
+
+    transactions: int
+    rows: int
+
+    @property
+    def stored_ts(self) -> int: ...
+
+    @property
+    def resolved_ts(self) -> int: ...
+
+    @property
+    def handed_over_ts(self) -> int: ...
+
+    @property
+    def doing(self) -> str: ...
+
+    def lane_states(self) -> list[dict[str, Any]]: ...
+
+    def drift(self) -> dict[str, int]: ...
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+class CollectorFacts(Protocol):
+    """The collector, as far as the status needs it."""
+
+    @property
+    def queued_batches(self) -> int: ...
+
+    @property
+    def waits_for(self) -> str: ...
+
+    def positions(self) -> dict[str, int]: ...
+
+    def states(self) -> dict[str, dict[str, Any]]: ...
+
+
+class ControlFacts(Protocol):
+    """What operators have changed."""
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def limited(self) -> bool: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a progress line shows. `applied_s`: seconds since 1970 by the upstream's clock."""
+
+    applied_s: float
+    lag_s: float
+    rates: Rates
+    reason: str
+
+
+class Status:
+    """`more` gives further keys of the document: rooms that come and go with options."""
+
+    def __init__(
+        self,
+        applier: ApplierFacts,
+        collector: CollectorFacts,
+        state: NodeState,
+        clock: Clock,
+        synced_after_s: float,
+        *,
+        control: ControlFacts | None = None,
+        look: PumpLook | None = None,
+        tls: TlsConfig | None = None,
+        more: Callable[[], dict[str, Any]] = dict,
+        cluster_id: int | None = None,
+        upstream_s: Callable[[], float] | None = None,
+        heard: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`upstream_s`: what time it is upstream, seconds since 1970; without it this host's clock counts.
+        `heard` is told how far all pumps are: the upstream is at least as far."""
+        self._applier = applier
+        self._collector = collector
+        self._state = state
+        self._clock = clock
+        self._upstream_s = upstream_s or clock.wall_s
+        self._heard = heard
+        self._synced_after_s = synced_after_s
+        self._control = control
+        self._look = look or PumpLook(clock, tls)
+        self._more = more
+        self._cluster_id = cluster_id
+        self._progression = lag.Progression()
+        self._arrivals: dict[str, tuple[int, float]] = {}
+        self._seen = 0
+        self._changed_s = clock.monotonic_s()
+
+    @property
+    def stored_ts(self) -> int:
+        return self._applier.stored_ts
+
+    async def run(self) -> None:
+        """Note progress, and ask who holds the stream what it waits for."""
+        while True:
+            await asyncio.sleep(PACE_S)
+            await self.note()
+
+    async def note(self) -> None:
+        """What `run` does once a second."""
+        applier, now_s = self._applier, self._clock.monotonic_s()
+        if applier.transactions != self._seen:
+            self._seen = applier.transactions
+            self._changed_s = now_s
+        applied_s = tso.physical_s(applier.resolved_ts)
+        self._progression.note(now_s, applied_s, applier.rows, applier.transactions)
+        positions = self._collector.positions()
+        self._heard(min(positions.values(), default=0))
+        for node_id, position in positions.items():
+            if self._arrivals.get(node_id, (0, 0.0))[0] != position:
+                self._arrivals[node_id] = (position, now_s)
+        for node_id in self._arrivals.keys() - positions.keys():
+            del self._arrivals[node_id]
+        if self._now_s() - applied_s >= lag.IDLE_S and positions:
+            holder = min(positions, key=positions.__getitem__)
+            state = self._collector.states().get(holder)
+            if state is not None and state["connected"]:
+                await self._look.ask(holder, state["address"])
+
+    # -- shown -----------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """The Go drainer's keys first, then ours."""
+        applier = self._applier
+        idle_s = self._clock.monotonic_s() - self._changed_s
+        places, found = self._lag()
+        lanes = applier.lane_states()
+        rates = self._progression.rates
+        why = self._reason(found, places, lanes)
+        return {
+            "PumpPos": self._collector.positions(),
+            "Synced": idle_s >= self._synced_after_s,
+            "LastTS": applier.stored_ts,
+            "TsMap": "",
+            "AppliedTS": applier.resolved_ts,
+            "LagSeconds": round(found.total_s, 3),
+            "NodeID": self._state.node_id,
+            "ClusterID": self._cluster_id,
+            "Version": version.release(),
+            "Time": round(self._clock.wall_s(), 3),
+            "State": self._state.state,
+            "Doing": applier.doing,
+            "WaitsFor": self._collector.waits_for,
+            "Transactions": applier.transactions,
+            "Rows": applier.rows,
+            "Lag": lag.document(found, places.pump, why, rates, caught_up_s=lag.IDLE_S),
+            "Control": self._control.facts() if self._control is not None else None,
+            "Lanes": lanes,
+            "Drift": {"Rows": applier.drift(), "Texts": applier.foreign_texts()},
+            "Pumps": self._collector.states(),
+            **self._more(),
+        }
+
+    def view(self) -> View:
+        """For a progress line."""
+        places, found = self._lag()
+        why = self._reason(found, places, self._applier.lane_states())
+        return View(places.applied_s, found.total_s, self._progression.rates, why)
+
+    def bind_gauges(self) -> None:
+        """Let the gauges read the state whenever they are scraped."""
+
+        def seconds(stage: str) -> Callable[[], float]:
+            return lambda: self._lag()[1].stages()[stage]
+
+        def eta_s() -> float:
+            total_s = self._lag()[1].total_s
+            found = 0.0 if total_s < lag.IDLE_S else self._progression.rates.eta_s(total_s)
+            return math.inf if found is None else found
+
+        for stage in lag.STAGES:
+            metrics.LAG_SECONDS.labels(stage).set_function(seconds(stage))
+        metrics.LAG_ETA_SECONDS.set_function(eta_s)
+        metrics.QUEUE_SIZE.labels("syncer_input").set_function(lambda: self._collector.queued_batches)
+
+    # -- the parts -------------------------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        """By the upstream's clock; a pump that is further proves that it is later."""
+        return max(self._upstream_s(), *map(tso.physical_s, self._collector.positions().values()), 0.0)
+
+    def _lag(self) -> tuple[Places, Lag]:
+        applier = self._applier
+        places = Places(
+            self._now_s(),
+            tso.physical_s(applier.handed_over_ts),
+            tso.physical_s(applier.resolved_ts),
+            self._holder(),
+        )
+        return places, lag.split(places)
+
+    def _holder(self) -> PumpPlace | None:
+        """The pump whose position is the lowest: the stream is as far as it."""
+        positions = self._collector.positions()
+        if not positions:
+            return None
+        node_id = min(positions, key=positions.__getitem__)
+        state = self._collector.states()[node_id]
+        now_s = self._clock.monotonic_s()
+        word = self._look.word(node_id) if state["connected"] else None
+        return PumpPlace(
+            node_id,
+            tso.physical_s(positions[node_id]),
+            connected=state["connected"],
+            flows=now_s - self._arrivals.get(node_id, (0, -math.inf))[1] < FLOWS_S,
+            published_s=None if word is None else word.published_now_s(now_s),
+            unfiled_s=None if word is None else word.unfiled_s,
+            oldest=None if word is None else word.oldest,
+            error=state["error"],
+        )
+
+    def _reason(self, found: Lag, places: Places, lanes: list[dict[str, Any]]) -> str:
+        doing = self._applier.doing
+        waiting = next((lane for lane in lanes if lane["waiting_for"]), None)
+        control = self._control
+        facts = Circumstances(
+            paused=control is not None and control.paused,
+            rate_limited=control is not None and control.limited,
+            collector_waits_for=self._collector.waits_for,
+            ddl=doing if "DDL" in doing else "",
+            lane_waits_for=f"lane {waiting['lane']}: {waiting['waiting_for']}" if waiting else "",
+            lanes_full=sum(bool(lane["full"]) for lane in lanes),
+            lanes=len(lanes),
+        )
+        return lag.reason(found, places, facts, self._progression.rates)

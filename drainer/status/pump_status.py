@@ -1,0 +1,114 @@
+"""Pump look: asks a pump over HTTP what only it knows of the stream's way: how far it has come with sorting.
+
+Drives  `GET /status` of the pump that holds the stream, a few times a minute while the lag is worth a reason
+Out     `PumpWord`: its watermark, how long binlogs wait to be filed, its oldest open transaction
+Never   asks for its own sake: an idle or a current drainer asks nobody. A pump that says nothing of itself (a
+        Go pump) or does not answer is not asked again for a while, and nothing is made up for it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import tso
+from common.clock import Clock
+from common.errors import ConfigError
+from common.foreign_document import UNREADABLE
+from common.net.port import split_address
+from common.net.tls import TlsConfig
+from drainer.status.lag import OpenTransaction
+
+PACE_S: Final = 2.0
+SILENT_S: Final = 30.0
+_TIMEOUT_S: Final = 2.0
+_BYTES_MAX: Final = 1 << 20
+
+Fetch = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PumpWord:
+    """What a pump said of itself. `asked_s`: monotonic clock; the rest as in `lag.PumpPlace`."""
+
+    asked_s: float
+    published_s: float
+    unfiled_s: float
+    oldest: OpenTransaction | None
+
+    def published_now_s(self, now_s: float) -> float:
+        """The watermark by now: it follows the clock unless an open transaction holds it."""
+        return self.published_s + (0.0 if self.oldest is not None else max(0.0, now_s - self.asked_s))
+
+
+def read_word(body: bytes, asked_s: float) -> PumpWord | None:
+    """The answer of a pump of ours; None for any other."""
+    try:
+        pump: dict[str, Any] = json.loads(body)["pump"]
+        oldest = None
+        if pump["oldest"]:
+            first = pump["oldest"][0]
+            about = [f"table {first['table_id']}"] if first.get("table_id") else []
+            about += [str(first[key]) for key in ("ddl_query", "upstream") if first.get(key)]
+            oldest = OpenTransaction(int(first["start_ts"]), float(first["age_s"]), "; ".join(about))
+        return PumpWord(
+            asked_s,
+            tso.physical_s(int(pump["watermark"])),
+            float(pump["stages"]["indexed"]["lag_s"]),
+            oldest,
+        )
+    except UNREADABLE:
+        return None
+
+
+class PumpLook:
+    """Words of pumps by node id, as old as `PACE_S` at most while they are asked for."""
+
+    def __init__(self, clock: Clock, tls: TlsConfig | None = None, fetch: Fetch | None = None) -> None:
+        self._clock = clock
+        self._tls = tls
+        self._fetch = fetch or self._get
+        self._words: dict[str, PumpWord] = {}
+        self._silent: dict[str, float] = {}
+
+    def word(self, node_id: str) -> PumpWord | None:
+        """The last word of a pump; None if there is none, or it is too old to be true."""
+        found = self._words.get(node_id)
+        fresh = found is not None and self._clock.monotonic_s() - found.asked_s <= 3 * PACE_S
+        return found if fresh else None
+
+    async def ask(self, node_id: str, address: str) -> None:
+        """Ask now, unless that was done just before or brought nothing not long ago."""
+        now_s = self._clock.monotonic_s()
+        found = self._words.get(node_id)
+        if found is not None and now_s - found.asked_s < PACE_S:
+            return
+        if now_s - self._silent.get(node_id, -SILENT_S) < SILENT_S:
+            return
+        try:
+            word = read_word(await asyncio.to_thread(self._fetch, address), now_s)
+        except (OSError, http.client.HTTPException, ConfigError, ValueError):
+            word = None
+        if word is None:
+            self._silent[node_id] = now_s
+            return
+        self._words[node_id] = word
+
+    def _get(self, address: str) -> bytes:
+        host, port = split_address("pump", address)
+        context: ssl.SSLContext | None = self._tls.client_context() if self._tls else None
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
+            if context
+            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+        )
+        try:
+            connection.request("GET", "/status")
+            return connection.getresponse().read(_BYTES_MAX)
+        finally:
+            connection.close()

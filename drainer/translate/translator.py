@@ -1,0 +1,367 @@
+"""Translator: one binlog of the merged stream becomes a Transaction of row events, or a Ddl.
+
+In     Merged(commit_ts, payload, job), in order; rules (filters, routes, columns, loopback) of any moment
+Out    Transaction (rows still encoded, tables resolved, filtered ones left out) or Ddl (with the reason if
+       it is not to run downstream)
+Holds  the schema tracker sees every DDL, also those that are filtered or skipped; the ordinal of a row does
+       not depend on filters; a transaction of which nothing is left is an empty one, in its place; the same
+       object stands for a table until a DDL changes that table
+Never  drops a binlog in silence: what cannot be understood raises `Corruption` with its commit_ts
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from common.binlog import SCHEMA_STATE_DELETE_ONLY
+from common.errors import Corruption
+from common.wire import binlog_pb2
+from drainer.pull import large_txn
+from drainer.pull.merger import Merged, Spilled
+from drainer.rules.rule_history import Era, RuleHistory
+from drainer.rules.rule_set import Rules
+from drainer.rules.table_filter import TableFilter
+from drainer.schema import ddl_job
+from drainer.schema import sql_tokens as ddl_text
+from drainer.schema.catalog import TABLE_ID_MAX
+from drainer.schema.ddl_job import DdlJob
+from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
+from drainer.translate import ddl_filter
+from drainer.translate.loopback_rows import MarkRows, is_mark_table
+from drainer.translate.row_events import REPAIR_HINT, row_events
+from drainer.translate.row_filter import CLOSED, RowGate
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
+
+PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
+_ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
+
+_LAST_TYPE_IN_USE: Final = int(binlog_pb2.Rollback)
+# Tables with routes or left-out columns that are remembered as such; with more of them plans are made anew.
+_PLACED_MAX: Final = 50_000
+
+
+class Translator:
+    """Resolves tables by the tracked schema and applies the rules. A name filter alone is rules, too.
+
+    `looped`: transactions dropped because a drainer of our channel wrote them.
+    """
+
+    def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
+        self._schema = schema
+        self._gates: dict[int, RowGate] = {}
+        self._generation = schema.generation
+        self._placed: dict[TableVersion, TableVersion] = {}
+        self.looped = 0
+        self.rules = Rules()
+        self._eras: deque[Era] = deque()  # of an earlier life, still to come
+        self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def replace_rules(self, rules: Rules) -> None:
+        """Rules from here on, between two transactions. Raises `ConfigError`, and keeps the old ones, if they
+        contradict each other for a table that exists."""
+        self.check_rules(rules)
+        self.take_rules(rules)
+
+    def check_rules(self, rules: Rules) -> None:
+        """Raises `ConfigError` as `replace_rules` would."""
+        if not (rules.router.is_empty and rules.columns.is_empty):
+            for name in self._schema.names():
+                if rules.allows(*name):
+                    rules.router.route(*name)
+                    table = self._schema.table_named(*name) if not rules.columns.is_empty else None
+                    if table is not None:
+                        rules.columns.left_out(*name, table.info)
+
+    def take_rules(self, rules: Rules) -> None:
+        """`replace_rules` for rules that were checked."""
+        self._eras.clear()
+        self._enter(rules)
+
+    def replay(self, history: RuleHistory) -> None:
+        """Rules as they were, each from its place of the stream on, until others are taken."""
+        self._enter(history.eras[0].rules)
+        self._eras = deque(history.eras[1:])
+
+    def _enter(self, rules: Rules) -> None:
+        self.rules = rules
+        self._gates.clear()
+        self._placed.clear()
+
+    def _follow_eras(self, commit_ts: int) -> None:
+        while self._eras and self._eras[0].after_ts < commit_ts:
+            self._enter(self._eras.popleft().rules)
+
+    def names(self) -> list[tuple[str, str]]:
+        """All tables of the tracked schema, whether they replicate or not."""
+        return list(self._schema.names())
+
+    def route(self, schema: str, table: str = "") -> tuple[str, str]:
+        """The downstream name of a table, or with "" of a database, by the rules of now."""
+        return self.rules.router.route(schema, table)
+
+    def placed(self, table: TableVersion) -> TableVersion:
+        """The table as it is written downstream: with its target and without the columns left out."""
+        rules = self.rules
+        if rules.keep_all_as_is:
+            return table
+        known = self._placed.get(table)
+        if known is None:
+            target = rules.router.route(table.schema, table.name)
+            left_out = rules.columns.left_out(table.schema, table.name, table.info)
+            known = table
+            # With routes every table is known by its name downstream: others may be routed there.
+            routed = not rules.router.is_empty
+            partial = rules.withholds(table.schema, table.name, routed=routed)
+            if left_out or partial or routed:
+                known = replace(table, target=target if routed else None, left_out=left_out, partial=partial)
+            if len(self._placed) >= _PLACED_MAX:
+                self._placed.clear()
+            self._placed[table] = known
+        return known
+
+    def replicated(self, table_id: int) -> TableVersion | None:
+        """A table as its rows of now are written; None for one that is not there, or does not replicate."""
+        try:
+            return self._gate_of(self._schema.table_for(table_id, self._schema.version)).table
+        except UnknownTable:
+            return None
+
+    def runs(self, table: TableVersion, action: int, query: str) -> bool:
+        """Whether filters let a statement on a table that replicates run downstream."""
+        events = ddl_text.events_of(query, action)
+        return self.rules.sync_ddl and not self.rules.events.ignores_ddl(
+            table.schema, table.name, events, query
+        )
+
+    # -- binlogs --------------------------------------------------------------------------------------
+
+    def translate(self, merged: Merged) -> Item:
+        """Raises `Corruption` (unknown table, broken payload) or `ConfigError` (contradicting rules)."""
+        commit_ts, payload = merged.commit_ts, merged.payload
+        if self._eras:
+            self._follow_eras(commit_ts)
+        passed_over = commit_ts in self.rules.passed_over
+        try:
+            message = binlog_pb2.Binlog.FromString(payload)
+        except DecodeError as error:
+            if passed_over:
+                return Transaction(commit_ts, commit_ts, (), len(payload))
+            raise Corruption(
+                f"binlog with commit_ts {commit_ts} ({len(payload)} bytes) cannot be decoded: {error}",
+                hint=REPAIR_HINT,
+            ) from None
+        if message.ddl_job_id:
+            return self._ddl(merged, message, passed_over)
+        if passed_over:
+            return Transaction(message.start_ts, commit_ts, (), len(payload))
+        if message.tp > _LAST_TYPE_IN_USE:
+            raise Corruption(
+                f"binlog with commit_ts {commit_ts} is of obsolete type {message.tp}", hint=REPAIR_HINT
+            )
+        value = message.prewrite_value
+        if not value and not message.HasField("prewrite_value"):
+            raise Corruption(
+                f"commit without prewrite: binlog with start_ts {message.start_ts} and commit_ts {commit_ts} "
+                "has neither rows nor a DDL",
+                hint=REPAIR_HINT,
+            )
+        try:
+            prewrite = binlog_pb2.PrewriteValue.FromString(value)
+        except DecodeError as error:
+            raise Corruption(
+                f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
+            ) from None
+        return Transaction(message.start_ts, commit_ts, self._tables(prewrite, commit_ts), len(payload))
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first.
+
+        Rules must not be replaced before the last piece is made.
+        """
+        self._follow_eras(spilled.commit_ts)
+        empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
+        if spilled.commit_ts in self.rules.passed_over:
+            return iter((empty,))
+        gates: dict[TableVersion, RowGate] = {}
+        if self.rules.channel_id is not None:
+            marks = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of, marks=True))
+            for piece in marks:
+                for one in piece.tables:
+                    if gates[one.table].is_ours(one.kinds, one.rows, spilled.commit_ts):
+                        self.looped += 1
+                        return iter((empty,))
+            gates = {}
+        found = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
+        return (_screened(piece, gates) for piece in found)
+
+    def _resolve(
+        self,
+        gates: dict[TableVersion, RowGate],
+        table_id: int,
+        schema_version: int,
+        commit_ts: int,
+        *,
+        marks: bool = False,
+    ) -> TableVersion | None:
+        """The table of an id, with its gate noted. `marks`: only mark tables, also filtered ones."""
+        self.catch_up(commit_ts, schema_version)
+        gate = self.gate(table_id, schema_version, commit_ts)
+        table = gate.table
+        if marks:
+            table = self._schema.table_for(table_id, schema_version) if gate.mark is not None else None
+        if table is not None:
+            gates[table] = gate
+        return table
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: int) -> tuple[TableEvents, ...]:
+        schema_version = prewrite.schema_version
+        self.catch_up(commit_ts, schema_version)
+        gates = self._gates
+        tables = []
+        ordinal = 0
+        for mutation in prewrite.mutations:
+            table_id = mutation.table_id
+            gate = gates.get(table_id)
+            if gate is None or schema_version < gate.version:
+                gate = self.gate(table_id, schema_version, commit_ts)
+            sequence = mutation.sequence[:]  # a slice is several times faster than list()
+            if gate.opens:
+                kinds, rows = row_events(mutation, sequence, commit_ts)
+                if gate.plain:
+                    if rows:
+                        tables.append(TableEvents(gate.table, kinds, rows, ordinal))  # type: ignore[arg-type]
+                elif gate.is_ours(kinds, rows, commit_ts):
+                    self.looped += 1
+                    return ()
+                else:
+                    tables.extend(gate.passed(kinds, rows, ordinal))
+            ordinal += len(sequence)
+        return tuple(tables)
+
+    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+        """Bring the schema to where a transaction is, before its tables are asked for."""
+        schema = self._schema
+        schema.catch_up(commit_ts, schema_version)
+        if schema.generation != self._generation:
+            self._generation = schema.generation
+            self._gates.clear()
+
+    def gate(self, table_id: int, schema_version: int, commit_ts: int) -> RowGate:
+        """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
+        schema = self._schema
+        if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
+            self._gates[table_id] = CLOSED
+            return CLOSED
+        try:
+            table = schema.table_for(table_id, schema_version)
+        except UnknownTable as error:
+            raise UnknownTable(
+                f"transaction with commit_ts {commit_ts} has rows of an unknown table: {error.message} "
+                f"(rows were written at schema version {schema_version})",
+                hint=f"find the DDL job that made table id {table_id} with `ADMIN SHOW DDL JOBS` upstream; "
+                "it must be in the DDL history before the drainer can go on",
+            ) from None
+        gate = self._gate_of(table)
+        if schema_version >= table.version or gate is CLOSED:
+            self._gates[table_id] = gate
+        return gate
+
+    def _gate_of(self, table: TableVersion) -> RowGate:
+        rules = self.rules
+        mark = None
+        if rules.channel_id is not None and is_mark_table(table.schema, table.name):
+            mark = MarkRows(table.info, rules.channel_id)
+        dropped = rules.events.ignored_rows(table.schema, table.name)
+        wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
+        if not wanted or len(dropped) == len(_ROW_KINDS):
+            return CLOSED if mark is None else RowGate(table.version, mark=mark)
+        return RowGate(table.version, self.placed(table), dropped, mark)
+
+    # -- DDL ------------------------------------------------------------------------------------------
+
+    def _ddl(self, merged: Merged, message: binlog_pb2.Binlog, passed_over: bool) -> Ddl:
+        commit_ts, job_id = merged.commit_ts, message.ddl_job_id
+        query = message.ddl_query.decode("utf-8", "surrogateescape")
+        if message.ddl_schema_state == SCHEMA_STATE_DELETE_ONLY:
+            reason = "delete-only state: the column is on its way out, the job's last binlog drops it"
+            version = self._schema.version
+            return Ddl(commit_ts, job_id, ddl_job.DROP_COLUMN, "", query, (), version, reason, half_done=True)
+        if merged.job is None:
+            if passed_over:
+                return Ddl(commit_ts, job_id, 0, "", query, (), self._schema.version, PASSED_OVER)
+            raise Corruption(
+                f"DDL binlog with commit_ts {commit_ts} came without its job {job_id}",
+                hint=f"check `ADMIN SHOW DDL JOBS` of the upstream for job {job_id}",
+            )
+        job = DdlJob.from_document(merged.job)
+        self._schema.catch_up(commit_ts, 0)
+        change = self._schema.apply(job)
+        verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")
+        if not passed_over:
+            skip = self._skip_reason(job, change.tables)
+            known = self._schema.names() if not self.rules.router.is_empty else ()
+            verdict = (
+                ddl_filter.Verdict(change.tables, skip=skip)
+                if skip
+                else ddl_filter.judge(job, change, self.rules, known)
+            )
+        before, after = change.before, change.after
+        if verdict.tables != change.tables:
+            before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
+        return Ddl(
+            commit_ts=commit_ts,
+            job_id=job_id,
+            action=job.action,
+            schema=change.schema,
+            query=query,
+            tables=verdict.tables,
+            schema_version=job.schema_version if job.took_effect else self._schema.version,
+            skip=verdict.skip,
+            job=merged.job,
+            instead=verdict.instead,
+            refused=verdict.refused,
+            before=before,
+            after=after,
+            targets=() if verdict.skip else self._targets(verdict.tables),
+        )
+
+    def _targets(self, names: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        router = self.rules.router
+        return () if router.is_empty else tuple(router.route(*name) for name in names)
+
+    def _skip_reason(self, job: DdlJob, names: Sequence[tuple[str, str]]) -> str:
+        if not job.took_effect:
+            return f"the job did not take effect upstream: it is {job.state_name}"
+        if names and all(is_system_schema(schema) for schema, _ in names):
+            return "system schema"
+        if any(document["id"] > TABLE_ID_MAX for document in _documents(job)):
+            return "internal table of the upstream"
+        return "" if self.rules.sync_ddl else "sync-ddl is false"
+
+
+def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:
+    if all(gates[events.table].plain for events in piece.tables):
+        return piece
+    passed = (
+        kept
+        for events in piece.tables
+        for kept in gates[events.table].passed(events.kinds, events.rows, events.first_ordinal)
+    )
+    return replace(piece, tables=tuple(passed))
+
+
+def _of_names(tables: Iterable[Tracked], names: Collection[tuple[str, str]]) -> tuple[Tracked, ...]:
+    return tuple(one for one in tables if (one.schema, one.name) in names)
+
+
+def _documents(job: DdlJob) -> Sequence[dict[str, Any]]:
+    return (job.table_info,) if job.table_info is not None else job.table_infos

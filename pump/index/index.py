@@ -1,0 +1,267 @@
+"""Index: from a timestamp to the place of its record, and the positions a restart needs, in LevelDB.
+
+    ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
+    !binlog!headPointer           value pointer       last record that is in the index
+    !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it
+    !binlog!maxCommitTS           i64 little-endian   watermark from stored records
+    !binlog!gcts                  i64 little-endian   everything below may have been purged
+
+Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go pump's, whose directories
+open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail
+(that only a tail is ever lost is for `index_files` to see); deleting the directory rebuilds it.
+
+LevelDB compares the checksums of what it reads only where it is asked to; everywhere here it is. An entry
+that a flipped bit hides would be a transaction that no drainer ever gets.
+
+All calls block; they come from worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any, Final, Self
+
+import plyvel
+
+from common.binlog import PREWRITE
+from common.errors import ConfigError, Corruption
+from pump.log import value_pointer
+from pump.log.log_record import Logged
+from pump.log.value_pointer import START, ValuePointer
+
+_PREFIX: Final = b"ts:"
+_BEYOND: Final = b"ts;"
+_KEY: Final = struct.Struct(">3sq")
+_TS: Final = struct.Struct(">3xq")
+_INTEGER: Final = struct.Struct("<q")
+_GC_TS: Final = b"!binlog!gcts"
+_MAX_COMMIT_TS: Final = b"!binlog!maxCommitTS"
+_HANDLE: Final = b"!binlog!handlePointer"
+_HEAD: Final = b"!binlog!headPointer"
+
+
+def key_of(ts: int) -> bytes:
+    return _KEY.pack(_PREFIX, ts)
+
+
+class IndexDamaged(Corruption):
+    """LevelDB cannot read its own files; the next start builds the index anew, so a start is worth it."""
+
+    exit_code = 2
+
+
+class Index:
+    """The LevelDB of one data directory."""
+
+    def __init__(self, database: Any, path: str) -> None:
+        self._database = database
+        self._path = path
+
+    @classmethod
+    def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
+        """`IndexDamaged` if the files are wrong, `ConfigError` if they are in use or the disk refuses."""
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        try:
+            database = plyvel.DB(
+                path,
+                create_if_missing=True,
+                paranoid_checks=True,
+                write_buffer_size=write_buffer_bytes,
+                lru_cache_size=cache_bytes,
+                max_open_files=500,
+            )
+        except plyvel.IOError as error:  # says nothing about what the files hold
+            raise ConfigError(
+                f"index {path} cannot be opened: {error}",
+                hint="end the process that uses it, or see to the disk; the index need not be damaged",
+            ) from None
+        except plyvel.Error as error:
+            raise cls._damaged(path, error) from None
+        return cls(database, path)
+
+    @staticmethod
+    def _damaged(path: str, error: Exception) -> IndexDamaged:
+        return IndexDamaged(
+            f"index {path} cannot be read: {error}",
+            hint="try again: the pump starts anew and builds the index from the value log",
+        )
+
+    def write(
+        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+    ) -> None:
+        """File a batch of records and remember the positions with it.
+
+        A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
+        mark the timestamp that a transaction has.
+        """
+        with self._writing(), self._database.write_batch() as batch:
+            # `is_mark` and `index_ts` written out: every record comes through here.
+            put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
+            for tp, start_ts, commit_ts, place in records:
+                is_mark = start_ts == commit_ts and tp != PREWRITE
+                if is_mark and self._get(key_of(commit_ts)) is None:
+                    put(key_of(commit_ts), value_pointer.encode(place))
+            for tp, start_ts, commit_ts, (fid, offset) in records:
+                ts = start_ts if tp == PREWRITE else commit_ts
+                if ts and (tp == PREWRITE or start_ts != commit_ts):
+                    put(key(_PREFIX, ts), pointer(fid, offset))
+            batch.put(_HEAD, value_pointer.encode(head))
+            batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
+            batch.put(_HANDLE, value_pointer.encode(decided))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """LevelDB's errors while something is written, as `IndexDamaged` or `OSError`."""
+        try:
+            yield
+        except plyvel.CorruptionError as error:
+            raise self._damaged(self._path, error) from None
+        except plyvel.Error as error:
+            raise OSError(f"index {self._path} cannot be written: {error}") from None
+
+    def pointer(self, ts: int) -> ValuePointer | None:
+        """Place of the record with this index timestamp."""
+        data = self._get(key_of(ts))
+        return None if data is None else value_pointer.decode(data)
+
+    def runs(
+        self, after: int, upto: int, records_max: int = 512
+    ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+        """Every record with a timestamp in (after, upto], ascending, in runs of at most `records_max`:
+        timestamps, and (fid, offset) of each."""
+        last = key_of(after)
+        try:
+            with self._database.iterator(
+                start=last,
+                stop=key_of(upto),
+                include_start=False,
+                include_stop=True,
+                verify_checksums=True,
+            ) as iterator:
+                while entries := list(islice(iterator, records_max)):
+                    keys, values = zip(*entries, strict=True)
+                    try:
+                        timestamps = [ts for (ts,) in _TS.iter_unpack(b"".join(keys))]
+                        places = list(value_pointer.FORMAT.iter_unpack(b"".join(values)))
+                    except struct.error:
+                        raise self._malformed(keys, values) from None
+                    if len(timestamps) != len(keys) or len(places) != len(values):
+                        raise self._malformed(keys, values)
+                    last = keys[-1]
+                    yield timestamps, places
+            self._check_end(last)
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+
+    def _malformed(self, keys: Sequence[bytes], values: Sequence[bytes]) -> IndexDamaged:
+        wrong = [
+            key
+            for key, value in zip(keys, values, strict=True)
+            if len(key) != _KEY.size or len(value) != value_pointer.SIZE
+        ]
+        return self._damaged(self._path, ValueError(f"entry {wrong[0].hex()} has a wrong size"))
+
+    def purge(
+        self, first_ts: int, last_ts: int, upto_fid: int, *, records_max: int = 1024
+    ) -> tuple[int, int | None]:
+        """Delete entries in [first_ts, last_ts] that point into files up to `upto_fid`, looking at some.
+
+        Returns how many went and where to go on; None: all done, and on the medium.
+        """
+        gone: list[bytes] = []
+        next_ts: int | None = None
+        key = key_of(first_ts)
+        with self._writing():
+            with self._database.iterator(
+                start=key,
+                stop=key_of(last_ts),
+                include_stop=True,
+                fill_cache=False,
+                verify_checksums=True,
+            ) as iterator:
+                for seen, (key, value) in enumerate(iterator):
+                    if seen == records_max:
+                        next_ts = int(_KEY.unpack(key)[1])
+                        break
+                    if value_pointer.decode(value).fid <= upto_fid:
+                        gone.append(key)
+                else:
+                    self._check_end(key)
+            if gone or next_ts is None:
+                with self._database.write_batch(sync=next_ts is None) as batch:
+                    for key in gone:
+                        batch.delete(key)
+        return len(gone), next_ts
+
+    def _check_end(self, last: bytes) -> None:
+        """Raise the error of whoever found nothing behind this key for one.
+
+        LevelDB steps over a block that it cannot read, and plyvel's iterator asks how it went only where an
+        entry within its bounds follows.
+        """
+        with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+            iterator.seek(last)
+            if iterator.valid() and iterator.key() == last:
+                iterator.next()
+
+    def edge_ts(self, *, largest: bool) -> int:
+        """Largest or smallest timestamp in the index; 0 if it is empty."""
+        try:
+            with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+                if not largest:
+                    iterator.seek(_PREFIX)
+                else:
+                    iterator.seek(_BEYOND)
+                    if iterator.valid():
+                        iterator.prev()
+                    else:
+                        iterator.seek_to_last()
+                key = iterator.key() if iterator.valid() else b""
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+        return int(_KEY.unpack(key)[1]) if key.startswith(_PREFIX) else 0
+
+    @property
+    def head(self) -> ValuePointer:
+        return self._pointer_or_start(_HEAD)
+
+    @property
+    def handle(self) -> ValuePointer:
+        return self._pointer_or_start(_HANDLE)
+
+    @property
+    def max_commit_ts(self) -> int:
+        return self._integer(_MAX_COMMIT_TS)
+
+    @property
+    def gc_ts(self) -> int:
+        return self._integer(_GC_TS)
+
+    def set_gc_ts(self, ts: int) -> None:
+        self._database.put(_GC_TS, _INTEGER.pack(ts))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._database.get(key, verify_checksums=True)
+        except plyvel.Error as error:
+            raise self._damaged(self._path, error) from None
+        return found
+
+    def _pointer_or_start(self, key: bytes) -> ValuePointer:
+        data = self._get(key)
+        return START if data is None else value_pointer.decode(data)
+
+    def _integer(self, key: bytes) -> int:
+        data = self._get(key)
+        if data is None:
+            return 0
+        if len(data) < _INTEGER.size:
+            raise IndexDamaged(f"index {self._path}: {key.decode()} holds {len(data)} bytes, 8 are needed")
+        return int(_INTEGER.unpack_from(data)[0])

@@ -1,0 +1,267 @@
+"""Indexer: follows the value log with a cursor of its own, files records in the index, feeds the sorter.
+
+Drives  `sorter`, `recent_commits`, `slow_chaser`
+Owns    one worker thread for LevelDB, the queue of records that are durable but not filed yet
+Order   a record is filed before the sorter sees it: what the watermark promises can be read
+Holds   the queue is bounded in bytes. When it is full the cursor stays back, and the log is read instead
+        until the cursor has caught up; no writer ever waits for the index
+Start   what an earlier life left unindexed or undecided is read by the chaser as well, while writes go on
+Stops   files what is queued and stores the positions; what the chaser has not read yet waits for the start
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from common.clock import Clock
+from common.observe import log
+from common.tso import TS_MAX
+from pump import metrics
+from pump.index import slow_chaser
+from pump.index.index import Index
+from pump.index.recent_commits import RecentCommits
+from pump.index.sorter import Advanced, Effect, GivenUp, Late, Sorter
+from pump.index.worker_thread import WorkerThread
+from pump.log.log_record import Logged
+from pump.log.value_log import ValueLog
+from pump.log.value_pointer import ValuePointer
+from pump.log.writer import WrittenGroup
+from pump.write import admission
+
+_BATCH_RECORDS_MAX = 1024
+_RETRY_S = 1.0
+_MARKS_MAX = 64
+_logger = log.get("indexer")
+_OVERHEAD = 250  # bytes that a queued record costs besides its payload
+
+
+class Indexer:
+    """The follower of one value log. `on_advance` gets each new watermark, `on_late` each late commit."""
+
+    def __init__(
+        self,
+        log: ValueLog,
+        index: Index,
+        sorter: Sorter,
+        recent: RecentCommits,
+        *,
+        cursor: ValuePointer,
+        indexed_to: ValuePointer,
+        limit_ts: int = TS_MAX,
+        queue_bytes_max: int,
+        clock: Clock,
+        on_advance: Callable[[int], None],
+        on_settled: Callable[[], None],
+        on_late: Callable[[Late], None],
+        on_given_up: Callable[[int], None],
+        on_trouble: Callable[[Exception | None], None],
+        on_replayed: Callable[[int], None],
+    ) -> None:
+        """`cursor`: where the sorter goes on; records before `indexed_to` are in the index already. What an
+        earlier life stored with a timestamp above `limit_ts` is left out."""
+        self._log = log
+        self._index = index
+        self._sorter = sorter
+        self._recent = recent
+        self._queue_bytes_max = queue_bytes_max
+        self._clock = clock
+        self._on_advance = on_advance
+        self._on_settled = on_settled
+        self._on_late = on_late
+        self._on_given_up = on_given_up
+        self._on_trouble = on_trouble
+        self._on_replayed = on_replayed
+        self._thread = WorkerThread("pump-index")
+        self._queue: deque[WrittenGroup] = deque()
+        self._queued_bytes = 0
+        self._marks: deque[tuple[ValuePointer, int]] = deque()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._failure: Exception | None = None
+        self._running = False
+        self._finished = asyncio.Event()
+        self.cursor = cursor
+        self.durable = log.end
+        self._indexed_to = indexed_to
+        self._limit_ts = limit_ts
+        self._replay_to = log.end  # what lies before was written by an earlier life of the pump
+        self._replaying = True
+        self._overflowed = True  # the queue does not go on where the cursor is
+        self._chase_runs = False
+        self.chased_total = 0
+
+    # -- facts from the event loop ---------------------------------------------------------------
+
+    def accept(self, group: WrittenGroup) -> None:
+        """A group became durable."""
+        self.durable = group.end
+        size = _size(group.payloads)
+        if self._queued_bytes + size > self._queue_bytes_max and self._queue and not self._overflowed:
+            self._overflowed = True
+            metrics.SLOW_CHASER.labels("turned_on").inc()
+        if not self._overflowed:
+            self._queue.append(group)
+            self._queued_bytes += size
+        self._wake.set()
+
+    def mark(self, ts: int) -> None:
+        """A timestamp drawn before this call: a watermark once what is durable now is settled."""
+        if self.cursor == self.durable and not self._marks:
+            self._publish(self._sorter.mark(ts))
+        else:
+            if len(self._marks) == _MARKS_MAX:
+                self._marks.pop()  # the newer one stands for it, later
+            self._marks.append((self.durable, ts))
+
+    @property
+    def chasing(self) -> bool:
+        """Whether the log is read because memory does not hold what comes next."""
+        return self._overflowed or self._chase_runs
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of durable log that are not in the index yet; whole files count as their size."""
+        lag = self.durable.offset - self.cursor.offset
+        for fid in range(self.cursor.fid, self.durable.fid):
+            lag += self._log.segment(fid).end
+        return max(lag, 0)
+
+    # -- following -------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """Let `run` end with this error: what is filed cannot be trusted."""
+        self._failure = error
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow until `close` or `fail`."""
+        assert not self._running
+        self._running = True
+        try:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._queue:
+                    await self._follow_queue()
+                elif self._stopping:
+                    break
+                elif self._overflowed:
+                    await self._chase()
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+        finally:
+            self._finished.set()
+
+    async def close(self) -> None:
+        """File what is durable, then store where sorter and index stand; nothing after `fail`."""
+        self._stopping = True
+        self._wake.set()
+        if self._running:
+            await self._finished.wait()
+        elif self._failure is None:
+            await self.run()
+        if self._failure is None:
+            await self._write([], self._index.head)
+        await self._thread.stop()
+
+    async def _follow_queue(self) -> None:
+        records: list[Logged] = []
+        payloads: list[bytes] = []
+        groups = 0
+        for group in self._queue:
+            if records and len(records) + len(group.records) > _BATCH_RECORDS_MAX:
+                break
+            records += group.records
+            payloads += group.payloads
+            groups += 1
+        await self._write(records, records[-1].place)
+        for _ in range(groups):
+            end = self._queue.popleft().end
+        self._queued_bytes -= _size(payloads)
+        self.cursor = end
+        self._recent.record(records, payloads)
+        self._settle(records)
+
+    async def _chase(self) -> None:
+        """Read what memory does not hold. Groups written meanwhile queue again, behind what is read here."""
+        stop, began_s = self.durable, self._clock.monotonic_s()
+        self._overflowed, self._chase_runs = False, True
+        source = slow_chaser.batches(self._log, self.cursor, stop)
+        while (stretch := await self._thread.run(next, source, None)) is not None:
+            records = self._possible(stretch.records) if self._replaying else stretch.records
+            missing = records
+            if records and records[0].place < self._indexed_to:
+                missing = [record for record in records if record.place >= self._indexed_to]
+            if missing:
+                await self._write(missing, missing[-1].place)
+            self.cursor = stretch.behind
+            self.chased_total += len(records)
+            self._recent.pass_over(records)
+            self._settle(records)
+            if self._stopping or self._failure is not None:  # the next start goes on from here
+                self._queue.clear()
+                return
+        self._chase_runs = False
+        if self._replaying:
+            self._replaying = False
+            self._on_replayed(self.chased_total)
+            return
+        metrics.SLOW_CHASER.labels("catch_up").inc()
+        metrics.CATCH_UP_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        if not self._overflowed:
+            metrics.SLOW_CHASER.labels("turned_off").inc()
+
+    def _possible(self, records: list[Logged]) -> list[Logged]:
+        """Those whose timestamps the upstream can have given."""
+        if admission.none_ahead([record[:3] for record in records], self._limit_ts):
+            return records
+        left_out = [one for one in records if max(one.start_ts, one.commit_ts) > self._limit_ts]
+        _logger.error(
+            "stored binlogs with timestamps from the future are left out",
+            count=len(left_out),
+            start_ts=left_out[0].start_ts,
+            commit_ts=left_out[0].commit_ts,
+            place=left_out[0].place,
+        )
+        return [one for one in records if max(one.start_ts, one.commit_ts) <= self._limit_ts]
+
+    async def _write(self, records: list[Logged], head: ValuePointer) -> None:
+        """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""
+        trouble = False
+        while True:
+            watermark, decided = self._sorter.watermark, self._sorter.decided
+            try:
+                await self._thread.run(self._index.write, records, head, watermark, decided)
+            except OSError as error:
+                if not trouble:
+                    self._on_trouble(error)
+                trouble = True
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if trouble:
+                self._on_trouble(None)
+            return
+
+    def _settle(self, records: list[Logged]) -> None:
+        self._publish(self._sorter.feed(records, self._clock.monotonic_s()))
+        while self._marks and self._marks[0][0] <= self.cursor:
+            self._publish(self._sorter.mark(self._marks.popleft()[1]))
+        self._on_settled()
+
+    def _publish(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Advanced):
+                self._recent.advance(effect.watermark)
+                self._on_advance(effect.watermark)
+            elif isinstance(effect, GivenUp):
+                self._on_given_up(effect.start_ts)
+            elif not self._replaying:  # it was told when it came
+                self._on_late(effect)
+
+
+def _size(payloads: Sequence[bytes]) -> int:
+    """What records take in the queue, bytes."""
+    return sum(map(len, payloads)) + len(payloads) * _OVERHEAD

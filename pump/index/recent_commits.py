@@ -1,0 +1,162 @@
+"""Recent commits: the joined payloads just below the watermark, kept in memory for pullers that are near.
+
+In     payloads of records in log order, the watermark after each step
+Out    for a position: the commits behind it in commit order, or "too old, read the index"
+Why    a drainer that keeps up asks for what was written a moment ago; joining once for all drainers and
+       from memory costs neither a disk read nor a search
+Holds  every served commit with a timestamp in (floor, watermark]; `bytes_max` bounds what is kept
+Never  is asked to be complete: whatever does not fit raises the floor, and the index serves it
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+
+from common import binlog
+from common.binlog import NINE_OCTETS
+from pump.log.delivery import Delivery
+from pump.log.log_record import Logged
+from pump.log.record_scan import new_tuple
+
+_OVERHEAD = 200  # bytes that an entry costs besides its payload
+
+
+class RecentCommits:
+    """`floor`: largest timestamp at or below which this knows nothing; it may be ahead of the watermark."""
+
+    def __init__(self, floor: int, *, bytes_max: int) -> None:
+        self.floor = floor
+        self._watermark = floor
+        self._bytes_max = bytes_max
+        self._prewrites: dict[int, bytes] = {}
+        self._prewrite_bytes = 0
+        # commit_ts, sequence, bytes, what to serve
+        self._pending: list[tuple[int, int, int, Delivery | None]] = []
+        self._pending_bytes = 0
+        self._sequence = 0
+        self._timestamps: list[int] = []
+        self._deliveries: list[Delivery] = []
+        self._dropped = 0  # leading entries that are out, removed in bulk
+        self._bytes = 0
+
+    @property
+    def bytes_held(self) -> int:
+        return self._bytes + self._prewrite_bytes + self._pending_bytes
+
+    def record(self, records: Sequence[Logged], payloads: Sequence[bytes]) -> None:
+        """Records in log order, and the payload of each."""
+        prewrites, pending, watermark = self._prewrites, self._pending, self._watermark
+        for (tp, start_ts, commit_ts, _), payload in zip(records, payloads, strict=True):
+            prewrite = prewrites.pop(start_ts, None)
+            if prewrite is not None:
+                self._prewrite_bytes -= len(prewrite) + _OVERHEAD
+            if tp == binlog.PREWRITE:
+                prewrites[start_ts] = payload
+                self._prewrite_bytes += len(payload) + _OVERHEAD
+                if self._prewrite_bytes > self._bytes_max:
+                    self._drop_prewrites()
+                continue
+            if commit_ts == 0:
+                continue
+            if commit_ts <= watermark:
+                self._forget_to(commit_ts)
+                continue
+            delivery = None
+            size = _OVERHEAD
+            if start_ts == commit_ts:
+                delivery = Delivery(commit_ts, start_ts, payload)
+            elif prewrite is not None:
+                nine = NINE_OCTETS <= start_ts < commit_ts
+                halves = binlog.halves(prewrite, payload, nine_octets=nine)
+                delivery = new_tuple(Delivery, (commit_ts, start_ts, *halves))
+            if delivery is not None:
+                size += len(delivery[2]) + len(delivery[3])
+                if self._pending_bytes + size > self._bytes_max:
+                    delivery, size = None, _OVERHEAD
+            self._sequence += 1
+            self._pending_bytes += size
+            heappush(pending, (commit_ts, self._sequence, size, delivery))
+
+    def _drop_prewrites(self) -> None:
+        """Forget the oldest, a part of them at once: to find the front of a dictionary takes a search."""
+        spare = self._bytes_max // 8
+        oldest = []
+        for start_ts, payload in self._prewrites.items():
+            oldest.append(start_ts)
+            spare -= len(payload) + _OVERHEAD
+            if spare < 0:
+                break
+        for start_ts in oldest:
+            self._prewrite_bytes -= len(self._prewrites.pop(start_ts)) + _OVERHEAD
+
+    def pass_over(self, records: Iterable[Logged]) -> None:
+        """Records in log order whose payloads nobody has: their commits are left to the index."""
+        prewrites = self._prewrites
+        highest = 0
+        for tp, start_ts, commit_ts, _ in records:
+            if tp != binlog.PREWRITE:
+                if prewrites and (prewrite := prewrites.pop(start_ts, None)) is not None:
+                    self._prewrite_bytes -= len(prewrite) + _OVERHEAD
+                if commit_ts > highest:
+                    highest = commit_ts
+        if highest > self.floor:
+            self._forget_to(highest)
+
+    def advance(self, watermark: int) -> None:
+        """Everything up to `watermark` may be served now."""
+        pending, timestamps = self._pending, self._timestamps
+        while pending and pending[0][0] <= watermark:
+            commit_ts, _, size, delivery = heappop(pending)
+            self._pending_bytes -= size
+            if commit_ts <= self.floor or (timestamps and timestamps[-1] == commit_ts):
+                continue  # passed over meanwhile, or the same commit twice
+            if delivery is None:
+                self._forget_to(commit_ts)
+                continue
+            timestamps.append(commit_ts)
+            self._deliveries.append(delivery)
+            self._bytes += size
+        self._watermark = watermark
+        while self._bytes > self._bytes_max:
+            self._drop_oldest()
+        if self._dropped > 4096 or self._dropped == len(self._timestamps):
+            self._remove_dropped()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._deliveries[self._dropped]
+        self._bytes -= oldest.size + _OVERHEAD
+        self.floor = oldest.commit_ts
+        self._dropped += 1
+
+    def _remove_dropped(self) -> None:
+        del self._timestamps[: self._dropped]
+        del self._deliveries[: self._dropped]
+        self._dropped = 0
+
+    def _forget_to(self, ts: int) -> None:
+        while self._dropped < len(self._timestamps) and self._timestamps[self._dropped] <= ts:
+            self._drop_oldest()
+        self.floor = max(self.floor, ts)
+
+    def after(self, position: int, bytes_max: int) -> list[Delivery] | None:
+        """Commits behind `position`, at least one if there is any; None below the floor."""
+        if position < self.floor:
+            return None
+        at = bisect_right(self._timestamps, position, self._dropped)
+        total, stop = 0, at
+        while stop < len(self._deliveries) and (total < bytes_max or stop == at):
+            total += self._deliveries[stop].size
+            stop += 1
+        return self._deliveries[at:stop]
+
+    def check(self) -> None:
+        """Assert what must hold between calls."""
+        live = self._timestamps[self._dropped :]
+        assert live == sorted(set(live))
+        assert not live or (self.floor < live[0] and live[-1] <= self._watermark)
+        held = self._deliveries[self._dropped :]
+        assert self._bytes == sum(entry.size + _OVERHEAD for entry in held)
+        assert self._prewrite_bytes == sum(len(payload) + _OVERHEAD for payload in self._prewrites.values())
+        assert all(entry[0] > self._watermark for entry in self._pending)

@@ -1,0 +1,249 @@
+"""Departure: when may a pump that is told to close leave for good?
+
+In     `drawn(ts)` for a time mark stored durably, `look(seen)` again and again, `force()`
+Out    `DrawMark` (draw a timestamp, store a time mark with it), `Leave`
+Why    binlogs that no drainer has read are nowhere else. So: a first mark stands behind every prewrite that
+       was admitted before the pump refused them; once the watermark has reached it and no prewrite is open,
+       nothing is missing any more. A second mark stands behind all of it, and a drainer whose checkpoint has
+       reached that one has read everything
+Holds  `Leave` only when every drainer that has not left for good itself has everything, and there is at
+       least one; or when forced. A paused or dead drainer will want its data when it comes back: it is
+       waited for, and named. A prewrite that turns up open behind the marks starts all over
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from common import tso
+from common.cluster import node
+
+_WINDOW_S: Final = 30.0  # over which a drainer's pace is measured
+
+
+class Stage(StrEnum):
+    SETTLING = "settling"  # prewrites are open, or not known to be settled
+    READING = "reading"  # drainers read what is left
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A drainer's entry. `alive` as in `common.cluster.registry.NodeEntry`; `checkpoint` is a timestamp."""
+
+    state: str
+    alive: bool | None
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The pump and the registry at one moment. `drainers`: None while the registry does not answer.
+    `trouble`: why no time mark can be stored; "" if it can."""
+
+    now_s: float
+    watermark: int
+    open_count: int
+    oldest_open: int  # start_ts, 0 without any
+    drainers: Mapping[str, Reader] | None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawMark:
+    """Draw a timestamp, store a time mark with it, then call `drawn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nobody needs this pump any more, or the operator says so."""
+
+
+Effect = DrawMark | Leave
+
+
+@dataclass(slots=True)
+class _Pace:
+    """A drainer's checkpoint over the last seconds."""
+
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def add(self, now_s: float, checkpoint: int) -> None:
+        self.samples.append((now_s, checkpoint))
+        while self.samples[0][0] < now_s - _WINDOW_S:
+            self.samples.popleft()
+
+    @property
+    def upstream_s_per_s(self) -> float:
+        """Seconds of upstream time a second."""
+        if not self.samples:
+            return 0.0
+        (first_s, first), (last_s, last) = self.samples[0], self.samples[-1]
+        return _seconds(first, last) / (last_s - first_s) if last_s > first_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A drainer that has not read everything. `left_s`: about how long it will take; None if it stands."""
+
+    node_id: str
+    state: str
+    alive: bool | None
+    checkpoint: int
+    behind_s: float
+    left_s: float | None
+
+    def __str__(self) -> str:
+        why = f"is {self.behind_s:.1f} s behind" if self.checkpoint else "has said no checkpoint yet"
+        if self.alive is False:
+            why += ", its process is gone"
+        elif self.state != node.ONLINE:
+            why += f", it is {self.state}"
+        elif self.left_s is None:
+            why += " and does not move"
+        else:
+            why += f", about {self.left_s:.0f} s left"
+        return f"{self.node_id} {why}"
+
+
+class Departure:
+    """See the head of this file."""
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self.stage = Stage.SETTLING
+        self.forced = False
+        self._asked = False  # for a mark that is not drawn yet
+        self._mark = 0
+        self._target = 0
+        self._seen: Seen | None = None
+        self._readers: dict[str, Reader] = {}
+        self._paces: dict[str, _Pace] = {}
+
+    @property
+    def target_ts(self) -> int:
+        """What every drainer has to reach; 0 while it is not known."""
+        return self._target
+
+    def force(self) -> None:
+        """Wait for nobody any more."""
+        self.forced = True
+
+    def drawn(self, ts: int) -> None:
+        """A time mark with this timestamp is durable."""
+        assert self._asked
+        self._asked = False
+        if self.stage is Stage.SETTLING:
+            self._mark = ts
+        else:
+            self._target = ts
+
+    def look(self, seen: Seen) -> list[Effect]:
+        """What follows from the state of things."""
+        if self.stage is Stage.LEAVING:
+            return []
+        self._note(seen)
+        if self.forced:
+            self.stage = Stage.LEAVING
+            return [Leave()]
+        if self.stage is Stage.READING and seen.open_count:
+            self.stage, self._mark, self._target = Stage.SETTLING, 0, 0
+        if self._asked:
+            return []
+        if self.stage is Stage.SETTLING:
+            if not self._mark:
+                return self._ask()
+            if seen.open_count or seen.watermark < self._mark:
+                return []
+            self.stage = Stage.READING
+            return self._ask()
+        if not self._target:
+            return self._ask()
+        if seen.watermark < self._target or seen.drainers is None or not self._readers or self.blockers:
+            return []
+        self.stage = Stage.LEAVING
+        return [Leave()]
+
+    def _ask(self) -> list[Effect]:
+        self._asked = True
+        return [DrawMark()]
+
+    def _note(self, seen: Seen) -> None:
+        self._seen = seen
+        if seen.drainers is None:
+            return
+        self._readers = {
+            node_id: reader for node_id, reader in seen.drainers.items() if reader.state != node.OFFLINE
+        }
+        self._paces = {node_id: self._paces.get(node_id, _Pace()) for node_id in self._readers}
+        for node_id, reader in self._readers.items():
+            if reader.checkpoint:  # 0: it has not said yet where it is
+                self._paces[node_id].add(seen.now_s, reader.checkpoint)
+
+    # -- shown -----------------------------------------------------------------------------------
+
+    @property
+    def blockers(self) -> list[Blocker]:
+        """Drainers that have not reached the target, those that stand first, then the slowest."""
+        found: list[Blocker] = []
+        for node_id, reader in self._readers.items():
+            if reader.checkpoint >= self._target > 0:
+                continue
+            behind_s = max(0.0, _seconds(reader.checkpoint, self._target))
+            pace = self._paces[node_id].upstream_s_per_s
+            left_s = behind_s / pace if pace > 0 and reader.alive is not False else None
+            found.append(Blocker(node_id, reader.state, reader.alive, reader.checkpoint, behind_s, left_s))
+        return sorted(found, key=lambda one: (one.left_s is not None, -(one.left_s or 0.0), one.node_id))
+
+    @property
+    def waits_for(self) -> str:
+        """One line; "" when nothing is waited for."""
+        seen = self._seen
+        if self.stage is Stage.LEAVING or seen is None:
+            return ""
+        if seen.trouble:
+            return f"a time mark that cannot be stored: {seen.trouble}"
+        if self.stage is Stage.SETTLING and seen.open_count:
+            return f"{seen.open_count} open prewrites, the oldest of start_ts {seen.oldest_open}"
+        if not self._target or seen.watermark < self._target:
+            return "the watermark, until everything stored is settled"
+        if seen.drainers is None:
+            return "the registry, which does not answer"
+        if not self._readers:
+            return "a drainer: none is registered, so nobody would ever read what is stored here"
+        return "drainers: " + "; ".join(map(str, self.blockers))
+
+    def facts(self) -> dict[str, Any]:
+        """For `/status`: times in seconds, timestamps as the upstream counts them."""
+        seen = self._seen
+        blockers = self.blockers if self._target else []
+        lefts = [blocker.left_s for blocker in blockers]
+        known = [left_s for left_s in lefts if left_s is not None]
+        return {
+            "stage": self.stage.value,
+            "forced": self.forced,
+            "since_s": 0.0 if seen is None else round(seen.now_s - self._began_s, 3),
+            "target_ts": self._target,
+            "open_prewrites": 0 if seen is None else seen.open_count,
+            "waits_for": self.waits_for,
+            "left_s": round(max(known), 1) if known and len(known) == len(lefts) else None,
+            "drainers": [
+                {
+                    "node_id": blocker.node_id,
+                    "state": blocker.state,
+                    "alive": blocker.alive,
+                    "checkpoint": blocker.checkpoint,
+                    "behind_s": round(blocker.behind_s, 3),
+                    "left_s": None if blocker.left_s is None else round(blocker.left_s, 1),
+                }
+                for blocker in blockers
+            ],
+        }
+
+
+def _seconds(ts_from: int, ts_to: int) -> float:
+    return tso.physical_s(ts_to) - tso.physical_s(ts_from)

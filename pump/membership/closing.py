@@ -1,0 +1,177 @@
+"""Closing: a pump that was told to leave for good waits until nobody needs it.
+
+Drives  `departure`
+Does    stores the time marks it asks for, looks at storage and registry, says every 10 s what is waited for
+Order   the caller has published `closing` and refuses prewrites; heartbeats and pulls go on all the time
+Stops   by `force`, or when the process is stopped for another reason: then the pump is paused and nothing of
+        its data is given up
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from common.clock import Clock
+from common.cluster import node
+from common.cluster.registry import Registry
+from common.errors import BinlogError, Rejected, Unavailable
+from common.observe import log
+from common.upstream import TimestampOracle
+from pump.membership.close_conditions import Departure, DrawMark, Leave, Reader, Seen, Stage
+from pump.storage.storage import Storage
+from pump.watermark import fake_binlog
+
+_LOOK_S: Final = 0.2
+_TELL_S: Final = 10.0
+FORCE_HINT: Final = "close?force=true leaves without waiting; what nobody has read is lost then"
+
+_logger = log.get("closing")
+
+
+class Closing:
+    """One pump's way out. Idle until `run`. `tell` is given what is waited for, whenever it is logged."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        registry: Registry,
+        oracle: TimestampOracle,
+        clock: Clock,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._storage = storage
+        self._registry = registry
+        self._oracle = oracle
+        self._clock = clock
+        self._show = tell
+        self._departure: Departure | None = None
+        self._forced = asyncio.Event()
+        self._trouble = ""
+        self._told_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this pump may say offline."""
+        return self._departure is not None and self._departure.stage is Stage.LEAVING
+
+    @property
+    def holds_somebody_up(self) -> bool:
+        """Whether an open prewrite keeps the pump from leaving."""
+        return self._departure is not None and self._departure.stage is Stage.SETTLING
+
+    def facts(self) -> dict[str, Any] | None:
+        """What is waited for; None while the pump stays."""
+        return None if self._departure is None else self._departure.facts()
+
+    def force(self) -> None:
+        """Wait no longer."""
+        self._forced.set()
+
+    async def check(self) -> None:
+        """Raise `Rejected` where a close would not end: nobody is there to read what is stored."""
+        try:
+            drainers = await self._drainers()
+        except Unavailable as error:
+            raise Rejected(f"who reads this pump is not known: {error.message}; {FORCE_HINT}") from None
+        if all(reader.state == node.OFFLINE for reader in drainers.values()):
+            raise Rejected(f"no drainer is registered that could read what is stored; {FORCE_HINT}")
+
+    async def run(self) -> None:
+        """Return when the pump may leave."""
+        self._departure = departure = Departure(self._clock.monotonic_s())
+        marking: asyncio.Task[int] | None = None
+        try:
+            while True:
+                if marking is not None and marking.done():
+                    departure.drawn(marking.result())
+                    marking = None
+                if self._forced.is_set():
+                    departure.force()
+                for effect in departure.look(await self._look()):
+                    match effect:
+                        case DrawMark():
+                            marking = asyncio.get_running_loop().create_task(self._mark(), name="mark")
+                        case Leave():
+                            self._tell_end(departure)
+                            return
+                self._tell(departure)
+                await self._pause(marking)
+        finally:
+            if marking is not None:
+                marking.cancel()
+                await asyncio.wait({marking})
+
+    async def _pause(self, marking: asyncio.Task[int] | None) -> None:
+        """Until something may have changed."""
+        with contextlib.suppress(TimeoutError):
+            if marking is None:
+                await asyncio.wait_for(self._forced.wait(), _LOOK_S)
+            else:
+                await asyncio.wait({marking}, timeout=_LOOK_S)
+
+    async def _mark(self) -> int:
+        """A time mark, stored: behind it in the log stands nothing that was admitted before."""
+        while True:
+            try:
+                await fake_binlog.store(self._storage, self._oracle)
+                # Drawn when the mark was durable already: reached only when all in front of it is settled.
+                ts = await self._oracle.timestamp()
+                self._storage.mark(ts)
+                self._trouble = ""
+                return ts
+            except BinlogError as error:
+                self._trouble = str(error)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self) -> Seen:
+        storage = self._storage
+        drainers: dict[str, Reader] | None = None
+        # Forced: nobody is waited for, so nobody is asked.
+        if not self._forced.is_set():
+            with contextlib.suppress(Unavailable):
+                drainers = await self._drainers()
+        oldest = next(storage.open_prewrites(), None)
+        failure = storage.write_failure
+        return Seen(
+            now_s=self._clock.monotonic_s(),
+            watermark=storage.watermark,
+            open_count=storage.open_count,
+            oldest_open=0 if oldest is None else oldest.start_ts,
+            drainers=drainers,
+            trouble=self._trouble if failure is None else str(failure),
+        )
+
+    async def _drainers(self) -> dict[str, Reader]:
+        view = await self._registry.view()
+        return {
+            node_id: Reader(entry.status.state, entry.alive, entry.status.max_commit_ts)
+            for node_id, entry in view.drainers.items()
+        }
+
+    def _tell(self, departure: Departure) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._told_s is not None and now_s - self._told_s < _TELL_S:
+            return
+        self._told_s = now_s
+        facts = departure.facts()
+        _logger.info(
+            "close waits",
+            waits_for=facts["waits_for"],
+            target_ts=facts["target_ts"],
+            since_s=facts["since_s"],
+            left_s=facts["left_s"],
+            hint=FORCE_HINT,
+        )
+        self._show(f"closing: waits for {facts['waits_for']}")
+
+    def _tell_end(self, departure: Departure) -> None:
+        facts = departure.facts()
+        if departure.forced:
+            _logger.warning("close was forced: what drainers have not read is lost", facts=facts)
+        else:
+            _logger.info(
+                "every drainer has read everything", target_ts=facts["target_ts"], since_s=facts["since_s"]
+            )

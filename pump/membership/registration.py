@@ -1,0 +1,134 @@
+"""Presence: this pump's state, its registry entry, and its way in and out.
+
+Drives  `common.cluster.heartbeat`, `notify`, the lifecycle table of `common.cluster.node`
+Order   in: a new pump's entry says paused, every living drainer is told, and only when all have confirmed it
+        says online and prewrites are accepted. That some may not know it is written down before the entry is:
+        whatever happens meanwhile (a reply that is lost, a crash), the next attempt tells them all again.
+        out: prewrites are refused first, the entry follows, then whatever has to be waited for
+Never   lets two processes with one node id run: the lease refuses the second. Never says offline of a pump
+        whose data somebody may still want: an interrupted start or close leaves it paused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from common import tso
+from common.clock import Clock
+from common.cluster import node
+from common.cluster.heartbeat import Heartbeat
+from common.cluster.node import NodeStatus
+from common.cluster.registry import PUMPS, Registry
+from common.errors import Rejected, Unavailable
+from common.net.tls import TlsConfig
+from common.observe import log
+from common.upstream import TimestampOracle
+from pump.membership.notify_drainers import Notices
+
+_logger = log.get("presence")
+
+
+class Confirmation(Protocol):
+    """What the data directory remembers of the drainers' confirmation."""
+
+    @property
+    def is_unknown(self) -> bool: ...
+
+    def keep_unknown(self, unknown: bool) -> None: ...
+
+
+class Presence:
+    """`state` is what admission looks at; the registry entry may be ahead of it while starting."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        oracle: TimestampOracle,
+        node_id: str,
+        host: str,
+        *,
+        watermark: Callable[[], int],
+        heartbeat_s: float,
+        clock: Clock,
+        tls: TlsConfig | None,
+        confirmation: Confirmation,
+    ) -> None:
+        self._confirmation = confirmation
+        self._registry = registry
+        self._oracle = oracle
+        self.node_id = node_id
+        self._host = host
+        self._watermark = watermark
+        self._clock = clock
+        self._tls = tls
+        self._registered_ts = 0
+        self._registered_s = 0.0
+        self.state = node.OFFLINE
+        self._resting = node.OFFLINE  # the state of a start that came to nothing
+        self._registered = False
+        self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock)
+
+    def status(self) -> NodeStatus:
+        """The entry as of now; `update_ts` is reckoned from the timestamp drawn at registration."""
+        passed_s = int(self._clock.monotonic_s() - self._registered_s)
+        update_ts = self._registered_ts + (passed_s * 1000 << tso.LOGICAL_BITS) if self._registered_ts else 0
+        return NodeStatus(self.node_id, self._host, self.state, self._watermark(), update_ts)
+
+    async def register(self) -> None:
+        """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
+        now_ts = await self._oracle.timestamp()
+        self._registered_ts, self._registered_s = now_ts, self._clock.monotonic_s()
+        found = (await self._registry.view()).pumps.get(self.node_id)
+        if found is None or found.status.state == node.OFFLINE:
+            self._confirmation.keep_unknown(True)
+        await self._heartbeat.register(node.PAUSED if self._confirmation.is_unknown else node.ONLINE)
+        if not self._confirmation.is_unknown:
+            self._resting = node.PAUSED
+        self._registered = True
+
+    async def enter(self, waits: Callable[[str], None]) -> None:
+        """Tell the drainers, then accept prewrites; `register` has been called, and `run` runs:
+        a drainer that does not answer takes longer than the lease lasts.
+
+        A pump that was here before is known to the drainers already; then one that cannot be told is only
+        logged. A new one waits for each that lives, and says so. Raises `DrainerNotNotified`.
+        """
+        notices = Notices(self._registry, self._oracle, self._tls, waits)
+        if self._confirmation.is_unknown:
+            await notices.until_confirmed()
+            self._confirmation.keep_unknown(False)
+            self._resting = node.PAUSED
+            await self._said(self._heartbeat.change_state(node.ONLINE))
+        else:
+            await notices.remind()
+        self.state = node.ONLINE
+
+    async def run(self) -> None:
+        """Beat until cancelled. Raises `Conflict` when another process has taken the node id meanwhile."""
+        await self._heartbeat.run()
+
+    async def begin_leaving(self, event: str) -> None:
+        """`pause` or `close`: refuse prewrites from now on and say so. Raises `Rejected` in a wrong state."""
+        target = node.LIFECYCLE.get((self.state, event))
+        if target is None:
+            raise Rejected(f"this pump's state is {self.state}, apply {event} failed!")
+        self.state = target
+        await self._said(self._heartbeat.change_state(target))
+
+    async def leave(self, *, for_good: bool) -> None:
+        """The last entry. `for_good`: a close came to its end, so a closing pump is offline now."""
+        if not self._registered:
+            return
+        if self.state == node.OFFLINE:
+            self.state = self._resting
+        else:
+            self.state = node.LIFECYCLE[(self.state, "stop" if for_good else "interrupt")]
+        await self._said(self._heartbeat.leave(self.state))
+
+    async def _said(self, saying: Awaitable[None]) -> None:
+        """A registry that does not answer keeps nobody from leaving; beats tell it later if there are any."""
+        try:
+            await saying
+        except Unavailable as error:
+            _logger.warning("the registry does not hear this pump's state", state=self.state, error=error)

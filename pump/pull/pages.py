@@ -1,0 +1,97 @@
+"""Pull pages: what one pull stream reads, each time with a ticket for its octets before it is read.
+
+Drives  `common.budget`, through the caller
+Owns    the stream's reader of history
+Holds   of a stream that nobody reads, a page is in memory at most; a transaction larger than that is read
+        alone, when there is room for all of it
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from common import binlog
+from common.budget import Ticket
+from common.rpc import Caller
+from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page
+from pump.pull.session import PartMessage, PullSession
+from pump.storage.part_reader import PartReader
+from pump.storage.storage import Storage
+
+ALONE_BYTES: Final = 1 << 20
+"""A larger transaction is read by itself, or in parts. A page may be larger than asked for by one smaller."""
+
+_RECORD_BYTES: Final = 200  # what a record of a page costs besides
+_RECORDS_BYTES: Final = 1 << 20  # and all of them, before they are counted
+
+
+class PullPages:
+    """The pages of one stream. Each call gives a ticket too, to be closed by the caller whatever happens."""
+
+    def __init__(self, storage: Storage, caller: Caller) -> None:
+        self._storage = storage
+        self._caller = caller
+        self._history = storage.history()
+        self._parts: PartReader | None = None
+
+    async def page(self, position: int, bytes_max: int, parts_above: int = 0) -> tuple[Page, Ticket]:
+        """The next commits behind `position`; one of more than `parts_above` bytes (0: none) is the page's
+        `large`. Raises as `Storage.page`, but `Oversized`."""
+        usual = bytes_max + 2 * ALONE_BYTES + _RECORDS_BYTES
+        single = ALONE_BYTES
+        above = min(parts_above, ALONE_BYTES) if parts_above > 0 else ALONE_BYTES
+        while True:
+            ticket = await self._caller.room(usual + single - ALONE_BYTES)
+            try:
+                page = await self._storage.page(self._history, position, bytes_max, above, single)
+                large = page.large
+                if large is not None and not 0 < parts_above < large.size:
+                    if page.deliveries:
+                        page = Page(page.deliveries, page.covered - 1)
+                    else:
+                        ticket.close()
+                        return await self._whole(large, position)
+            except Oversized as found:
+                ticket.close()
+                single = found.size
+                continue
+            except BaseException:
+                ticket.close()
+                raise
+            return page, ticket
+
+    async def _whole(self, large: LargeDelivery, position: int) -> tuple[Page, Ticket]:
+        """The page of one large transaction."""
+        ticket = await self._caller.room(large.size)
+        try:
+            reader = self._storage.part_reader(large)
+            payload = await self._storage.part(self._history, reader, position, large.size)
+        except BaseException:
+            ticket.close()
+            raise
+        start_ts = binlog.leading_header(large.head).start_ts
+        return Page([Delivery(large.commit_ts, start_ts, payload)], large.commit_ts), ticket
+
+    async def part(self, session: PullSession) -> tuple[PartMessage, Ticket] | None:
+        """The next part of the session's large transaction; None while the puller has no credit."""
+        large = session.large
+        assert large is not None
+        if self._parts is None or self._parts.large is not large:
+            self._parts = self._storage.part_reader(large)
+        parts = self._parts
+        offset = parts.offset
+        size = session.part_bytes(offset, parts.begin_bytes)
+        if not size:
+            return None
+        ticket = await self._caller.room(2 * size)
+        try:
+            data = await self._storage.part(self._history, parts, session.position, size)
+            return session.part(offset, data), ticket
+        except BaseException:
+            ticket.close()
+            raise
+
+
+def cost(deliveries: list[Delivery]) -> int:
+    """What the deliveries of a page count."""
+    return sum([len(head) + len(tail) for _, _, head, tail in deliveries]) + _RECORD_BYTES * len(deliveries)

@@ -1,0 +1,366 @@
+"""Puller: the pull streams of drainers, old protocol and new.
+
+Drives  `pull_session`, `pull_pages`
+Owns    a task per new-protocol stream that reads its requests
+Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
+        So many streams at once, and of one connection or address fewer
+Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
+        `idle_watermark`, which draws a timestamp where nothing else would raise it. A puller that wants to
+        know that the pump is there hears something at least that often
+Stops   `end` lets every stream finish its message and close without an error
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from common import rpc, tso
+from common import time_text as moment
+from common.budget import Ticket
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError, Unavailable
+from common.observe import log
+from common.upstream_time import UpstreamTime
+from common.wire import pump_pb2
+from pump import metrics
+from pump.index.index import IndexDamaged
+from pump.pull import replies as pull_replies
+from pump.pull import session as pull_session
+from pump.pull.pages import PullPages, cost
+from pump.pull.session import PartMessage, PullSession
+from pump.storage.history import PositionPurged
+from pump.storage.storage import Storage
+from pump.watermark.idle import IdleWatermark
+from pump.write import admission
+
+STREAMS_MAX = 128
+CONNECTION_STREAMS_MAX = 32
+OUT_OF_RANGE = 11  # gRPC status: the position was purged
+INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
+_PAGE_BYTES = 1 << 20
+_HANDED_BYTES = 1 << 16  # of a page that is sent bit by bit, before its ticket is made smaller
+SILENCE_MS_MIN = 10
+
+Request = TypeVar("Request", bound=Message)
+
+_BATCH_BYTES = metrics.PULLED_BYTES.labels("batch")
+_logger = log.get("puller")
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One pull stream, as `/status` shows it. `position`: the last timestamp that was sent or covered."""
+
+    protocol: str
+    caller: rpc.Caller
+    position: int = 0
+    session: PullSession | None = None
+    is_open: bool = False
+
+    def open(self, position: int, session: PullSession | None = None) -> None:
+        """The call is taken: a puller stands here."""
+        self.position, self.session, self.is_open = position, session, True
+        metrics.PULLERS.labels(self.protocol).inc()
+        _logger.info("pull stream opened", protocol=self.protocol, after_ts=position)
+
+    def facts(self, watermark: int) -> dict[str, Any]:
+        behind_s = tso.physical_s(watermark) - tso.physical_s(self.position)
+        facts = {"protocol": self.protocol, "position": self.position, "lag_s": max(round(behind_s, 3), 0.0)}
+        if self.session is not None:
+            facts |= {"credit_bytes": self.session.credit, "waits_for": self.session.waits_for}
+        return facts
+
+
+class Pullers:
+    """All pull streams of one pump."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        idle: IdleWatermark,
+        cluster_id: int,
+        clock: Clock | None = None,
+        time: UpstreamTime | None = None,
+        *,
+        streams_max: int = STREAMS_MAX,
+        connection_streams_max: int = CONNECTION_STREAMS_MAX,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._storage = storage
+        self._idle = idle
+        self._cluster_id = cluster_id
+        self._time = time
+        self._wakes: set[asyncio.Event] = set()
+        self._ending = False
+        self._streams: set[Stream] = set()
+        self._streams_max = streams_max
+        self._connection_streams_max = connection_streams_max
+
+    def end(self) -> None:
+        """End all streams, after the message each may be sending."""
+        self._ending = True
+        for wake in self._wakes:
+            wake.set()
+
+    # -- binlog.Pump/PullBinlogs -----------------------------------------------------------------
+
+    async def pull_binlogs(self, data: bytes) -> AsyncIterator[bytes]:
+        """One entity a message, stored time marks included, from `startFrom.offset` on (exclusive)."""
+        with self._stream("entity", "PullBinlogs") as stream:
+            request = _decode(pump_pb2.PullBinlogReq, data)
+            self._check_cluster(request.clusterID)
+            await self._check_position(request.startFrom.offset)
+            stream.open(request.startFrom.offset)
+            pages = PullPages(self._storage, stream.caller)
+            sent = metrics.PULLED_BYTES.labels("entity")
+            with self._storage.listener() as wake:
+                self._wakes.add(wake)
+                try:
+                    while not self._ending:
+                        wake.clear()
+                        if stream.position >= self._storage.watermark:
+                            with self._idle.waiting(object(), 0):
+                                await wake.wait()
+                            continue
+                        with _told_of_failures(stream.position):
+                            page, ticket = await pages.page(stream.position, _PAGE_BYTES)
+                        try:
+                            left, covered, sent_bytes = page.deliveries[::-1], page.covered, 0
+                            del page
+                            ticket.shrink(cost(left))
+                            while left:
+                                assert left[-1].commit_ts > stream.position
+                                stream.position = left[-1].commit_ts
+                                size = left[-1].size
+                                sent.inc(size)
+                                sent_bytes += size
+                                if sent_bytes >= _HANDED_BYTES or len(left) == 1:
+                                    # From here on the transport counts it.
+                                    ticket.hand_over(sent_bytes if len(left) > 1 else ticket.size)
+                                    sent_bytes = 0
+                                yield pull_replies.entity(left.pop())
+                        finally:
+                            ticket.close()
+                        stream.position = covered
+                finally:
+                    self._wakes.discard(wake)
+
+    # -- binlog.PumpBatch/PullBatches ------------------------------------------------------------
+
+    async def pull_batches(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Many payloads a message, a watermark in each, credit in bytes."""
+        first = await anext(requests, None)
+        if first is None:
+            return
+        with self._stream("batch", "PullBatches") as stream:
+            request = _decode(pump_pb2.PullBatchesReq, first)
+            self._check_cluster(request.cluster_id)
+            await self._check_position(request.after_ts)
+            session = PullSession(request.after_ts)
+            session.request(request.credit_bytes, request.wait_watermark)
+            stream.open(request.after_ts, session)
+            async for reply in self._batches(stream, session, requests, request):
+                yield reply
+
+    async def _batches(
+        self,
+        stream: Stream,
+        session: PullSession,
+        requests: AsyncIterator[bytes],
+        opening: pump_pb2.PullBatchesReq,
+    ) -> AsyncIterator[bytes]:
+        pages = PullPages(self._storage, stream.caller)
+        silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
+        now_s = asyncio.get_running_loop().time
+        said_s = now_s()
+        with self._storage.listener() as wake:
+            self._wakes.add(wake)
+            reader = asyncio.get_running_loop().create_task(_read_requests(requests, session, wake))
+            try:
+                while not self._ending:
+                    wake.clear()
+                    reply, ticket = await self._reply(pages, session, max(opening.parts_above, 0))
+                    try:
+                        if reply:
+                            stream.position = session.position
+                            if ticket is not None:
+                                ticket.hand_over(ticket.size)  # from here on the transport counts it
+                            yield reply
+                            continue
+                    finally:
+                        if reply:
+                            said_s = now_s()
+                        reply = b""
+                        if ticket is not None:
+                            ticket.close()
+                    if ticket is not None and session.position < self._storage.watermark:
+                        continue  # a page that says nothing by itself
+                    if reader.done():
+                        reader.result()
+                        return  # the puller sends nothing more: it has left
+                    with self._idle.waiting(session, session.waits_for):
+                        if not await _is_woken(wake, silence_s and said_s + silence_s):
+                            yield _encoded(session.sign_of_life(self._held_by(session)))
+                            said_s = now_s()
+            finally:
+                self._wakes.discard(wake)
+                reader.cancel()
+                await asyncio.wait({reader})
+                if not reader.cancelled():
+                    reader.exception()  # seen; the stream has ended anyway
+
+    async def _reply(
+        self, pages: PullPages, session: PullSession, parts_above: int
+    ) -> tuple[bytes, Ticket | None]:
+        """The next message, empty if there is none, and the ticket that it was made with."""
+        ticket: Ticket | None = None
+        message: pull_session.Message | PartMessage | None = None
+        try:
+            with _told_of_failures(session.position):
+                if session.large is not None:
+                    made = await pages.part(session)
+                    if made is not None:
+                        message, ticket = made
+                elif session.page_bytes and session.position < self._storage.watermark:
+                    page, ticket = await pages.page(session.position, session.page_bytes, parts_above)
+                    message = session.page(page)
+            message = message or session.told()
+            return _encoded(message) if message is not None else b"", ticket
+        except BaseException:
+            if ticket is not None:
+                ticket.close()
+            raise
+
+    def _held_by(self, session: PullSession) -> int:
+        """start_ts of the open prewrite that keeps the awaited watermark back; 0 if there is none."""
+        if session.waits_for <= self._storage.watermark:
+            return 0
+        longest = next(self._storage.open_prewrites(), None)
+        return 0 if longest is None else longest.start_ts
+
+    # -- both ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _stream(self, protocol: str, method: str) -> Iterator[Stream]:
+        """Count, log and time one call; a stream that ends because its puller leaves has succeeded."""
+        stream, began_s, label = Stream(protocol, rpc.caller()), self._clock.monotonic_s(), "fail"
+        try:
+            self._check_streams(stream.caller)
+            self._streams.add(stream)
+            yield stream
+            label = "succ"
+        except (GeneratorExit, asyncio.CancelledError):
+            label = "succ"
+            raise
+        finally:
+            self._streams.discard(stream)
+            metrics.RPC_SECONDS.labels(method, label).observe(self._clock.monotonic_s() - began_s)
+            if stream.is_open:
+                metrics.PULLERS.labels(protocol).dec()
+                _logger.info("pull stream ended", protocol=protocol, position=stream.position)
+
+    def _check_streams(self, caller: rpc.Caller) -> None:
+        """Raises `RpcStatus` when there is one too many."""
+        same = [stream.caller.connection for stream in self._streams].count(caller.connection)
+        near = sum(stream.caller.address == caller.address != "" for stream in self._streams)
+        if same >= self._connection_streams_max:
+            limit = f"{same} of its connection are open (pull-streams-per-connection)"
+        elif near >= max(self._streams_max // 2, 1):
+            limit = f"{near} of its address are open (half of pull-streams)"
+        elif len(self._streams) >= self._streams_max:
+            limit = f"{self._streams_max} are open (pull-streams)"
+        else:
+            return
+        _logger.warning("pull stream refused", address=caller.address, limit=limit)
+        raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, f"too many pull streams: {limit}")
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""
+        watermark = self._storage.watermark
+        return [stream.facts(watermark) for stream in self._streams if stream.is_open]
+
+    @property
+    def old_streams(self) -> int:
+        return self._count("entity")
+
+    @property
+    def new_streams(self) -> int:
+        return self._count("batch")
+
+    def _count(self, protocol: str) -> int:
+        return sum(stream.is_open and stream.protocol == protocol for stream in self._streams)
+
+    async def _check_position(self, position: int) -> None:
+        if self._time is not None and position > self._time.limit_ts:
+            await self._time.look_again()
+        if self._time is not None and position > self._time.limit_ts:
+            raise rpc.RpcStatus(
+                rpc.DATA_LOSS,
+                f"position {position} ({moment.utc(position)}) lies in the future: nothing was committed "
+                "up to there, and what will be would be missed; start from a position that was reached",
+            )
+
+    def _check_cluster(self, requested: int) -> None:
+        refused = admission.cluster(requested, self._cluster_id)
+        if refused is not None:
+            raise rpc.RpcStatus(rpc.UNKNOWN, refused.text)
+
+
+@contextmanager
+def _told_of_failures(position: int) -> Iterator[None]:
+    """Log and count what keeps binlogs from being read; a purged position has a status of its own."""
+    try:
+        yield
+    except PositionPurged as error:
+        _logger.error("puller asks for purged binlogs", position=position, error=error)
+        raise rpc.RpcStatus(OUT_OF_RANGE, error.message, hint=error.hint) from None
+    except IndexDamaged as error:  # the log has everything: a puller that comes again gets it
+        metrics.STORAGE_ERRORS.labels("read_value").inc()
+        _logger.error("pull failed, the pump starts anew", position=position, error=error)
+        raise Unavailable(error.message, hint=error.hint) from None
+    except BinlogError as error:
+        metrics.STORAGE_ERRORS.labels("read_value").inc()
+        _logger.error("pull failed", position=position, error=error)
+        raise
+
+
+def _encoded(message: pull_session.Message | PartMessage) -> bytes:
+    _BATCH_BYTES.inc(message.size)
+    if isinstance(message, PartMessage):
+        return pull_replies.part(message)
+    return pull_replies.batch(message.deliveries, message.watermark, message.waits_for_start_ts)
+
+
+async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:
+    """Wait until the event is set; False once it is `due_s` on the loop's clock, however often it was set."""
+    if due_s is not None and asyncio.get_running_loop().time() >= due_s:
+        return False
+    try:
+        async with asyncio.timeout_at(due_s):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _read_requests(requests: AsyncIterator[bytes], session: PullSession, wake: asyncio.Event) -> None:
+    try:
+        async for data in requests:
+            request = _decode(pump_pb2.PullBatchesReq, data)
+            session.request(request.credit_bytes, request.wait_watermark)
+            wake.set()
+    finally:
+        wake.set()
+
+
+def _decode(kind: type[Request], data: bytes) -> Request:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise rpc.RpcStatus(INVALID_ARGUMENT, f"request cannot be decoded: {error}") from None

@@ -1,0 +1,325 @@
+"""Retention: what of the value log may go, and which drainers are going to miss it, from numbers alone.
+
+In     the closed files, a timestamp drawn now, free space, drainers with their checkpoints, the watermark,
+       the place up to which everything is settled; then what a walk over the files found (`Survey`)
+Out    `candidates`: a prefix of the closed files; `decide`: how much of it goes, and up to which timestamp
+       positions are purged then; `outlook`: how long each drainer has left
+Why    a transaction is purged whole or not at all: its prewrite may lie in a file that goes and its commit in
+       one that stays. So the purged timestamp reaches every commit whose prewrite goes, and a file stays
+       when that would be further than its reason allows
+Holds  what a live drainer has not applied stays, except (`protects` = "disk") when free space runs out;
+       everything from the settled place on stays; the purged timestamp stays below the watermark
+Never  looks at the local clock: ages are differences of timestamps
+
+A prewrite in front of the settled place has been settled. If no end of it lies behind it in the log, its end
+came before it (a client repeated the prewrite) and goes with it, or was a rollback that was not stored (Go
+pumps do not). Either way no reader will need it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+from common.binlog import PREWRITE
+from common.cluster import node
+from common.tso import LOGICAL_BITS, TS_MAX
+from pump.log.log_record import Logged
+from pump.log.value_log import ClosedFile
+
+DRAINERS: Final = "drainers"
+DISK: Final = "disk"
+
+_ENDED_MAX: Final = 1 << 16
+Name = TypeVar("Name", bound=Hashable)
+
+
+def _ts(seconds: float) -> int:
+    """A span of time as a difference of timestamps."""
+    return int(seconds * 1000) << LOGICAL_BITS
+
+
+def _s(ts: int) -> float:
+    return (ts >> LOGICAL_BITS) / 1000
+
+
+# A transaction may take this long from prewrite to commit without keeping a file back, and this much below
+# its published checkpoint a drainer may start again.
+MARGIN_TS: Final = _ts(600)
+# A drainer that showed itself this recently counts as live, lease or not: it may be restarting.
+LIVE_TS: Final = _ts(3600)
+
+
+class Reason(StrEnum):
+    """Why a file goes."""
+
+    PURGED = "purged before"  # a purge that was not finished, or nothing in it is served any more
+    AGE = "age"
+    BYTES = "bytes"
+    SPACE = "free space"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator wants. Seconds and bytes; 0 bytes: no such limit."""
+
+    age_s: float
+    bytes_max: int = 0
+    free_bytes_min: int = 0
+    protects: str = DISK
+    alarm_s: float = 20 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainerSeen:
+    """A drainer as the registry has it. `checkpoint`: everything at or below it is applied; 0: not known."""
+
+    node_id: str
+    state: str
+    alive: bool | None  # its lease is held, is gone, or it never had one
+    checkpoint: int
+    update_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything a decision needs. `drainers` is None when the registry does not answer."""
+
+    now_ts: int
+    files: Sequence[ClosedFile]
+    active_bytes: int
+    free_bytes: int
+    settled_fid: int
+    watermark: int
+    gc_ts: int
+    drainers: Sequence[DrainerSeen] | None
+
+    def is_live(self, drainer: DrainerSeen) -> bool:
+        fresh = self.now_ts - drainer.update_ts < LIVE_TS
+        return drainer.state != node.OFFLINE and (drainer.alive is True or fresh)
+
+    def has_lost(self, drainer: DrainerSeen) -> bool:
+        """Whether what it needs next was purged; it cannot go on from its checkpoint."""
+        return 0 < drainer.checkpoint < self.gc_ts
+
+    @property
+    def free_of_drainers(self) -> int:
+        """Largest timestamp that no live drainer needs any more; below zero: nothing is free."""
+        if self.drainers is None:
+            return -1
+        holding = (one for one in self.drainers if self.is_live(one) and not self.has_lost(one))
+        return min((one.checkpoint - MARGIN_TS for one in holding), default=TS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that may go. `ceiling`: the purged timestamp may become this large if it goes."""
+
+    file: ClosedFile
+    reason: Reason
+    ceiling: int
+
+
+def candidates(policy: Policy, now: Situation) -> list[Candidate]:
+    """Files that may go, oldest first; one without a `max_ts` may, as long as no walk has given it one."""
+    below = now.watermark - 1
+    free = min(now.free_of_drainers, below)
+    in_need = below if policy.protects == DISK else free
+    aged = now.now_ts - _ts(policy.age_s)
+    log_bytes = now.active_bytes + sum(file.size for file in now.files)
+    free_bytes = now.free_bytes
+    found: list[Candidate] = []
+    ceiling = -1
+    for file in now.files:
+        max_ts = file.max_ts or 0
+        if file.fid >= now.settled_fid:
+            break
+        if max_ts <= now.gc_ts:
+            reason, limit = Reason.PURGED, now.gc_ts
+        elif max_ts <= min(aged - MARGIN_TS, free):
+            reason, limit = Reason.AGE, min(aged, free)
+        elif policy.bytes_max and log_bytes > policy.bytes_max and max_ts <= free:
+            reason, limit = Reason.BYTES, min(max_ts + MARGIN_TS, free)
+        elif free_bytes < policy.free_bytes_min and max_ts <= in_need:
+            reason, limit = Reason.SPACE, min(max_ts + MARGIN_TS, in_need)
+        else:
+            break
+        ceiling = max(ceiling, limit)
+        found.append(Candidate(file, reason, ceiling))
+        log_bytes -= file.size
+        free_bytes += file.size
+    return found
+
+
+class Survey:
+    """What a walk over one file found: its timestamps, and the transactions that reach beyond it."""
+
+    def __init__(self, fid: int) -> None:
+        self.fid = fid
+        self.min_ts = TS_MAX  # of what the index knows
+        self.max_ts = 0
+        self.open: dict[int, None] = {}  # start_ts of prewrites without an end behind them in this file
+        self.ends: dict[int, int] = {}  # start_ts: commit_ts (0: rolled back) of ends without their prewrite
+        self._ended: set[int] = set()  # of the latest, in two generations as in the sorter
+        self._ended_before: set[int] = set()
+
+    def feed(self, records: Iterable[Logged]) -> None:
+        """The next records of the file, in order."""
+        for record in records:
+            ts, start_ts = record.index_ts, record.start_ts
+            if ts > self.max_ts:
+                self.max_ts = ts
+            if 0 < ts < self.min_ts:
+                self.min_ts = ts
+            if record.tp == PREWRITE:
+                if not self._has_ended(start_ts):
+                    self.open[start_ts] = None
+            elif start_ts != record.commit_ts:
+                if self.open.pop(start_ts, 0) == 0 and not self._has_ended(start_ts):
+                    self.ends[start_ts] = record.commit_ts
+                self._ended.add(start_ts)
+                if len(self._ended) >= _ENDED_MAX:
+                    self._ended, self._ended_before = set(), self._ended
+
+    def finish(self) -> None:
+        """The file has been walked to its end."""
+        self._ended, self._ended_before = set(), set()
+
+    def _has_ended(self, start_ts: int) -> bool:
+        return start_ts in self._ended or start_ts in self._ended_before
+
+    @property
+    def entries(self) -> int:
+        """Measure of its memory."""
+        return len(self.open) + len(self.ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Straddler:
+    """A transaction whose prewrite lies in file `fid` and whose commit in a later one."""
+
+    fid: int
+    start_ts: int
+    commit_ts: int
+
+
+class Straddlers:
+    """Follows the prewrites of files that may go to their ends, file by file in order."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        self.found: list[Straddler] = []
+
+    def feed(self, survey: Survey) -> None:
+        """A file that may go, walked to its end."""
+        self.take(survey)
+        for start_ts in survey.open:
+            self._open.setdefault(start_ts, survey.fid)
+
+    def take(self, survey: Survey) -> bool:
+        """What a walk over a later file has found so far; whether more has nothing to add."""
+        for start_ts in self._open.keys() & survey.ends.keys():
+            self.found.append(Straddler(self._open.pop(start_ts), start_ts, survey.ends[start_ts]))
+        return not self._open
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """What goes: files up to `upto_fid`. Positions below `ts` are purged then, all others complete."""
+
+    upto_fid: int
+    ts: int
+    bytes: int
+    reasons: tuple[Reason, ...]
+
+
+def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: int) -> Purge | None:
+    """As many of the candidates as can go whole; their `max_ts` are those of a walk."""
+    going = list(found)
+    while going:
+        last = going[-1]
+        begun = [one for one in straddlers if one.fid <= last.file.fid]
+        too_late = [one.fid for one in begun if one.commit_ts > last.ceiling]
+        if not too_late:
+            break
+        going = [one for one in going if one.file.fid < min(too_late)]
+    if not going:
+        return None
+    upto_fid = going[-1].file.fid
+    gone = [one.file.max_ts or 0 for one in going]
+    gone += [one.commit_ts for one in straddlers if one.fid <= upto_fid]
+    reasons = tuple(dict.fromkeys(one.reason for one in going))
+    return Purge(upto_fid, max(gc_ts, *gone), sum(one.file.size for one in going), reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """One drainer's prospect. `left_s`: until retention reaches what it needs next, at the present growth."""
+
+    drainer: DrainerSeen
+    live: bool
+    lost: bool
+    alarm: bool
+    left_s: float
+    reason: Reason
+
+
+def outlook(policy: Policy, now: Situation) -> list[Outlook]:
+    """Every drainer that is not offline and has a checkpoint, held for or not."""
+    prospects = []
+    for drainer in now.drainers or ():
+        if drainer.state == node.OFFLINE or drainer.checkpoint <= 0:
+            continue
+        left_s, reason, alarm = math.inf, Reason.AGE, False
+        for cause, left, span in _spans(policy, now, drainer.checkpoint):
+            # With a short retention a drainer that is up to date must not raise the alarm.
+            alarm = alarm or left < min(policy.alarm_s, span / 2)
+            if left < left_s:
+                left_s, reason = left, cause
+        lost = now.has_lost(drainer)
+        prospects.append(
+            Outlook(drainer, now.is_live(drainer), lost, alarm, 0.0 if lost else max(left_s, 0.0), reason)
+        )
+    return prospects
+
+
+def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[Reason, float, float]]:
+    """For each limit: seconds until it reaches the checkpoint, and what they are for the newest record."""
+    spans = [(Reason.AGE, policy.age_s - _s(now.now_ts - checkpoint), policy.age_s)]
+    known = [file for file in now.files if file.max_ts is not None]
+    applied = sum(file.size for file in known if (file.max_ts or 0) <= checkpoint)
+    whole = now.active_bytes + sum(file.size for file in now.files)
+    since_s = _s(now.now_ts - (known[0].max_ts or 0)) if known else 0.0
+    grown = whole - known[0].size if known else 0
+    if since_s <= 0 or grown <= 0:
+        return spans
+    rate = grown / since_s  # bytes a second since the oldest file was full
+    if policy.bytes_max:
+        left = (policy.bytes_max - whole + applied) / rate
+        spans.append((Reason.BYTES, left, policy.bytes_max / rate))
+    if policy.free_bytes_min:
+        room = now.free_bytes - policy.free_bytes_min
+        all_closed = whole - now.active_bytes
+        spans.append((Reason.SPACE, (room + applied) / rate, (max(room, 0) + all_closed) / rate))
+    return spans
+
+
+class Alarms(Generic[Name]):
+    """Which alarms are on: each is told when it begins, again after an hour, and when it ends."""
+
+    def __init__(self, *, again_s: float = 3600.0) -> None:
+        self._again_s = again_s
+        self._told_s: dict[Name, float] = {}
+
+    def update(self, names: Iterable[Name], now_s: float) -> tuple[list[Name], list[Name]]:
+        """The alarms that are on now; which to tell, and which have ended."""
+        on = list(dict.fromkeys(names))
+        ended = [name for name in self._told_s if name not in on]
+        for name in ended:
+            del self._told_s[name]
+        told = [name for name in on if now_s - self._told_s.get(name, -math.inf) >= self._again_s]
+        self._told_s.update(dict.fromkeys(told, now_s))
+        return told, ended

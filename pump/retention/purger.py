@@ -1,0 +1,437 @@
+"""Purge: removes what retention lets go, and warns of it before.
+
+Drives  `retention`
+Owns    one loop; what walks over log files have found so far
+Order   (1) every record of the files is read, so that no footer is believed blindly and no transaction is cut
+        in two; (2) the purged timestamp is on the medium; (3) index entries that point into the files are
+        deleted; (4) the files are unlinked. Whatever was cut off between two steps, the next run goes on:
+        what lies below the purged timestamp goes in any case
+Why     entries are found by the file that they point into: an open prewrite, or one whose commit came late,
+        lies in a file that stays and keeps its entry however old it is. The first run also deletes entries of
+        files that are gone already: LevelDB may forget deletes that a crash overtook
+Pace    reading and deleting run in pieces of milliseconds with as long a pause behind each
+Stops   at once; a piece under way is waited for by whoever closes the storage
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from common.clock import Clock
+from common.cluster.registry import Registry
+from common.errors import BinlogError, Corruption, Unavailable
+from common.observe import log
+from common.quantities import span
+from common.tso import physical_ms
+from common.upstream import TimestampOracle
+from pump import metrics
+from pump.log.value_log import ClosedFile, Stretch
+from pump.log.value_pointer import ValuePointer
+from pump.retention import policy as retention
+from pump.retention.age_clock import AgeClock
+from pump.retention.policy import (
+    Alarms,
+    DrainerSeen,
+    Outlook,
+    Policy,
+    Purge,
+    Reason,
+    Situation,
+    Straddlers,
+    Survey,
+)
+from pump.storage.storage import Storage
+
+_FILES_MAX: Final = 8  # that go in one round
+_KNOWN_MAX: Final = 1 << 17  # transactions remembered from walks
+_ANSWER_S: Final = 10.0
+_logger = log.get("retention")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds between runs."""
+
+    first_s: float = 30.0
+    every_s: float = 600.0
+    look_s: float = 3.0  # between two looks at the free space
+    short_s: float = 10.0  # between runs while space is short: the file system frees blocks in its own time
+
+
+class _Walk:
+    """A walk over one file: what it has found, how far it has come."""
+
+    def __init__(self, fid: int) -> None:
+        self.survey = Survey(fid)
+        self.cursor = ValuePointer(fid, 0)
+        self.finished = False
+
+    def go_on(self, stretches: Iterator[Stretch]) -> bool:
+        """Take the next stretch of the file, on a thread; False at its end."""
+        stretch = next(stretches, None)
+        if stretch is not None:
+            self.survey.feed(stretch.records)
+            self.cursor = stretch.behind
+        return stretch is not None
+
+
+class Retention:
+    """The retention of one storage. `free_bytes` looks at the file system."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        oracle: TimestampOracle,
+        registry: Registry,
+        free_bytes: Callable[[], Awaitable[int]],
+        policy: Policy,
+        clock: Clock,
+        *,
+        pace: Pace | None = None,
+        ages: AgeClock | None = None,
+        keep_anchor: Callable[[str], None] = lambda _: None,
+        boot_s: Callable[[], float] | None = None,
+    ) -> None:
+        """`boot_s`: seconds since the host was started; `keep_anchor` makes an anchor of `ages` durable."""
+        self._storage = storage
+        self._oracle = oracle
+        self._registry = registry
+        self._free_bytes = free_bytes
+        self._policy = policy
+        self._clock = clock
+        self._pace = pace or Pace()
+        self._ages = ages or AgeClock()
+        self._keep_anchor = keep_anchor
+        self._boot_s = boot_s or clock.monotonic_s
+        self._alarms: Alarms[tuple[str, bool]] = Alarms()
+        self._trouble_alarms: Alarms[str] = Alarms()
+        self._walks: dict[int, _Walk] = {}
+        self._swept = False
+        self._wake = asyncio.Event()
+        self._working = False
+        self._short_again_s = clock.monotonic_s() + self._pace.first_s
+        self._ended_s: float | None = None
+        self._outlook: list[Outlook] = []
+        self._trouble: dict[str, BinlogError | OSError] = {}
+        self.purged_bytes = 0
+        self.purged_files = 0
+
+    # -- when ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Purge again and again; until cancelled."""
+        await self._wait(self._pace.first_s)
+        while True:
+            await self.work()
+            await self._wait(self._pace.every_s)
+
+    def trigger(self) -> bool:
+        """Let the next run begin now; False if one is under way."""
+        if not self._working:
+            self._wake.set()
+        return not self._working
+
+    async def _wait(self, seconds: float) -> None:
+        due_s = self._clock.monotonic_s() + seconds
+        while (left_s := due_s - self._clock.monotonic_s()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), min(self._pace.look_s, left_s))
+            if self._wake.is_set() or await self._is_short():
+                break
+        self._wake.clear()
+
+    async def _is_short(self) -> bool:
+        if not self._policy.free_bytes_min or self._clock.monotonic_s() < self._short_again_s:
+            return False
+        with suppress(OSError):  # the disk guard says so
+            return await self._free_bytes() < self._policy.free_bytes_min
+        return False
+
+    async def work(self) -> None:
+        """One run: everything that may go now. An error ends it, and is told."""
+        self._working = True
+        self._trouble = {}
+        before = self.purged_files
+        try:
+            await self._sweep()
+            while await self._round():
+                pass
+            if self.purged_files > before and (now := await self._situation()) is not None:
+                self._warn(now)
+        except (BinlogError, OSError) as error:
+            metrics.PURGE_ERRORS.inc()
+            self._trouble["purge"] = error
+        finally:
+            self._working = False
+            self._ended_s = self._clock.monotonic_s()
+            self._short_again_s = self._ended_s + self._pace.short_s
+        self._tell_trouble()
+
+    # -- what ------------------------------------------------------------------------------------
+
+    async def _situation(self) -> Situation | None:
+        """Everything as it is now; None when the oracle does not answer: then nothing is known of ages."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                now_ts = await self._oracle.timestamp()
+        except (Unavailable, TimeoutError) as error:
+            self._trouble["oracle"] = Unavailable(
+                f"timestamp oracle does not answer, nothing is purged: {error}"
+            )
+            return None
+        now_ts = await self._believed(now_ts)
+        storage = self._storage
+        settled = storage.settled_place
+        files = await storage.in_thread(storage.value_log.closed_files)
+        return Situation(
+            now_ts=now_ts,
+            files=[self._as_walked(file) for file in files],
+            active_bytes=storage.value_log.end.offset,
+            free_bytes=await self._free_bytes(),
+            settled_fid=settled.fid,
+            watermark=storage.watermark,
+            gc_ts=storage.gc_ts,
+            drainers=await self._drainers(),
+        )
+
+    async def _believed(self, now_ts: int) -> int:
+        """What ages are reckoned from."""
+        aged = self._ages.look(now_ts, self._boot_s(), self._clock.wall_s())
+        if aged.anchor:
+            await self._storage.in_thread(self._keep_anchor, aged.anchor)
+        if aged.ahead_s > 0:
+            self._trouble["clock"] = Unavailable(
+                f"the upstream's clock is {span(aged.ahead_s)} ahead of the time that has passed here: ages "
+                "are reckoned without that",
+                hint="`binlogctl doctor` compares all clocks; if upstream's is right, stop this pump and "
+                "remove .age in its data directory",
+            )
+        return aged.ts
+
+    async def _drainers(self) -> list[DrainerSeen] | None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                view = await self._registry.view()
+        except (BinlogError, TimeoutError) as error:
+            self._trouble["registry"] = Unavailable(
+                f"registry does not answer, nothing is purged that a drainer may need: {error}"
+            )
+            return None
+        return [
+            DrainerSeen(
+                node_id, entry.status.state, entry.alive, entry.status.max_commit_ts, entry.status.update_ts
+            )
+            for node_id, entry in sorted(view.drainers.items())
+        ]
+
+    def _as_walked(self, file: ClosedFile) -> ClosedFile:
+        walk = self._walks.get(file.fid)
+        return replace(file, max_ts=walk.survey.max_ts) if walk is not None and walk.finished else file
+
+    async def _round(self) -> bool:
+        """Remove some files; False when nothing more goes now."""
+        now = await self._situation()
+        if now is None:
+            return False
+        self._warn(now)
+        end = self._storage.value_log.end
+        walked: list[Survey] = []
+        for candidate in retention.candidates(self._policy, now)[:_FILES_MAX]:
+            walk = await self._walk(candidate.file.fid, end)
+            if walk is None:
+                break
+            walked.append(walk.survey)
+        straddlers = await self._straddlers(walked, end) if walked else None
+        # Reading took its time: drainers may have come and gone.
+        now = await self._situation()
+        if straddlers is None or now is None:
+            return False
+        found = retention.candidates(self._policy, now)[: len(walked)]
+        purge = retention.decide(found, straddlers.found, now.gc_ts)
+        if purge is None:
+            return False
+        await self._remove(purge, [one for one in walked if one.fid <= purge.upto_fid], now)
+        return Reason.SPACE not in purge.reasons
+
+    # -- (1) reading -----------------------------------------------------------------------------
+
+    async def _walk(
+        self, fid: int, end: ValuePointer, enough: Callable[[Survey], bool] = lambda _: False
+    ) -> _Walk | None:
+        """Walk a file on, to its end or `end`, or until `enough`; None if it is damaged."""
+        walk = self._walks.setdefault(fid, _Walk(fid))
+        stop = end if fid == end.fid else ValuePointer(fid + 1, 0)
+        stretches = self._storage.value_log.stretches(walk.cursor, stop)
+        try:
+            while not enough(walk.survey):
+                if not await self._piece(walk.go_on, stretches):
+                    break
+            else:
+                return walk
+        except Corruption as error:
+            self._trouble["damage"] = error
+            return None
+        if fid != end.fid:
+            walk.finished = True
+            walk.survey.finish()
+        return walk
+
+    async def _straddlers(self, walked: list[Survey], end: ValuePointer) -> Straddlers | None:
+        """Where the transactions end that begin in these files; None if that cannot be read."""
+        straddlers = Straddlers()
+        for survey in walked:
+            straddlers.feed(survey)
+        for fid in range(walked[-1].fid + 1, end.fid + 1):
+            walk = await self._walk(fid, end, straddlers.take)
+            if walk is None:
+                return None
+            if straddlers.take(walk.survey):
+                break
+        while sum(walk.survey.entries for walk in self._walks.values()) > _KNOWN_MAX:
+            del self._walks[max(self._walks)]
+        return straddlers
+
+    async def _piece(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A short job on a thread, and a pause as long."""
+        began_s = self._clock.monotonic_s()
+        result = await self._storage.in_thread(function, *arguments)
+        await asyncio.sleep(self._clock.monotonic_s() - began_s)
+        return result
+
+    # -- (2) to (4) removing ---------------------------------------------------------------------
+
+    async def _remove(self, purge: Purge, walked: list[Survey], now: Situation) -> None:
+        storage = self._storage
+        began_s = self._clock.monotonic_s()
+        live = [one for one in now.drainers or () if now.is_live(one)]
+        missed = [one for one in live if now.gc_ts <= one.checkpoint < purge.ts]
+        if missed:
+            _logger.error(
+                "space is short: binlogs go that live drainers have not applied",
+                drainers=[one.node_id for one in missed],
+                purged_to=purge.ts,
+                available=now.free_bytes,
+                wanted=self._policy.free_bytes_min,
+            )
+        await storage.in_thread(storage.purged_to, purge.ts, purge.upto_fid + 1)
+        for drainer in missed:
+            metrics.DRAINER_PURGED.labels(drainer.node_id).inc()
+        await self._delete_entries(min(survey.min_ts for survey in walked), purge.ts, purge.upto_fid)
+        removed = await storage.in_thread(storage.value_log.remove, purge.upto_fid)
+        self._walks = {fid: walk for fid, walk in self._walks.items() if fid > purge.upto_fid}
+        self.purged_bytes += removed
+        self.purged_files += len(walked)
+        metrics.PURGED_BYTES.inc(removed)
+        _logger.info(
+            "value log files removed",
+            upto=f"{purge.upto_fid:06d}.vlog",
+            files=len(walked),
+            bytes=removed,
+            gc_ts=purge.ts,
+            because=", ".join(purge.reasons),
+            seconds=round(self._clock.monotonic_s() - began_s, 3),
+        )
+
+    async def _delete_entries(self, first_ts: int, last_ts: int, upto_fid: int) -> None:
+        at: int | None = min(first_ts, last_ts)
+        while at is not None:
+            deleted, at = await self._piece(self._storage.index.purge, at, last_ts, upto_fid)
+            metrics.DELETED_KEYS.inc(deleted)
+            metrics.DONE_GC_TS.set(physical_ms(last_ts if at is None else at))
+
+    async def _sweep(self) -> None:
+        """Once after a start: entries below the purged timestamp whose files are gone."""
+        if not self._swept:
+            await self._delete_entries(0, self._storage.gc_ts, self._storage.value_log.first_fid - 1)
+            self._swept = True
+
+    # -- telling ---------------------------------------------------------------------------------
+
+    def _warn(self, now: Situation) -> None:
+        """Tell which drainers retention comes near to, before anything goes."""
+        if now.drainers is None:
+            return
+        self._outlook = retention.outlook(self._policy, now)
+        metrics.DRAINER_LEFT_SECONDS.clear()
+        alarms = {}
+        for one in self._outlook:
+            metrics.DRAINER_LEFT_SECONDS.labels(one.drainer.node_id).set(one.left_s)
+            if one.alarm or one.lost:
+                alarms[one.drainer.node_id, one.lost] = one
+        told, ended = self._alarms.update(alarms, self._clock.monotonic_s())
+        for name in told:
+            self._tell(alarms[name], now)
+        for node_id, lost in ended:
+            if lost:
+                _logger.info("drainer no longer waits for what was purged", node_id=node_id)
+            elif (node_id, True) not in alarms:
+                _logger.info("retention comes no longer near to what this drainer needs", node_id=node_id)
+
+    def _tell(self, one: Outlook, now: Situation) -> None:
+        drainer = one.drainer
+        if one.lost:
+            report = _logger.error if one.live else _logger.warning
+            report(
+                "binlogs that this drainer has not applied were purged: it needs a new snapshot of the "
+                "upstream; mark it offline if it never comes back",
+                node_id=drainer.node_id,
+                checkpoint=drainer.checkpoint,
+                gc_ts=now.gc_ts,
+                live=one.live,
+            )
+            return
+        _logger.warning(
+            "retention comes near to binlogs that this drainer has not applied",
+            node_id=drainer.node_id,
+            checkpoint=drainer.checkpoint,
+            hours_left=round(one.left_s / 3600, 1),
+            limit=one.reason,
+            live=one.live,
+            then=self._what_then(one),
+        )
+
+    def _what_then(self, one: Outlook) -> str:
+        """What happens to them when the time is over."""
+        policy = self._policy
+        if not one.live or (one.reason == Reason.SPACE and policy.protects == retention.DISK):
+            return "they are purged"
+        if policy.protects == retention.DISK and policy.free_bytes_min:
+            return f"they stay while it lives and {policy.free_bytes_min} bytes are free"
+        return "they stay while it lives; with a full disk prewrites are refused"
+
+    def _tell_trouble(self) -> None:
+        told, ended = self._trouble_alarms.update(self._trouble, self._clock.monotonic_s())
+        for name in told:
+            _logger.error("retention is held up", by=name, error=self._trouble[name])
+        for name in ended:
+            _logger.info("retention is no longer held up", by=name)
+
+    def facts(self) -> dict[str, Any]:
+        """For people: what was done, what holds it up, how long each drainer has."""
+        ended_s = self._ended_s
+        return {
+            "working": self._working,
+            "age_s": self._policy.age_s,
+            "alarm_s": self._policy.alarm_s,
+            "last_run_s_ago": None if ended_s is None else round(self._clock.monotonic_s() - ended_s, 3),
+            "gc_ts": self._storage.gc_ts,
+            "first_file": f"{self._storage.value_log.first_fid:06d}.vlog",
+            "purged_files": self.purged_files,
+            "purged_bytes": self.purged_bytes,
+            "held_up_by": [str(error) for error in self._trouble.values()],
+            "drainers": [
+                {
+                    "node_id": one.drainer.node_id,
+                    "checkpoint": one.drainer.checkpoint,
+                    "live": one.live,
+                    "lost": one.lost,
+                    "left_s": round(one.left_s, 3),
+                    "limit": str(one.reason),
+                }
+                for one in self._outlook
+            ],
+        }

@@ -1,0 +1,214 @@
+"""Opening: the files of a data directory, brought into a state that a storage can work on.
+
+Drives  `index_files`, `recovery` (through the value log)
+Order   index (cut where its end is lost, set aside if more is), then log, verified from the index's head on
+        and its torn end cut, then what is known to be purged: the index is told when it was built anew, the
+        directory when a pump that kept this in the index alone was here before
+Never   reads the log further than that: the indexer does, while writes go on
+
+All calls block.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from common import binlog
+from common import time_text as moment
+from common.observe import log
+from common.tso import TS_MAX
+from pump.index import index_files
+from pump.index.index import Index, IndexDamaged
+from pump.log.accepted_losses import AcceptedLosses
+from pump.log.log_file import LogDirectory
+from pump.log.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
+from pump.log.value_pointer import START, ValuePointer
+from pump.storage.data_dir import DataDir
+
+_logger = log.get("storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one storage, in bytes where not said otherwise."""
+
+    write_queue_bytes_max: int = 64 << 20  # reached: writers wait
+    group_bytes_max: int = 1 << 20  # of several records together; one may be larger, alone
+    group_records_max: int = 4096
+    index_queue_bytes_max: int = 32 << 20  # reached: the slow chaser reads the log instead
+    recent_bytes_max: int = 32 << 20  # reached: older commits are served from the log
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+
+    @property
+    def torn_bytes_max(self) -> int:
+        """Most bytes of file that a group of several records takes."""
+        return self.group_bytes_max + self.group_records_max * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is open now."""
+
+    index: Index
+    value_log: ValueLog
+    opened: Opened
+    losses: AcceptedLosses
+    index_is_new: bool
+
+    def close(self) -> None:
+        """Let go of it without finishing anything."""
+        self.value_log.close(healthy=False)
+        self.index.close()
+
+
+def open_all(
+    data_dir: DataDir,
+    directory: LogDirectory,
+    limits: Limits,
+    losses: AcceptedLosses,
+    *,
+    write_buffer_bytes: int,
+    cache_bytes: int,
+    limit_ts: int = TS_MAX,
+) -> Found:
+    """`limit_ts`: no timestamp of the upstream is larger now.
+
+    Raises `Corruption` naming file and offset, `ConfigError`, `OSError`.
+    """
+    data_dir.take_rebuild()
+
+    def attempt() -> Found:
+        _cut_index(data_dir.index_path)
+        index = Index.open(
+            data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
+        )
+        try:
+            if index.max_commit_ts > limit_ts:
+                raise _FromTheFuture(index.max_commit_ts)
+            return _open_log(data_dir, directory, limits, losses, index)
+        except BaseException:
+            index.close()
+            raise
+
+    try:
+        return attempt()
+    except IndexDamaged as error:
+        aside = data_dir.set_aside("kv", "damaged")
+        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
+    except _FromTheFuture as error:
+        error.tell(data_dir.set_aside("kv", "future"))
+    return attempt()
+
+
+class _FromTheFuture(Exception):
+    """An index whose watermark upstream has not reached: the log is read again for a new one."""
+
+    def __init__(self, watermark: int) -> None:
+        super().__init__()
+        self._watermark = watermark
+
+    def tell(self, aside: str) -> None:
+        _logger.error(
+            "the watermark stored here lies in the future, a writer with a wrong clock brought it: building "
+            "the index anew from the value log, without such timestamps",
+            watermark=self._watermark,
+            moment=moment.utc(self._watermark),
+            set_aside=aside,
+            hint="restart each drainer, it goes on from its checkpoint; one whose checkpoint lies in the "
+            "future, too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps "
+            "the files that hold such timestamps",
+        )
+
+
+def _open_log(
+    data_dir: DataDir,
+    directory: LogDirectory,
+    limits: Limits,
+    losses: AcceptedLosses,
+    index: Index,
+) -> Found:
+    """The log behind an index that is open. `IndexDamaged` as well where the log ends before what the index
+    knows: nothing may lead to what is written there next."""
+    head = index.head
+    value_log = ValueLog(
+        directory,
+        group_bytes_max=limits.torn_bytes_max,
+        segment_bytes_max=limits.segment_bytes_max,
+        loss_accepted=losses.accepted,
+    )
+    try:
+        opened = value_log.open(head, index.handle, index.edge_ts(largest=True), losses.last_cut)
+        if opened.cut is not None:
+            place = ValuePointer(value_log.active.fid, opened.cut.offset)
+            opened = replace(opened, cut=None) if losses.was_cut(place) else opened
+        losses.forget_before(value_log.first_fid)
+        if head != START and head >= value_log.end:
+            raise IndexDamaged(f"the index knows records behind the end of the log, {value_log.end}")
+        _know_purged(data_dir, index, value_log)
+    except BaseException:
+        value_log.close(healthy=False)
+        raise
+    return Found(index, value_log, opened, losses, head == START)
+
+
+def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog) -> None:
+    """Let index and directory know what is gone.
+
+    Each may know it better: the index may have lost its end, and a pump that keeps it in the index alone may
+    have been here. Where files are gone that neither was told of, the log says.
+    """
+    purged, first_fid = max(data_dir.purged_ts, index.gc_ts), value_log.first_fid
+    if first_fid > data_dir.purged_fid:
+        purged = max(purged, oldest_whole_commit(value_log) - 1)
+    if first_fid:
+        data_dir.keep_purged(purged, first_fid)
+    if purged > index.gc_ts:
+        index.set_gc_ts(purged)
+
+
+def oldest_whole_commit(value_log: ValueLog) -> int:
+    """A timestamp such that every transaction committed at or above it is stored whole, though the oldest
+    files are gone: that of the first commit whose prewrite is stored too.
+
+    Its commit_ts was drawn after its prewrite was acknowledged, and so after everything in the files that
+    are gone was written, whose timestamps had been drawn by then. Without one: behind everything stored.
+    """
+    prewrites: set[int] = set()
+    largest = 0
+    for records, _ in value_log.stretches(ValuePointer(value_log.first_fid, 0), value_log.end):
+        for record in records:
+            if record.tp == binlog.PREWRITE:
+                prewrites.add(record.start_ts)
+            elif record.start_ts in prewrites and record.commit_ts and not record.is_mark:
+                return record.commit_ts
+            largest = max(largest, record.index_ts)
+    return largest + 1
+
+
+def _cut_index(path: str) -> None:
+    """Cut off what LevelDB would step over. Raises `IndexDamaged`."""
+    descriptors: dict[str, int] = {}
+
+    def read(name: str, offset: int, size: int) -> bytes:
+        if name not in descriptors:
+            descriptors[name] = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(descriptors[name], size, offset)
+
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(path) if entry.is_file()}
+    try:
+        verdict = index_files.judge(sizes, read)
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+    if isinstance(verdict, index_files.Broken):
+        raise IndexDamaged(f"index {path} is not whole: {verdict.reason}", hint="it is built anew at a start")
+    for cut in verdict.cuts:
+        _logger.warning(
+            "the end of the index is lost, filing it again from the value log",
+            file=cut.name,
+            offset=cut.size,
+            bytes=sizes[cut.name] - cut.size,
+            reason=cut.reason,
+        )
+        os.truncate(os.path.join(path, cut.name), cut.size)

@@ -1,0 +1,121 @@
+"""Idle watermark: raises the watermark of a pump that nobody writes to, when a puller waits for it.
+
+Drives  `storage.mark`
+Owns    one loop that draws timestamps
+Why     the merge of several pumps waits for the slowest watermark. A timestamp is drawn first and the log
+        looked at afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in
+        front of it (see `sorter`)
+Pace    the first draw for a newly awaited timestamp happens at once; if it is not enough (the oracle is
+        held back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart
+        as it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open
+        prewrite holds it back until it settles
+Holds   who waits is looked at anew at every turn: nothing that was awaited once, reached or not, has a say in
+        whether the next one is drawn for
+Never   ends by an oracle that answers nonsense: it is asked again, and /status says why the watermark stands
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from common import tso
+from common.errors import BinlogError
+from common.observe import log
+from common.upstream import TimestampOracle
+from pump import metrics
+
+AHEAD_S: Final = 1.0
+
+_logger = log.get("idle_watermark")
+
+
+class IdleWatermark:
+    """`watermark` tells the current one, `mark` takes a drawn timestamp."""
+
+    def __init__(
+        self,
+        oracle: TimestampOracle,
+        watermark: Callable[[], int],
+        mark: Callable[[int], None],
+        *,
+        pace_s: float = 0.05,
+    ) -> None:
+        self._oracle = oracle
+        self._watermark = watermark
+        self._mark = mark
+        self._pace_s = pace_s
+        self._waiting: dict[object, int] = {}
+        self._wake = asyncio.Event()
+        self._drawn = 0
+        self._asked_s = 0.0
+        self._tried: frozenset[int] = frozenset()  # what was waited for at the last draw
+        self.trouble = ""
+        """Why no timestamp can be drawn; "" if the last one could."""
+
+    @contextmanager
+    def waiting(self, who: object, ts: int) -> Iterator[None]:
+        """A puller waits, for the watermark `ts` or (0) for whatever comes."""
+        self._waiting[who] = ts
+        if ts > self._drawn:
+            self._wake.set()
+        try:
+            yield
+        finally:
+            del self._waiting[who]
+
+    @property
+    def somebody_waits(self) -> bool:
+        """Whether an open prewrite may be holding somebody up."""
+        return bool(self._waiting)
+
+    @property
+    def wanted(self) -> int:
+        """The smallest timestamp that is waited for and was not drawn yet; 0 if there is none."""
+        known = max(self._drawn, self._watermark())
+        return min((ts for ts in self._waiting.values() if ts > known), default=0)
+
+    async def run(self) -> None:
+        """Draw when needed; until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while wanted := self.wanted:
+                due_s = self._due_s(wanted)
+                if due_s <= asyncio.get_running_loop().time():
+                    await self._draw()
+                    continue
+                with contextlib.suppress(TimeoutError):  # one that is wanted sooner may come meanwhile
+                    async with asyncio.timeout_at(due_s):
+                        await self._wake.wait()
+                self._wake.clear()
+
+    def _due_s(self, wanted: int) -> float:
+        """When a draw for it may be enough, on the loop's clock."""
+        if wanted not in self._tried:
+            return 0.0
+        ahead_s = 0.0
+        if self._drawn and not self.trouble:
+            ahead_s = min(tso.physical_s(wanted) - tso.physical_s(self._drawn), AHEAD_S)
+        return self._asked_s + max(self._pace_s, ahead_s)
+
+    async def _draw(self) -> None:
+        self._asked_s = asyncio.get_running_loop().time()
+        self._tried = frozenset(self._waiting.values())
+        try:
+            ts = await self._oracle.timestamp()
+        except BinlogError as error:
+            if not self.trouble:
+                _logger.warning("timestamp oracle does not answer, the watermark waits", error=error)
+            self.trouble = str(error)
+            return
+        if self.trouble:
+            _logger.info("timestamp oracle answers again")
+        self.trouble = ""
+        metrics.DRAWN.inc()
+        if ts > self._drawn:
+            self._drawn = ts
+            self._mark(ts)

@@ -1,0 +1,124 @@
+"""Stuck: when to say which open prewrite holds the watermark, and what to say.
+
+In     the longest open prewrite, again and again
+Out    `Tell(prewrite, age_s)` once it is older than `first_s`, then with growing pauses; `Settled` at its end
+Why    one open transaction keeps its pump's watermark, and with it the replication of the whole cluster. That
+       is what order demands; nobody has to guess which transaction it is
+Never  shows rows: a table's id, a DDL's beginning, timestamps
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from common import binlog
+from common.errors import Rejected
+from common.wire import binlog_pb2
+from pump.index.sorter import OpenPrewrite
+from pump.watermark.resolve_schedule import Answer, Heard
+
+DDL_CHARS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """This prewrite holds the watermark, since `age_s` seconds. `turn`: 1 when it is told first."""
+
+    prewrite: OpenPrewrite
+    age_s: float
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A prewrite that was told is settled; it had been open for `held_s` seconds."""
+
+    start_ts: int
+    held_s: float
+
+
+class Stuck:
+    """Seconds on the caller's clock. `told`: the prewrite that was told and is open still."""
+
+    def __init__(self, *, first_s: float = 10.0, pause_max_s: float = 600.0) -> None:
+        self._first_s = first_s
+        self._pause_max_s = pause_max_s
+        self._next_s = 0.0
+        self._pause_s = 0.0
+        self._turn = 0
+        self.told: OpenPrewrite | None = None
+
+    def look(self, oldest: OpenPrewrite | None, now_s: float) -> list[Tell | Settled]:
+        """`oldest`: the longest open prewrite as of now, None if there is none."""
+        effects: list[Tell | Settled] = []
+        told = self.told
+        if told is not None and (oldest is None or oldest.start_ts != told.start_ts):
+            effects.append(Settled(told.start_ts, now_s - told.since_s))
+            self.told = told = None
+        if oldest is None or now_s - oldest.since_s < self._first_s:
+            return effects
+        if told is None:
+            self.told, self._turn, self._pause_s = oldest, 0, self._first_s
+        elif now_s < self._next_s:
+            return effects
+        else:
+            self._pause_s = min(self._pause_s * 2, self._pause_max_s)
+        self._next_s = now_s + self._pause_s
+        self._turn += 1
+        effects.append(Tell(oldest, now_s - oldest.since_s, self._turn))
+        return effects
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a transaction is about. Rows: the first table's id and how many tables; a DDL: its job."""
+
+    table_id: int = 0
+    tables: int = 0
+    ddl_job_id: int = 0
+    ddl_query: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """What is known, for a log line or `/status`."""
+        if self.ddl_job_id:
+            return {"ddl_job_id": self.ddl_job_id, "ddl_query": self.ddl_query}
+        return {"table_id": self.table_id, "tables": self.tables} if self.tables else {}
+
+
+def subject(payload: bytes) -> Subject:
+    """What a stored prewrite is about; empty if its value cannot be read."""
+    try:
+        message = binlog.parse(payload)
+        if message.ddl_job_id:
+            query = message.ddl_query.decode(errors="replace")
+            return Subject(ddl_job_id=message.ddl_job_id, ddl_query=query[:DDL_CHARS_MAX])
+        mutations = binlog_pb2.PrewriteValue.FromString(message.prewrite_value).mutations
+    except (Rejected, DecodeError):
+        return Subject()
+    return Subject(mutations[0].table_id if mutations else 0, len({one.table_id for one in mutations}))
+
+
+_NEXT: Final = {
+    Answer.NONE: "wait: the upstream is asked soon",
+    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs",
+    Answer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
+    Answer.DAMAGED: "restore the file from a backup; its end may still come from the client",
+    Answer.ODD: "the upstream contradicts itself: look the transaction up there",
+    Answer.UNKNOWN: "find out whether its rows were there upstream, then: binlogctl decide {start_ts} "
+    "rolled-back, or binlogctl decide {start_ts} COMMIT_TS",
+    Answer.NOT_WRITTEN: "free or repair the disk, then restart the pump",
+    Answer.ENDED: "wait for the index; if it does not move, see what /status says about it",
+}
+
+
+def next_step(start_ts: int, heard: Heard) -> str:
+    """What an operator does about it; the upstream knows best what there is to do with it."""
+    return (heard.hint or _NEXT[heard.answer]).replace("{start_ts}", str(start_ts))
+
+
+def said(heard: Heard) -> str:
+    """The last answer, in a line."""
+    return f"{heard.answer.value}: {heard.detail}" if heard.detail else heard.answer.value

@@ -1,0 +1,83 @@
+"""Trace hold: what tells the end of an open prewrite is not collected upstream, also while its pump is away.
+
+Drives  `common.upstream.garbage_hold`
+In      the open prewrites, the watermark
+Why     a commit whose primary key was overwritten since, and a rollback, leave a trace for as long as garbage
+        is kept and no longer. A pump that is away for longer finds none, and only a person can tell then
+Holds   from before the oldest start_ts that is open, and never later than the watermark: a prewrite that
+        comes before the next renewal began about then. For an hour behind the last renewal: a host may be
+        away for that long. Nothing before all that an earlier life left is read: it may need the hold. What
+        has been open for longer than may be held is told, and left out: all others would go with it
+Stops   `release` lets go where nothing is open; otherwise the hold ends by itself
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from common import tso
+from common.upstream import GarbageHold
+from common.upstream.garbage_hold import BACK_MAX_S, Held, Hold
+from common.upstream_time import UpstreamTime
+from pump.index.sorter import OpenPrewrite
+
+TTL_S: Final = 3600
+RENEW_S: Final = 60.0
+TRANSACTION_S: Final = 3600.0
+"""TiDB keeps a transaction alive for so long at most (`max-txn-ttl`)."""
+_HELD_S: Final = BACK_MAX_S - 1.0
+_TRACE: Final = Held(
+    what="what tells the end of open prewrites",
+    is_old="a prewrite has been open for more than a day, its trace is not held any more",
+    is_late="what tells the end of an open prewrite may be collected already",
+    hint="see `oldest` in /status: what the upstream says of it, and what to do",
+)
+
+
+class Opens(Protocol):
+    """What is needed of a storage."""
+
+    @property
+    def watermark(self) -> int: ...
+
+    @property
+    def replayed(self) -> asyncio.Event: ...
+
+    def open_prewrites(self) -> Iterable[OpenPrewrite]: ...
+
+
+class TraceHold(Hold):
+    """One pump's."""
+
+    def __init__(self, garbage: GarbageHold, node_id: str, opens: Opens, time: UpstreamTime) -> None:
+        super().__init__(garbage, f"pump_{node_id}", self._needed, time, _TRACE, ttl_s=TTL_S, renew_s=RENEW_S)
+        self._opens = opens
+        self._upstream_time = time
+
+    async def run(self) -> None:
+        """See `Hold.run`."""
+        await self._opens.replayed.wait()
+        await super().run()
+
+    def _needed(self) -> int:
+        first_ts = self._ago_ts(_HELD_S)
+        held = [one.start_ts for one in self._opens.open_prewrites() if one.start_ts >= first_ts]
+        # What is left out keeps the watermark below it, and says nothing of what is to come.
+        oldest = min([*held, max(self._opens.watermark, self._ago_ts(TRANSACTION_S))])
+        # A rollback stands at its start_ts, and is collected up to the safe point, itself included.
+        return max(oldest - 1, 0)
+
+    def _left_out_ts(self) -> int:
+        first_ts = self._ago_ts(_HELD_S)
+        found = (one.start_ts for one in self._opens.open_prewrites() if one.start_ts < first_ts)
+        return min(found, default=0)
+
+    def _ago_ts(self, seconds: float) -> int:
+        return tso.from_wall_s(self._upstream_time.now_s() - seconds)
+
+    async def leave(self) -> None:
+        """The pump stops: let go if nothing needs the hold."""
+        if not any(True for _ in self._opens.open_prewrites()):
+            await self.release()

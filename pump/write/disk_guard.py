@@ -1,0 +1,55 @@
+"""Disk guard: how much room the data directory's file system has left.
+
+Looks every few seconds from a worker thread; admission compares with the floor. A file system that does not
+answer leaves the last figure standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from common.observe import log
+from pump import metrics
+from pump.write.admission import Disk
+
+_PERIOD_S = 3.0
+_logger = log.get("disk_guard")
+
+
+class DiskGuard:
+    """`disk` is what was seen last."""
+
+    def __init__(self, path: str, floor: int) -> None:
+        self._path = path
+        self._floor = floor
+        self.disk = Disk(0, floor)
+
+    async def look(self) -> None:
+        """Look once; raises `OSError`."""
+        found = await asyncio.to_thread(os.statvfs, self._path)
+        before, self.disk = self.disk, Disk(found.f_bavail * found.f_frsize, self._floor)
+        metrics.SIZE_BYTES.labels("capacity").set(found.f_blocks * found.f_frsize)
+        metrics.SIZE_BYTES.labels("available").set(self.disk.available)
+        if self.disk.is_full and not before.is_full:
+            _logger.warning(
+                "no available space, you may want to free up some space: prewrites are refused",
+                available=self.disk.available,
+                floor=self._floor,
+            )
+        elif before.is_full and not self.disk.is_full and before.available:
+            _logger.info("space is available again", available=self.disk.available)
+
+    async def free_bytes(self) -> int:
+        """Look now. Raises `OSError`."""
+        await self.look()
+        return self.disk.available
+
+    async def run(self) -> None:
+        """Look again and again; until cancelled."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            try:
+                await self.look()
+            except OSError as error:
+                _logger.warning("file system of the data directory does not answer", error=error)

@@ -1,0 +1,209 @@
+"""Outcome table: how the application's own database answers for its transactions, with one small table.
+
+    outcomes = OutcomeTable(lambda: pymysql.connect(**ACCOUNT))
+    outcomes.create()
+
+A transaction writes a row with its start_ts beside its own rows: it is there exactly if the transaction
+committed. The answer must be final, so the question writes too: it inserts a row with the same start_ts.
+While the transaction is open in the database, however long its COMMIT hangs, that insert waits for it; if
+the insert succeeds, the transaction's own row can never come any more, and neither can the transaction.
+
+Drives  connections of any DB-API driver (PyMySQL, psycopg, sqlite3): each question opens one and closes it
+Needs   a database in which two transactions cannot both insert one primary key: all that are transactional,
+        and that keeps what it has committed. An engine without transactions is refused, a setting with which
+        a crash of the server loses commits is said
+Never   removes a row that says "rolled back": it is what keeps a late transaction out; marks where each
+        statement is committed by itself
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from typing import Any, Final, Protocol
+
+from common.errors import Unavailable
+from pumpclient.errors import InvalidDefinition, NoTransaction
+from pumpclient.publish.open_transaction import commits_by_itself
+
+logger: Final = logging.getLogger("pumpclient")
+
+COMMITTED: Final = "committed"
+ROLLED_BACK: Final = "rolled back"
+PURGE_ROWS: Final = 500
+_IS_MYSQL: Final = "SELECT @@version_comment"
+_ENGINE: Final = (
+    "SELECT t.ENGINE, e.TRANSACTIONS FROM information_schema.TABLES t"
+    " LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE"
+    " WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = '{table}'"
+)
+_DURABILITY: Final = (
+    ("SELECT @@innodb_flush_log_at_trx_commit", ("0", "2"), "innodb_flush_log_at_trx_commit"),
+    ("SELECT current_setting('synchronous_commit')", ("off",), "synchronous_commit"),
+    ("SELECT current_setting('fsync')", ("off",), "fsync"),
+    ("PRAGMA synchronous", ("0",), "synchronous"),
+)
+"""Questions of which a database knows its own, the answers with which a crash loses commits, the setting."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+class Outcomes(Protocol):
+    """What a publisher must be able to ask the application's database. `OutcomeTable` is one."""
+
+    def name(self) -> str:
+        """Which database this is: one that another database never gives, whoever asks."""
+        ...
+
+    def committed(self, start_ts: int) -> bool | Awaitable[bool]:
+        """Whether the transaction is committed there. False must be final: from then on it cannot commit.
+
+        Any exception means that the database does not answer now; the question comes again.
+        """
+        ...
+
+    def purge(self, below_ts: int) -> None:
+        """Nobody will ask again about transactions below this start_ts."""
+        ...
+
+
+class OutcomeTable:
+    """`connect` gives a new DB-API connection to the database that the application writes to, the primary
+    one where there are several. Used from threads; each call has a connection of its own.
+    """
+
+    def __init__(self, connect: Callable[[], Any], table: str = "binlog_outcome") -> None:
+        if not _NAME.fullmatch(table):
+            raise InvalidDefinition(f"{table!r} cannot name the outcome table")
+        self._connect = connect
+        self._table = table
+        self._identity = ""
+
+    def create(self) -> None:
+        """Make the table where it is not there; a database's name is drawn once and kept in it. Raises
+        `InvalidDefinition` for a table that is there in an engine without transactions.
+
+        A database that was cloned or restored beside its original has the original's name: remove the row
+        with start_ts 0 in it, and call this again, before a program publishes from it.
+        """
+        with closing(self._connect()) as connection:
+            engine = " ENGINE=InnoDB" if _answer(connection, _IS_MYSQL) else ""
+            connection.cursor().execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table}"
+                f" (start_ts BIGINT NOT NULL PRIMARY KEY, outcome VARCHAR(40) NOT NULL){engine}"
+            )
+            connection.commit()
+            self._check(connection)
+            if self._read(connection.cursor(), 0) is None:
+                self._insert(connection, 0, secrets.token_hex(16))
+
+    def _check(self, connection: Any) -> None:
+        """Refuse what cannot keep the promise, say what may not keep it."""
+        database, _, table = self._table.rpartition(".")
+        schema = f"'{database}'" if database else "DATABASE()"
+        found = _answer(connection, _ENGINE.format(schema=schema, table=table))
+        if found is not None and found[1] != "YES":
+            raise InvalidDefinition(
+                f"the outcome table {self._table} is in engine {found[0]}, which has no transactions",
+                hint=f"ALTER TABLE {self._table} ENGINE=InnoDB, and see to the tables that are published",
+            )
+        for question, weak, setting in _DURABILITY:
+            told = _answer(connection, question)
+            if told is not None and str(told[0]) in weak:
+                logger.warning(
+                    "the database may lose commits that it has acknowledged when its server crashes (%s=%s)"
+                    ": what was published of them is not taken back",
+                    setting,
+                    told[0],
+                )
+
+    def name(self) -> str:
+        """The name that `create` drew. Raises `InvalidDefinition` before that, and as `create`."""
+        if not self._identity:
+            with closing(self._connect()) as connection:
+                found = self._read(connection.cursor(), 0)
+                self._check(connection)
+            if found is None:
+                raise InvalidDefinition(f"{self._table} has no name in it", hint="call create() once")
+            self._identity = found
+        return self._identity
+
+    def statement(self, start_ts: int) -> str:
+        """The INSERT that a transaction runs among its own statements, before it is prepared."""
+        return f"INSERT INTO {self._table} (start_ts, outcome) VALUES ({int(start_ts)}, '{COMMITTED}')"
+
+    def mark(self, connection: Any, start_ts: int) -> None:
+        """Run that statement on the application's connection, in the transaction that is open there. Raises
+        `NoTransaction` in autocommit mode without BEGIN, as far as the driver tells: it would say at once
+        what is not true yet."""
+        self.require_transaction(connection)
+        cursor = connection.cursor()
+        cursor.execute(self.statement(start_ts))
+        cursor.close()
+
+    def require_transaction(self, connection: Any) -> None:
+        """Raises `NoTransaction` where a statement on it would be committed by itself."""
+        if commits_by_itself(connection):
+            raise NoTransaction(
+                "the connection commits each statement by itself (autocommit): its changes would stay when "
+                "the transaction is not published",
+                hint="turn autocommit off, or begin a transaction before the first change",
+            )
+
+    def committed(self, start_ts: int) -> bool:
+        """See `Outcomes`. Waits as long as the database lets it wait for a lock."""
+        with closing(self._connect()) as connection:
+            if self._insert(connection, start_ts, ROLLED_BACK):
+                return False
+            found = self._read(connection.cursor(), start_ts)
+        if found is None:
+            raise Unavailable(f"the row of transaction {start_ts} in {self._table} came and went")
+        return found == COMMITTED
+
+    def purge(self, below_ts: int) -> None:
+        """Remove the rows of committed transactions below a start_ts, some at a time."""
+        while True:
+            with closing(self._connect()) as connection:
+                cursor = connection.cursor()
+                cursor.execute(
+                    f"SELECT start_ts FROM {self._table} WHERE start_ts > 0 AND start_ts < {int(below_ts)}"
+                    f" AND outcome = '{COMMITTED}' LIMIT {PURGE_ROWS}"
+                )
+                found = [str(int(row[0])) for row in cursor.fetchall()]
+                if found:  # by key: a range would lock the gaps that others insert into
+                    cursor.execute(f"DELETE FROM {self._table} WHERE start_ts IN ({', '.join(found)})")
+                connection.commit()
+            if len(found) < PURGE_ROWS:
+                return
+
+    def _insert(self, connection: Any, start_ts: int, outcome: str) -> bool:
+        """False when there is a row for it already."""
+        try:
+            connection.cursor().execute(
+                f"INSERT INTO {self._table} (start_ts, outcome) VALUES ({int(start_ts)}, '{outcome}')"
+            )
+        except connection.IntegrityError:
+            connection.rollback()
+            return False
+        connection.commit()
+        return True
+
+    def _read(self, cursor: Any, start_ts: int) -> str | None:
+        cursor.execute(f"SELECT outcome FROM {self._table} WHERE start_ts = {int(start_ts)}")
+        row = cursor.fetchone()
+        return None if row is None else str(row[0])
+
+
+def _answer(connection: Any, question: str) -> Any:
+    """One row, None where there is none or the database does not understand the question."""
+    cursor = connection.cursor()
+    try:
+        cursor.execute(question)
+        return cursor.fetchone()
+    except Exception:  # a driver's: another kind of database
+        connection.rollback()
+        return None
+    finally:
+        cursor.close()

@@ -1,0 +1,437 @@
+"""Publisher: an ordered transaction stream for programs that have no TiDB.
+
+Drives  PumpClient, leases, settlement, the catalogue, and the standalone upstream (timestamps, outcomes)
+Owns    a task that renews the leases of open transactions, one that follows the catalogue, one that settles
+        what is in doubt, one that drops ends which nobody needs; one short task per end being delivered
+Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the
+        upstream for what they were not told
+Never   decides an outcome twice: what the upstream recorded is the outcome, binlogs only report it
+
+The order of one transaction, and why:
+
+    1  start_ts drawn, open entry with a lease written   from here on pumps may ask about it
+    2  prewrite acknowledged by a pump                   the rows are on disk
+    3  commit_ts drawn, entry open -> committed          drawn after 2: nothing that a pump does not have
+                                                         yet can get a timestamp below its watermark
+    4  commit sent to that pump, in the background       spares the pump the question
+    5  entry forgotten                                   only after 4: otherwise the answer is still needed
+
+With a database of the application's own (`outcomes`) that database decides, and step 3 becomes
+
+    3a  commit_ts drawn, entry open -> prepared          while the database's transaction holds its locks: who
+                                                         gets them next draws a larger commit_ts
+    3b  the database commits, with start_ts in its       what it did can be asked later, finally
+        outcome table
+    3c  entry prepared -> committed, in the background   spares everybody that question
+
+Before 3a a lease that has run out means rolled back, and then 3a fails and the application does not commit.
+After 3a no timer means anything: a process that dies leaves the transaction prepared, the stream waits behind
+it, and the next publisher with the same `outcomes` asks the database. So rows arrive exactly if the database
+committed them, in its order, whoever dies when. Between 3a and 5 etcd may be away: nothing waits for it.
+
+A schema change goes the first way; in step 3 its job enters the history and the catalogue changes too. Step 3
+of every transaction fails when a table that its rows are encoded for has changed.
+
+    publisher = await pumpclient.open_publisher("127.0.0.1:2379")
+    async with publisher:
+        await publisher.create_database("shop")
+        orders = [pumpclient.column("id", "int"), pumpclient.column("item", "varchar(40)")]
+        await publisher.create_table("shop.orders", orders, primary_key=["id"])
+        async with publisher.transaction() as txn:
+            txn.insert("shop.orders", {"id": 1, "item": "pen"})
+        assert txn.commit_ts > txn.start_ts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+from weakref import WeakValueDictionary
+
+from common import binlog
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError, ConfigError, Conflict, Unavailable
+from common.net.tls import TlsConfig
+from common.upstream.standalone import SchemaMoved, StandaloneUpstream
+from pumpclient.background import Background
+from pumpclient.client import PumpClient, connect
+from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
+from pumpclient.options import Options
+from pumpclient.pause import Pauses, Sleep
+from pumpclient.publish.insistence import Insistence
+from pumpclient.publish.leases import Leases, Renewal
+from pumpclient.publish.outcome_delivery import Ends, Told
+from pumpclient.publish.outcome_table import Outcomes
+from pumpclient.publish.schema_publishing import SchemaPublishing
+from pumpclient.publish.settlement import SETTLE_EVERY_S, Settled, Settlement
+from pumpclient.publish.statements import Statements
+from pumpclient.publish.transaction import Prewrite, Transaction
+from pumpclient.publish.upstream_port import WritableUpstream
+from pumpclient.schema.catalog import Catalog, Fence
+
+logger: Final = logging.getLogger("pumpclient")
+
+LEASE_TTL_S: Final = 3.0
+FOLLOW_EVERY_S: Final = 2.0
+SWEEP_EVERY_S: Final = 60.0
+
+
+class Publisher(Statements[Coroutine[Any, Any, int]]):
+    """Made by `open_publisher`; use it as an async context manager."""
+
+    def __init__(
+        self,
+        client: PumpClient,
+        upstream: WritableUpstream,
+        *,
+        outcomes: Outcomes | None = None,
+        clock: Clock | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.client = client
+        self._upstream = upstream
+        self._clock = clock or SystemClock()
+        self._pauses = Pauses(self._clock, sleep)
+        self._leases = Leases()
+        # Weakly: what its program has dropped is not kept alive.
+        self._open: WeakValueDictionary[int, Transaction] = WeakValueDictionary()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lease_opened = asyncio.Event()
+        self._background = Background()
+        self._stopping = asyncio.Event()
+        self._insistence = Insistence(self._clock, self._pauses, self._stopping)
+        self._ends = Ends(upstream.transactions, self._pauses, self._stopping)
+        self._schema = SchemaPublishing(client, upstream, self)
+        self._settlement = Settlement(upstream.transactions, outcomes) if outcomes else None
+        super().__init__(self._schema.publish)
+
+    async def start(self) -> None:
+        """Learn the schema, begin to renew leases and to settle. `open_publisher` has done so."""
+        await self._schema.load()
+        if self._settlement is not None:
+            await self._settlement.name()
+            self._background.spawn(self._keep_settling(self._settlement), "pumpclient settlement")
+        self._background.spawn(self._keep_leases(), "pumpclient leases")
+        follow = self._repeat(self._schema.follow, FOLLOW_EVERY_S, "the catalogue is not read")
+        self._background.spawn(follow, "pumpclient catalogue")
+        sweep = self._repeat(self._sweep, SWEEP_EVERY_S, "ended transactions are not dropped")
+        self._background.spawn(sweep, "pumpclient sweep")
+
+    async def close(self, drain_s: float = 10.0) -> None:
+        """Let deliveries end for `drain_s` seconds, then end all connections."""
+        self._stopping.set()
+        await self._background.end()
+        if self._settlement is not None:
+            await self._settlement.end()
+        try:
+            await self._ends.close(drain_s)
+        finally:
+            await self.client.close()
+            await self._upstream.close()
+
+    async def flush(self, timeout_s: float | None = None) -> bool:
+        """Wait until every end begun so far was delivered or given up; False when time ran out first."""
+        return await self._ends.flush(timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def transaction(
+        self, *, ttl_s: float = LEASE_TTL_S, schema_version: int | None = None, key: bytes = b""
+    ) -> Transaction:
+        """A new transaction; enter it to begin. Raises `ConfigError` for a `ttl_s` not above zero.
+
+        `ttl_s` is how long others wait before they end it when this process has died; it is renewed while
+        the process lives. `schema_version`, for rows that the host encodes itself, is that of the newest DDL
+        they are encoded for. `key` becomes the binlog's prewrite key; by default it names the entry.
+        """
+        if ttl_s <= 0:
+            raise ConfigError(f"ttl_s of a transaction is {ttl_s}", hint="give seconds above zero")
+        return Transaction(self, ttl_s=ttl_s, schema_version=schema_version, key=key)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Databases and tables as this publisher knows them; at most a second or two behind."""
+        return self._schema.catalog
+
+    @property
+    def schema_version(self) -> int:
+        """Version given to transactions that name none: the newest that this publisher knows."""
+        return self._schema.catalog.version
+
+    async def refresh(self) -> None:
+        """Load the catalogue now. Raises `Unavailable`."""
+        await self._schema.refresh()
+
+    async def settle(self, outcomes: Outcomes | None = None) -> Settled:
+        """Ask the application's database about prepared transactions whose owners died, and write down the
+        ends. A publisher opened with `outcomes` does so by itself, every few seconds.
+
+        `outcomes` may be another database's. Raises `ConfigError` where there is none to ask, `Unavailable`.
+        """
+        if outcomes is not None:
+            settlement = Settlement(self._upstream.transactions, outcomes)
+            try:
+                return await settlement.settle()
+            finally:
+                await settlement.end()
+        return await self._settled().settle(purge=True)
+
+    def _settled(self) -> Settlement:
+        if self._settlement is None:
+            raise ConfigError(
+                "the publisher knows no database to ask", hint="pass outcomes= to open_publisher"
+            )
+        return self._settlement
+
+    async def ddl(
+        self,
+        job_json: bytes,
+        query: str,
+        schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
+        *,
+        ttl_s: float = LEASE_TTL_S,
+    ) -> int:
+        """Publish a finished schema change; its commit_ts.
+
+        `job_json` is a TiDB DDL job (`pumpclient.schema.ddl_job` makes some), with ids and a schema version
+        of the program's own; `create_table` and its like are the easier way. Its `binlog.FinishedTS` must
+        be 0, since it may not be below the commit_ts that is drawn here: a Drainer that starts later would
+        take the job for done too early. Await it with no transaction on the touched tables open.
+
+        Raises `InvalidBinlog` for a job without an id, `Conflict` where another job has its id, and
+        `WriteFailed`, `TransactionLost`, `OutcomeUnknown`.
+        """
+        return await self._schema.publish_job(job_json, query, schema_state, ttl_s)
+
+    # What a transaction does through its publisher.
+
+    async def begin(self, ttl_s: float, transaction: Transaction | None) -> int:
+        """Draw start_ts and open the entry; from here the lease is renewed. For `Transaction`."""
+        if self._stopping.is_set():
+            raise ClientClosed("the publisher is closed")
+        self._loop = asyncio.get_running_loop()
+        start_ts = await self._upstream.transactions.begin(ttl_s)
+        self._leases.opened(start_ts, ttl_s, self._clock.monotonic_s())
+        if transaction is not None:
+            self._open[start_ts] = transaction
+        self._lease_opened.set()
+        return start_ts
+
+    async def commit(
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
+    ) -> int:
+        """Decide for commit, then report it in the background. For `Transaction`."""
+
+        async def step(revision: int | None) -> int:
+            return await self._upstream.transactions.commit(start_ts, schema_revision=revision)
+
+        commit_ts = await self.decide(start_ts, key, lambda: self._fenced(step, fence), prewrite)
+        if deliver:
+            self.report_commit(start_ts, commit_ts, key, prewrite)
+        return commit_ts
+
+    async def decide(
+        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
+    ) -> int:
+        """Carry out the step that commits, with its errors in the words of the host. For `Transaction` and
+        schema changes."""
+        try:
+            return await self._insistence.on(step)
+        except (SchemaMoved, SchemaChanged):
+            with suppress(BinlogError):  # it cannot commit any more, and its lease runs out
+                await self.roll_back(start_ts, key, prewrite)
+            raise
+        except Conflict as error:
+            raise self._lost(start_ts, key, error, prewrite) from error
+        except OutcomeUnknown:
+            raise
+        except Unavailable as error:
+            # Decided or not, nobody knows: a rollback binlog would be believed and might be wrong.
+            raise OutcomeUnknown(
+                f"transaction {start_ts} may be committed: {error.message}",
+                hint="ask the upstream for its outcome once etcd answers",
+            ) from error
+        finally:
+            self.release(start_ts)
+
+    async def prepare(self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float) -> int:
+        """Leave the decision to the application's database. For `Transaction`."""
+        name = await self._settled().name()
+
+        async def step(revision: int | None) -> int:
+            return await self._upstream.transactions.prepare(start_ts, name, ttl_s, schema_revision=revision)
+
+        try:
+            return await self._insistence.on(lambda: self._fenced(step, fence))
+        except SchemaChanged:
+            raise
+        except Conflict as error:
+            self.release(start_ts)
+            raise self._lost(start_ts, key, error, prewrite) from error
+
+    def _lost(self, start_ts: int, key: bytes, error: Conflict, prewrite: Prewrite) -> TransactionLost:
+        self._report_rollback(start_ts, key, prewrite)
+        return TransactionLost(
+            f"transaction {start_ts} was rolled back by others: {error.message}",
+            hint="its lease ran out; run it again, with a longer ttl_s if this process was just slow",
+        )
+
+    async def _fenced(self, step: Callable[[int | None], Awaitable[int]], fence: Fence) -> int:
+        """Take the step while the tables are what the rows were encoded for."""
+        while True:
+            # An altered table is no verdict before the step: asked again, that may have taken place.
+            fence.altered(self.catalog)
+            try:
+                return await step(fence.revision if fence else None)
+            except SchemaMoved:
+                await self._schema.refresh()
+            table = fence.altered(self.catalog)
+            if table is not None:
+                raise SchemaChanged(
+                    f"table {table.name} was altered after the rows were added",
+                    hint="run the transaction again",
+                )
+
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
+        """The database has committed a prepared transaction: report it. For `Transaction`."""
+        told = _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
+        if not self._ends.report_decided(start_ts, told, self.release):
+            self.doubt(start_ts)
+
+    async def roll_back(self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
+        """Decide for rollback, then report it in the background. For `Transaction`."""
+        self.release(start_ts)
+        try:
+            await self._upstream.transactions.roll_back(start_ts)
+        except BaseException:
+            self.doubt(start_ts)  # it may be prepared
+            raise
+        if deliver:
+            self._report_rollback(start_ts, key, prewrite)
+
+    def _report_rollback(self, start_ts: int, key: bytes, prewrite: Prewrite) -> None:
+        self._ends.report(start_ts, _told(prewrite, lambda: self.client.write_rollback(start_ts, key)))
+
+    def doubt(self, start_ts: int) -> None:
+        """Only the database knows; ask it soon. For `Transaction`."""
+        self.release(start_ts)
+        if self._settlement is not None:
+            self._settlement.doubt(start_ts)
+
+    def dropped(self, start_ts: int) -> None:
+        """Its program has dropped it without an end, and nobody will ever tell one: the lease runs out, and
+        the database is asked. For `Transaction`, from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is renewed any more
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._give_up, start_ts)
+
+    def _give_up(self, start_ts: int) -> None:
+        if not self._stopping.is_set():
+            logger.warning("transaction %d was dropped without an end", start_ts)
+            self.doubt(start_ts)
+
+    def release(self, start_ts: int) -> None:
+        """Renew the lease of this transaction no longer. For `Transaction`."""
+        self._leases.closed(start_ts)
+        self._open.pop(start_ts, None)
+
+    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
+        """Tell the pump, then forget. For `Transaction` and schema changes."""
+        self._ends.report(
+            start_ts, _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
+        )
+
+    # Background.
+
+    async def _keep_leases(self) -> None:
+        """Renew what is due; a transaction that others have rolled back learns it at its next step."""
+        while True:
+            self._lease_opened.clear()
+            await asyncio.gather(*map(self._renew, self._leases.due(self._clock.monotonic_s())))
+            await self._pauses.until(self._leases.next_due_s(), self._lease_opened)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+        while True:
+            try:
+                await work()
+            except BinlogError as error:
+                logger.warning("%s now: %s", failed, error)
+            await self._pauses.pause(every_s, self._stopping)
+
+    async def _sweep(self) -> None:
+        """Drop the ends of those who died before they could: what all pumps have passed they ask no more."""
+        if self.client.watermark:
+            await self._upstream.transactions.sweep(self.client.watermark)
+
+    async def _keep_settling(self, settlement: Settlement) -> None:
+        """Settle what is in doubt, at once what is in doubt here. A database may take its time to answer."""
+        for turn in itertools.count():
+            await settlement.look(turn)
+            await self._pauses.pause(SETTLE_EVERY_S, settlement.wanted)
+
+    async def _renew(self, renewal: Renewal) -> None:
+        try:
+            await self._upstream.transactions.keep_alive(renewal.start_ts, renewal.ttl_s)
+        except Conflict:
+            transaction = self._open.get(renewal.start_ts)
+            self.release(renewal.start_ts)
+            if transaction is not None:
+                transaction.lost = True
+        except BinlogError as error:
+            logger.warning("lease of transaction %d not renewed: %s", renewal.start_ts, error)
+
+
+def _told(prewrite: Prewrite, send: Callable[[], Told]) -> Told | None:
+    """What brings an end to whom it concerns; None: nobody."""
+    if prewrite is Prewrite.NONE:
+        return None
+    return send() if prewrite is Prewrite.STORED else _counted(send())
+
+
+async def _counted(end: Told) -> bool:
+    """The client counts the end of a skipped transaction; no pump will ever ask about it."""
+    await end
+    return True
+
+
+async def open_publisher(
+    endpoints: str,
+    *,
+    strategy: str = "range",
+    options: Options | None = None,
+    tls: TlsConfig | None = None,
+    cluster_id: int | None = None,
+    outcomes: Outcomes | None = None,
+) -> Publisher:
+    """A publisher on the standalone upstream in etcd at `endpoints`, a comma list of host:port.
+
+    `cluster_id` is checked against the upstream's, and becomes it where there is none yet. `outcomes`: the
+    application's own database, whose commits decide (see `Transaction.prepare`). Raises what `connect`
+    raises, and what `outcomes.name()` raises.
+    """
+    upstream = await StandaloneUpstream.connect(endpoints, tls=tls, cluster_id=cluster_id)
+    try:
+        client = await connect(
+            endpoints, cluster_id=upstream.cluster_id, strategy=strategy, options=options, tls=tls
+        )
+    except BaseException:
+        await upstream.close()
+        raise
+    publisher = Publisher(client, upstream, outcomes=outcomes)
+    try:
+        await publisher.start()
+    except BaseException:
+        await publisher.close(drain_s=0.0)
+        raise
+    return publisher

@@ -1,0 +1,211 @@
+"""Synchronous publisher: the same stream for programs without an event loop.
+
+Drives  Publisher, on an event loop in a thread of its own
+Owns    that thread
+Stops   `close`, as `SyncPumpClient`; an interrupted call (Ctrl-C) is cancelled
+Never   touches signals or the host's event loop
+
+    outcomes = pumpclient.OutcomeTable(lambda: pymysql.connect(**ACCOUNT))
+    with pumpclient.open_publisher_sync("127.0.0.1:2379", outcomes=outcomes) as publisher:
+        with publisher.transaction() as txn:
+            cursor.execute("INSERT INTO orders VALUES (1, 'pen')")
+            txn.insert("shop.orders", {"id": 1, "item": "pen"})
+            txn.commit_in(connection)
+
+May be used from any number of threads at once, each transaction from one. A process that forks opens its
+publisher after the fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from common import binlog
+from common.net.tls import TlsConfig
+from pumpclient.client_sync import LoopThread
+from pumpclient.errors import ClientClosed
+from pumpclient.options import Options
+from pumpclient.publish.outcome_table import Outcomes
+from pumpclient.publish.publisher import LEASE_TTL_S, Publisher, open_publisher
+from pumpclient.publish.row_values import Row
+from pumpclient.publish.settlement import Settled
+from pumpclient.publish.statements import Statements
+from pumpclient.publish.transaction import Transaction, TransactionState
+from pumpclient.schema.catalog import Catalog
+
+
+class SyncTransaction:
+    """`Transaction` with blocking methods. Made by `SyncPublisher.transaction`; a context manager."""
+
+    def __init__(self, thread: LoopThread, transaction: Transaction, outcomes: Outcomes | None) -> None:
+        self._thread = thread
+        self._transaction = transaction
+        self._outcomes = outcomes
+
+    @property
+    def start_ts(self) -> int:
+        return self._transaction.start_ts
+
+    @property
+    def commit_ts(self) -> int:
+        return self._transaction.commit_ts
+
+    @property
+    def state(self) -> TransactionState:
+        return self._transaction.state
+
+    def begin(self) -> None:
+        """See `Transaction.begin`; entering the context manager does it."""
+        self._thread.call(self._transaction.begin())
+
+    def insert(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """See `Transaction.insert`."""
+        self._transaction.insert(table, row, rowid=rowid)
+
+    def update(
+        self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
+    ) -> None:
+        """See `Transaction.update`."""
+        self._transaction.update(table, before, after, rowid=rowid)
+
+    def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """See `Transaction.delete`."""
+        self._transaction.delete(table, row, rowid=rowid)
+
+    def prepare(self) -> int:
+        """See `Transaction.prepare`."""
+        return self._thread.call(self._transaction.prepare())
+
+    def commit(self) -> int:
+        """See `Transaction.commit`."""
+        try:
+            return self._thread.call(self._transaction.commit())
+        except ClientClosed:
+            if self.state is not TransactionState.PREPARED:
+                raise
+            return self.commit_ts  # the database has committed; the next publisher asks it
+
+    def roll_back(self) -> None:
+        """See `Transaction.roll_back`."""
+        self._thread.call(self._transaction.roll_back())
+
+    def doubt(self) -> None:
+        """See `Transaction.doubt`."""
+        with suppress(ClientClosed):  # the next publisher asks
+            self._thread.call(self._run(self._transaction.doubt))
+
+    def commit_in(self, connection: Any) -> int:
+        """Mark, prepare, commit the application's transaction on this DB-API connection, report; commit_ts.
+
+        `connection` has an open transaction (so no autocommit) with the changes whose rows were added here;
+        its outcome table is the publisher's. When this raises, that transaction is rolled back, unless its
+        COMMIT itself failed: then the database is asked what it did, and what it says goes into the stream.
+        """
+        mark = getattr(self._outcomes, "mark", None)
+        if mark is None:
+            raise ClientClosed(
+                "the publisher has no outcome table", hint="pass outcomes=OutcomeTable(...) when opening it"
+            )
+        try:
+            mark(connection, self.start_ts)
+            commit_ts = self.prepare()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to report
+                connection.rollback()
+            raise
+        try:
+            connection.commit()
+        except BaseException:  # it may have taken place all the same, whatever the program makes of this
+            self.doubt()
+            raise
+        self.commit()
+        return commit_ts
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.state is TransactionState.PREPARED:
+            self.doubt()
+        else:
+            self._thread.call(self._transaction.__aexit__(kind, error, trace))
+
+    @staticmethod
+    async def _run(work: Callable[[], None]) -> None:
+        work()
+
+
+class SyncPublisher(Statements[int]):
+    """`Publisher` with blocking methods. Made by `open_publisher_sync`; use it in a `with`.
+
+    `open_it` runs on the loop thread; the publisher it returns must be started.
+    """
+
+    def __init__(self, open_it: Callable[[], Awaitable[Publisher]], outcomes: Outcomes | None = None) -> None:
+        self._thread = LoopThread()
+        self._outcomes = outcomes
+        self._publisher = self._thread.open(open_it)
+        super().__init__(lambda planner: self._thread.call(self._publisher.publish(planner)))
+
+    def transaction(self, *, ttl_s: float = LEASE_TTL_S, key: bytes = b"") -> SyncTransaction:
+        """See `Publisher.transaction`."""
+        return SyncTransaction(
+            self._thread, self._publisher.transaction(ttl_s=ttl_s, key=key), self._outcomes
+        )
+
+    def ddl(self, job_json: bytes, query: str, schema_state: int = binlog.SCHEMA_STATE_PUBLIC) -> int:
+        """See `Publisher.ddl`."""
+        return self._thread.call(self._publisher.ddl(job_json, query, schema_state))
+
+    def settle(self, outcomes: Outcomes | None = None) -> Settled:
+        """See `Publisher.settle`."""
+        return self._thread.call(self._publisher.settle(outcomes))
+
+    @property
+    def catalog(self) -> Catalog:
+        """See `Publisher.catalog`."""
+        return self._publisher.catalog
+
+    def refresh(self) -> None:
+        """See `Publisher.refresh`."""
+        self._thread.call(self._publisher.refresh())
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """See `Publisher.flush`."""
+        return self._thread.call(self._publisher.flush(timeout_s))
+
+    def close(self, drain_s: float = 10.0) -> None:
+        """See `Publisher.close`. Idempotent."""
+        self._thread.close(self._publisher.close(drain_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_publisher_sync(
+    endpoints: str,
+    *,
+    strategy: str = "range",
+    options: Options | None = None,
+    tls: TlsConfig | None = None,
+    cluster_id: int | None = None,
+    outcomes: Outcomes | None = None,
+) -> SyncPublisher:
+    """The blocking counterpart of `open_publisher`, with the same arguments and errors."""
+    return SyncPublisher(
+        lambda: open_publisher(
+            endpoints, strategy=strategy, options=options, tls=tls, cluster_id=cluster_id, outcomes=outcomes
+        ),
+        outcomes,
+    )

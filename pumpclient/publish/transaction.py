@@ -1,0 +1,346 @@
+"""Transaction: rows collected for one commit, and the states it goes through.
+
+Drives  nothing itself; a `Publisher` decides and reports
+Owns    the rows, in memory, until the prewrite is acknowledged
+Stops   leaving its `async with` commits, or rolls back when an exception passes; prepared, it asks the
+        database whatever passes
+Never   ends twice: after its end every call raises `TransactionOver`. Holds nothing up once it is dropped
+
+    NEW -> OPEN -> PREWRITTEN -> PREPARED -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
+    OPEN and PREWRITTEN go to an end directly as well: without rows there is no binlog.
+    PREPARED: the application's database decides. `commit` says that it has committed, `roll_back` that it has
+    not; left without either it is UNKNOWN, and the database is asked.
+    UNKNOWN also: the connection broke while the commit was being decided.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import Enum, IntEnum
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from common.errors import BinlogError
+from common.wire import binlog_pb2
+from pumpclient.errors import InvalidBinlog, SchemaChanged, TransactionLost, TransactionOver
+from pumpclient.publish.row_values import Row, row_values
+from pumpclient.schema.catalog import Catalog, Fence, Table
+
+
+class Kind(IntEnum):
+    """What happened to a row; the numbers of the wire."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 4
+
+
+class TransactionState(Enum):
+    NEW = "new"
+    OPEN = "open"
+    PREWRITTEN = "prewritten"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    ABANDONED = "abandoned"
+    UNKNOWN = "unknown"
+
+
+class Prewrite(Enum):
+    """Where the prewrite of a transaction is, and so who has to learn its end."""
+
+    NONE = "none"
+    """No pump has acknowledged one: nobody."""
+    STORED = "stored"
+    """At a pump."""
+    SKIPPED = "skipped"
+    """Nowhere, and the client goes on without (`ignore_error`): it counts the end, no pump waits for it."""
+
+    @classmethod
+    def of(cls, stored: bool) -> Prewrite:
+        """What `PumpClient.write_prewrite` returned."""
+        return cls.STORED if stored else cls.SKIPPED
+
+
+_UNENDED: Final = (TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
+
+
+def entry_key(start_ts: int) -> bytes:
+    """Prewrite key of a transaction without one: the name of its entry in the upstream."""
+    return b"txn/%020d" % start_ts
+
+
+class Prewriter(Protocol):
+    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool: ...
+
+
+class Steps(Protocol):
+    """What a transaction needs of its publisher."""
+
+    @property
+    def client(self) -> Prewriter: ...
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
+
+    async def commit(
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
+    ) -> int: ...
+
+    async def prepare(
+        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float
+    ) -> int: ...
+
+    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None: ...
+
+    async def roll_back(
+        self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True
+    ) -> None: ...
+
+    def doubt(self, start_ts: int) -> None: ...
+
+    def dropped(self, start_ts: int) -> None: ...
+
+    def release(self, start_ts: int) -> None: ...
+
+
+class Transaction:
+    """Made by `Publisher.transaction`; an async context manager."""
+
+    def __init__(self, steps: Steps, *, ttl_s: float, schema_version: int | None, key: bytes) -> None:
+        self.state = TransactionState.NEW
+        self.start_ts = 0
+        self.commit_ts = 0
+        self.lost = False
+        """Somebody rolled it back because its lease ran out; the next step raises `TransactionLost`."""
+        self._steps = steps
+        self._ttl_s = ttl_s
+        self._key = key
+        self._version = schema_version
+        self._catalog: Catalog | None = None
+        self._fence = Fence()
+        self._prewrite = Prewrite.NONE
+        self._value = binlog_pb2.PrewriteValue()
+        self._mutations: dict[int, binlog_pb2.TableMutation] = {}
+
+    async def begin(self) -> None:
+        """Draw start_ts; entering the context manager does it. Raises `Unavailable`, `ClientClosed`."""
+        self._expect(TransactionState.NEW)
+        self.start_ts = await self._steps.begin(self._ttl_s, self)
+        self._key = self._key or entry_key(self.start_ts)
+        self._catalog = self._steps.catalog
+        self._value.schema_version = self._catalog.version if self._version is None else self._version
+        self.state = TransactionState.OPEN
+
+    def add(self, table_id: int, kind: Kind, row: bytes) -> None:
+        """Add one row event; events of a table keep the order of the calls.
+
+        `row` is encoded by `common.rowcodec.encoder` for the schema version of the transaction. Raises
+        `TransactionOver` after `prewrite` or the end.
+        """
+        self._expect(TransactionState.OPEN)
+        if table_id <= 0:
+            raise InvalidBinlog(f"table_id is {table_id}", hint="use the id of the table's DDL job")
+        kind = Kind(kind)
+        mutation = self._mutations.get(table_id)
+        if mutation is None:
+            mutation = self._mutations[table_id] = self._value.mutations.add(table_id=table_id)
+        if kind is Kind.INSERT:
+            mutation.inserted_rows.append(row)
+        elif kind is Kind.UPDATE:
+            mutation.updated_rows.append(row)
+        else:
+            mutation.deleted_rows.append(row)
+        mutation.sequence.append(kind.value)  # type: ignore[arg-type]
+
+    def insert(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """A row that is new: `insert("shop.orders", {"id": 1, "item": "pen"})`.
+
+        `table` is one of the catalogue, "database.table"; or an id, with bytes from `RowEncoder.insert`.
+        Columns left out have their default, or NULL. `rowid` is the row's number in a table without a
+        primary key. Raises `InvalidDefinition` for what the table cannot hold, `UnwritableValue` (Rejected).
+        """
+        if isinstance(row, bytes):
+            return self._add_encoded(table, Kind.INSERT, row)
+        found = self._table(table)
+        encoded = found.encoder.insert(row_values(found.info, row), rowid)
+        return self._add_row(found, Kind.INSERT, encoded)
+
+    def update(
+        self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
+    ) -> None:
+        """A row as it was and as it is now, all columns of both; or bytes from `RowEncoder.update`."""
+        if isinstance(before, bytes):
+            return self._add_encoded(table, Kind.UPDATE, before)
+        if after is None:
+            raise InvalidBinlog("an update needs the row before and after", hint="pass both")
+        found = self._table(table)
+        old, new = row_values(found.info, before), row_values(found.info, after)
+        return self._add_row(found, Kind.UPDATE, found.encoder.update(old, new, rowid))
+
+    def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
+        """A row that was removed, all columns of it; or bytes from `RowEncoder.delete`."""
+        if isinstance(row, bytes):
+            return self._add_encoded(table, Kind.DELETE, row)
+        found = self._table(table)
+        return self._add_row(found, Kind.DELETE, found.encoder.delete(row_values(found.info, row), rowid))
+
+    def _add_encoded(self, table: str | int, kind: Kind, row: bytes) -> None:
+        if isinstance(table, str):
+            raise InvalidBinlog(f"bytes for table {table}", hint="pass the row as a mapping")
+        self.add(table, kind, row)
+
+    def _table(self, table: str | int) -> Table:
+        self._expect(TransactionState.OPEN)
+        assert self._catalog is not None
+        if isinstance(table, int):
+            raise InvalidBinlog(f"a mapping for table id {table}", hint='name the table: "database.table"')
+        if self._version is not None:
+            raise InvalidBinlog(
+                "rows of the catalogue's tables in a transaction with a schema version of its own",
+                hint="leave schema_version out",
+            )
+        return self._catalog.table(table)
+
+    def _add_row(self, table: Table, kind: Kind, row: bytes) -> None:
+        assert self._catalog is not None
+        self._fence.add(table, self._catalog)
+        self.add(table.info.id, kind, row)
+
+    async def prewrite(self) -> None:
+        """Store the rows at a pump now instead of at the commit; no row may follow.
+
+        Raises `WriteFailed`, `BinlogTooLarge`, `TransactionLost`; the transaction is to be rolled back.
+        """
+        self._expect(TransactionState.OPEN)
+        self._require_lease()
+        if self._mutations:
+            stored = await self._steps.client.write_prewrite(
+                self.start_ts, self._key, self._value.SerializeToString()
+            )
+            self._prewrite = Prewrite.of(stored)
+        self.state = TransactionState.PREWRITTEN
+
+    async def prepare(self) -> int:
+        """Store the rows, draw the commit_ts and hand the decision to the application's database.
+
+        Call it inside the database's own transaction, behind its last statement (the mark in the outcome
+        table among them) and before its COMMIT: the locks it holds there make the order of commit_ts that of
+        the database. When it raises, the database's transaction must be rolled back: `WriteFailed`,
+        `BinlogTooLarge`, `TransactionLost`, `SchemaChanged`, `Unavailable`, `ConfigError` (the publisher has
+        no `outcomes`).
+        """
+        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN)
+        try:
+            if self.state is TransactionState.OPEN:
+                await self.prewrite()
+            self.commit_ts = await self._steps.prepare(
+                self.start_ts, self._key, self._fence, self._prewrite, self._ttl_s
+            )
+        except TransactionLost:
+            self.state = TransactionState.ROLLED_BACK
+            raise
+        except BaseException:
+            await self._roll_back_quietly()
+            raise
+        self.state = TransactionState.PREPARED
+        return self.commit_ts
+
+    async def commit(self, *, deliver: bool = True) -> int:
+        """Commit; commit_ts. It is final when this returns, and pumps learn it in the background.
+
+        After `prepare` it says that the database has committed, waits for nothing and cannot fail. Without,
+        the stream itself decides: `TransactionLost` (rolled back by others), `SchemaChanged`, `WriteFailed`
+        or `BinlogTooLarge` (rolled back here), `OutcomeUnknown` (etcd did not answer). With `deliver=False`
+        pumps are not told: they have to ask the upstream.
+        """
+        if self.state is TransactionState.PREPARED:
+            self.state = TransactionState.COMMITTED
+            self._steps.committed(self.start_ts, self.commit_ts, self._key, self._prewrite)
+            return self.commit_ts
+        if self.state is TransactionState.OPEN:
+            try:
+                await self.prewrite()
+            except BaseException:
+                await self._roll_back_quietly()
+                raise
+        self._expect(TransactionState.PREWRITTEN)
+        self.state = TransactionState.UNKNOWN  # until the decision is known; cancelled here, it stays so
+        try:
+            self.commit_ts = await self._steps.commit(
+                self.start_ts, self._key, self._fence, self._prewrite, deliver=deliver
+            )
+        except (TransactionLost, SchemaChanged):
+            self.state = TransactionState.ROLLED_BACK
+            raise
+        self.state = TransactionState.COMMITTED
+        return self.commit_ts
+
+    def doubt(self) -> None:
+        """After `prepare`: the application does not know whether its database committed (the connection broke
+        in COMMIT). The database is asked, in the background and by `Publisher.settle`.
+        """
+        self._expect(TransactionState.PREPARED)
+        self.state = TransactionState.UNKNOWN
+        self._steps.doubt(self.start_ts)
+
+    async def roll_back(self, *, deliver: bool = True) -> None:
+        """Roll back; after `prepare` only when the database certainly has. With `deliver=False` pumps that
+        have the rows are not told. Raises `Unavailable` when the upstream does not answer: the lease runs
+        out then, or the database is asked, with the same effect.
+        """
+        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
+        self.state = TransactionState.ROLLED_BACK
+        await self._steps.roll_back(self.start_ts, self._key, self._prewrite, deliver=deliver)
+
+    async def abandon(self) -> None:
+        """Store the rows at a pump and vanish, as a process that dies does: nothing else is ever sent, and
+        others end the transaction when its lease has run out: roll it back, or, prepared, ask its database.
+        For demonstrations and tests.
+        """
+        if self.state is TransactionState.OPEN:
+            await self.prewrite()
+        self._expect(TransactionState.PREWRITTEN, TransactionState.PREPARED)
+        self.state = TransactionState.ABANDONED
+        self._steps.release(self.start_ts)
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.state is TransactionState.PREPARED:
+            self.doubt()
+        elif self.state not in _UNENDED:
+            return
+        elif error is None:
+            await self.commit()
+        else:
+            await self._roll_back_quietly()
+
+    def __del__(self) -> None:
+        if self.state in _UNENDED:
+            self._steps.dropped(self.start_ts)
+
+    async def _roll_back_quietly(self) -> None:
+        """Roll back because of an error, which is the one to report; the lease runs out in any case."""
+        with suppress(BinlogError):
+            await self.roll_back()
+
+    def _expect(self, *states: TransactionState) -> None:
+        if self.state not in states:
+            raise TransactionOver(
+                f"transaction {self.start_ts} is {self.state.value}",
+                hint="begin it with `async with`, and begin another one after its end",
+            )
+
+    def _require_lease(self) -> None:
+        if self.lost:
+            raise TransactionLost(
+                f"transaction {self.start_ts} was rolled back by others: its lease ran out",
+                hint="run it again, with a longer ttl_s if this process was just slow",
+            )

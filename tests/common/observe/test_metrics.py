@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from common.observe import metrics
+
+_number = itertools.count()
+
+
+def _name(suffix: str) -> str:
+    return f"binlog_test_room{next(_number)}_{suffix}"
+
+
+def _families(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+
+
+def test_declared_is_what_a_scrape_shows() -> None:
+    names = [_name("rows_total"), _name("lag_seconds"), _name("fsync_seconds"), _name("count")]
+    metrics.counter(names[0], "Rows.")
+    metrics.gauge(names[1], "Lag.")
+    metrics.histogram(names[2], "Fsync.")
+    metrics.counter(names[3], "An old name.")
+    families = _families(metrics.exposition().decode())
+    assert {name for name in families if name.startswith("binlog_")} == metrics.declared()
+    assert [families[name] for name in names] == ["counter", "gauge", "histogram", "counter"]
+
+
+def test_counters_keep_their_given_name() -> None:
+    old, new = _name("loss_binlog_count"), _name("writes_total")
+    metrics.counter(old, "x", ["type"]).labels(type="a").inc(2)
+    metrics.counter(new, "x").inc(3)
+    lines = metrics.exposition().decode().splitlines()
+    assert f'{old}{{type="a"}} 2.0' in lines
+    assert f"{new} 3.0" in lines
+    assert not any(line.startswith((f"{old}_total", f"{old}_created", f"{new}_created")) for line in lines)
+
+
+def test_gauge_is_read_when_scraped() -> None:
+    name = _name("queue_bytes")
+    state = [1]
+    metrics.gauge(name, "x").set_function(lambda: state[0])
+    state[0] = 42
+    assert f"{name} 42.0" in metrics.exposition().decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    "name", ["pump_x_seconds", "binlog_nobody", "binlog_Pump_x_seconds", "binlog_nobody_"]
+)
+def test_malformed_names_are_refused(name: str) -> None:
+    before = metrics.declared()
+    with pytest.raises(ValueError, match="does not have the form"):
+        metrics.gauge(name, "x")
+    assert metrics.declared() == before
+    assert name not in metrics.exposition().decode()
+
+
+def test_a_name_is_declared_once() -> None:
+    name = _name("x_total")
+    metrics.counter(name, "x")
+    with pytest.raises(ValueError, match="Duplicated"):
+        metrics.counter(name, "x")
+
+
+def test_process_metrics_are_there() -> None:
+    assert b"process_resident_memory_bytes" in metrics.exposition()

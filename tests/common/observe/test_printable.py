@@ -1,0 +1,103 @@
+"""Text from outside never steers a terminal: every code point, and every way of a command to its output."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+import unicodedata
+
+import pytest
+
+from common.observe import show
+from common.observe.printable import in_json, is_printable, one_line, printable
+from tests.architecture.source import modules
+
+# Control, format characters that change the direction, line ends of Unicode's own, surrogates.
+STEERING = [
+    code
+    for code in range(sys.maxunicode + 1)
+    if unicodedata.category(chr(code)) in ("Cc", "Cs", "Zl", "Zp")
+    or unicodedata.bidirectional(chr(code)) in ("LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    or chr(code) in "\u200e\u200f\u061c"
+]
+HOSTILE = "a\x1b]0;owned\x07b\x9b2Jc\u202ed\ud800e\x7ff\rg"
+
+
+def test_nothing_that_steers_passes_and_everything_else_does() -> None:
+    steering = frozenset(STEERING)
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        shown = printable(character)
+        if character in "\t\n" or code not in steering:
+            assert shown == character
+        else:
+            assert shown.isascii()
+            assert shown.startswith("\\")
+            assert not is_printable(character)
+            assert (
+                json.loads(
+                    in_json(
+                        f'"{character}"',
+                    )
+                    if code >= 0x20
+                    else in_json('""')
+                )
+                is not None
+            )
+
+
+def test_one_line_is_one_line() -> None:
+    assert one_line("a\nb\t c\x1b[2J") == "a b c\\x1b[2J"
+
+
+def test_json_keeps_its_meaning() -> None:
+    document = {HOSTILE: [HOSTILE]}
+    text = show.json_text(document)
+    assert json.loads(text) == document
+    assert all(is_printable(line) for line in text.splitlines())
+    text.encode()  # surrogates would not
+
+
+def test_tables_facts_lines_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    show.print_table(HOSTILE, (HOSTILE,), [(HOSTILE,)])
+    show.print_facts([(HOSTILE, HOSTILE)])
+    show.print_lines(HOSTILE)
+    show.print_warning(HOSTILE)
+    show.console().print(show.text(HOSTILE, style="red"))
+    written = capsys.readouterr()
+    for line in (written.out + written.err).split("\n"):
+        assert is_printable(line), line
+    assert "\\x1b]0;owned" in written.out
+
+
+def test_the_console_of_a_file() -> None:
+    file = io.StringIO()
+    show.console(file).print(show.table("t", ("a",), [(HOSTILE,)]))
+    assert is_printable(file.getvalue().replace("\n", ""))
+
+
+BY_ITSELF = {f"sys.{stream}.{how}" for stream in ("stdout", "stderr") for how in ("write", "writelines")}
+# What writes by itself: the text is the program's own, or cleaned there.
+OWN_WRITERS = {
+    "common.observe.show",
+    "common.config",  # -h and -V
+    "common.process.daemon",  # one line of an error, cleaned
+    "deploy.ctl.__main__",  # -h
+    "deploy.ctl.commands.completion",
+    "deploy.ctl.doctor.show",  # cleaned; tested with the doctor
+    "drainer.__main__",  # the summary of a recovery: numbers
+}
+
+
+def test_commands_write_through_show_alone() -> None:
+    for module in modules():
+        if module.name in OWN_WRITERS or module.name.startswith("deploy.playground"):
+            continue
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            assert called != "print", f"{module.name} prints by itself"
+            assert called not in BY_ITSELF, f"{module.name} writes to {called} by itself"

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+from collections.abc import AsyncIterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from common import tso
+from common.clock import ManualClock, SystemClock
+from common.errors import Conflict, Corruption, Rejected, Unavailable
+from common.etcd import EtcdClient
+from common.upstream.standalone import StandaloneUpstream, layout
+from deploy.playground.cluster.etcd_server import EtcdServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def upstream(etcd_clean: str) -> AsyncIterator[StandaloneUpstream]:
+    upstream = await StandaloneUpstream.connect(etcd_clean)
+    yield upstream
+    await upstream.close()
+
+
+async def test_timestamps_rise_and_follow_the_wall_clock(upstream: StandaloneUpstream) -> None:
+    last = tso.from_wall_s(SystemClock().wall_s())
+    for _ in range(100):
+        ts = await upstream.oracle.timestamp()
+        assert ts > last or ts == last == tso.from_wall_s(tso.physical_s(last))
+        last = ts
+    assert abs(tso.age_s(last, SystemClock().wall_s())) < 5
+
+
+async def test_concurrent_draws_are_distinct_and_share_writes(upstream: StandaloneUpstream) -> None:
+    client = await EtcdClient.connect(upstream._client.addresses)
+    before, _ = await client.range(b"/")
+    drawn = await asyncio.gather(*(upstream.oracle.timestamp() for _ in range(1000)))
+    after, _ = await client.range(b"/")
+    assert len(set(drawn)) == 1000
+    assert after - before == 1
+    await client.close()
+
+
+async def test_a_draw_after_an_answer_is_larger_than_the_whole_window(upstream: StandaloneUpstream) -> None:
+    """Nothing of a window is kept for those who come later."""
+    rng = random.Random(1)
+    answered = 0
+
+    async def draw() -> None:
+        nonlocal answered
+        for _ in range(20):
+            floor = answered
+            ts = await upstream.oracle.timestamp()
+            assert ts > floor
+            answered = max(answered, ts)
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(draw() for _ in range(20)))
+
+
+async def test_two_connections_interleaved(upstream: StandaloneUpstream, etcd: str) -> None:
+    other = await StandaloneUpstream.connect(etcd)
+    last = 0
+    for turn in range(60):
+        oracle = (upstream, other)[turn % 2].oracle
+        group = await asyncio.gather(*(oracle.timestamp() for _ in range(1 + turn % 3)))
+        assert min(group) > last
+        last = max(group)
+    await other.close()
+
+
+def _draw_in_a_process(endpoint: str, seed: int, pipe: Connection) -> None:
+    """Draws bursts; each must be above the floor that came through the pipe before it."""
+
+    async def draw() -> None:
+        upstream = await StandaloneUpstream.connect(endpoint)
+        rng = random.Random(seed)
+        while True:
+            floor = await asyncio.to_thread(pipe.recv)
+            if floor is None:
+                break
+            drawn = await asyncio.gather(*(upstream.oracle.timestamp() for _ in range(rng.randrange(1, 20))))
+            assert min(drawn) > floor, (floor, drawn)
+            pipe.send(drawn)
+        await upstream.close()
+
+    asyncio.run(draw())
+
+
+async def test_linearizable_over_processes(etcd_clean: str) -> None:
+    """What any process got before a message is below what its receiver draws afterwards."""
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for seed in range(3):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_draw_in_a_process, args=(etcd_clean, seed, theirs))
+        process.start()
+        theirs.close()
+        pipes.append(ours)
+        processes.append(process)
+    everything: list[int] = []
+
+    async def drive(pipe: Connection) -> None:
+        for _ in range(40):
+            pipe.send(max(everything, default=0))  # all that anybody has got so far
+            everything.extend(await asyncio.to_thread(pipe.recv))
+
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(drive(pipe) for pipe in pipes))
+        for pipe in pipes:
+            pipe.send(None)
+    finally:
+        for pipe, process in zip(pipes, processes, strict=True):
+            await asyncio.to_thread(process.join, 10)
+            pipe.close()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(everything) == len(set(everything))
+
+
+async def test_monotone_over_a_restart_with_the_clock_set_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    server = EtcdServer.start(tmp_path)
+    try:
+        first = await StandaloneUpstream.connect(server.endpoint, clock=clock)
+        drawn = [await first.oracle.timestamp() for _ in range(5)]
+        server.kill()
+        clock.advance(-3600)
+        with pytest.raises(Unavailable):
+            await first.oracle.timestamp()
+        server.restart()
+        second = await StandaloneUpstream.connect(server.endpoint, clock=clock)
+        drawn.append(await second.oracle.timestamp())
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    drawn.append(await first.oracle.timestamp())
+                    break
+                except Unavailable:
+                    await asyncio.sleep(0.05)
+        drawn.append(await second.oracle.timestamp())
+        assert drawn == sorted(set(drawn))
+        clock.advance(7200)
+        ahead = await second.oracle.timestamp()
+        assert tso.physical_s(ahead) == pytest.approx(clock.wall_s(), abs=0.01)
+        await first.close()
+        await second.close()
+    finally:
+        server.stop()
+
+
+async def test_the_logical_part_carries_over_into_milliseconds(etcd_clean: str) -> None:
+    clock = ManualClock()
+    upstream = await StandaloneUpstream.connect(etcd_clean, clock=clock)
+    first = await upstream.oracle.timestamp()
+    client = await EtcdClient.connect(etcd_clean)
+    await client.put(layout.TSO, b"%d" % (first | tso.LOGICAL_MAX))
+    following = await upstream.oracle.timestamp()
+    assert following == (first | tso.LOGICAL_MAX) + 1
+    assert tso.physical_ms(following) == tso.physical_ms(first) + 1
+    await client.close()
+    await upstream.close()
+
+
+async def test_pinned_clocks_stand_still_everywhere(upstream: StandaloneUpstream, etcd: str) -> None:
+    other = await StandaloneUpstream.connect(etcd)
+    before = await upstream.transactions.begin()
+    pinned = before + (1 << 40)
+    await other.oracle.pin(pinned)
+    assert await asyncio.gather(*(upstream.oracle.timestamp() for _ in range(5))) == [pinned] * 5
+    assert await other.oracle.timestamp() == pinned
+    with pytest.raises(Rejected, match="pinned for a replay"):
+        await upstream.transactions.begin()
+    with pytest.raises(Rejected, match="pinned"):
+        await upstream.transactions.commit(before)
+    await upstream.oracle.pin(pinned + 1)
+    assert await other.oracle.timestamp() == pinned + 1
+    await other.oracle.unpin()
+    await other.oracle.unpin()
+    assert await upstream.oracle.timestamp() > pinned + 1
+    await upstream.oracle.pin(before - 5)  # recorded work is older than the clock
+    assert await upstream.oracle.timestamp() == before - 5
+    await upstream.oracle.unpin()
+    assert await upstream.oracle.timestamp() > pinned + 1
+    await other.close()
+
+
+async def test_a_cancelled_draw_does_not_disturb_the_others(upstream: StandaloneUpstream) -> None:
+    draws = [asyncio.create_task(upstream.oracle.timestamp()) for _ in range(10)]
+    await asyncio.sleep(0)
+    for draw in draws[::2]:
+        draw.cancel()
+    results = await asyncio.gather(*draws, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
+    assert len(set(results[1::2])) == 5
+
+
+async def test_close_fails_whoever_waits(etcd_clean: str) -> None:
+    upstream = await StandaloneUpstream.connect(etcd_clean)
+    draws = [asyncio.create_task(upstream.oracle.timestamp()) for _ in range(3)]
+    await asyncio.sleep(0)
+    await upstream.close()
+    results = await asyncio.gather(*draws, return_exceptions=True)
+    assert all(isinstance(result, Unavailable) for result in results)
+    with pytest.raises(Unavailable):
+        await upstream.oracle.timestamp()
+    with pytest.raises(Unavailable):
+        await upstream.transactions.outcomes([(1, b"")])
+
+
+async def test_a_foreign_value_is_corruption(upstream: StandaloneUpstream) -> None:
+    await upstream._client.put(layout.TSO, b"soon")
+    with pytest.raises(Corruption, match="/tidb-binlog-standalone/v1/tso does not hold a number: b'soon'"):
+        await upstream.oracle.timestamp()
+
+
+async def test_cluster_id_is_founded_once(etcd_clean: str) -> None:
+    with pytest.raises(Rejected, match="holds no standalone cluster"):
+        await StandaloneUpstream.connect(etcd_clean, create=False)
+    founders = await asyncio.gather(*(StandaloneUpstream.connect(etcd_clean) for _ in range(4)))
+    assert len({founder.cluster_id for founder in founders}) == 1
+    cluster_id = founders[0].cluster_id
+    assert 0 < cluster_id < 1 << 63
+    again = await StandaloneUpstream.connect(etcd_clean, create=False, cluster_id=cluster_id)
+    assert again.cluster_id == cluster_id
+    with pytest.raises(Conflict, match=f"belongs to cluster {cluster_id}, not 5"):
+        await StandaloneUpstream.connect(etcd_clean, cluster_id=5)
+    for upstream in (*founders, again):
+        await upstream.close()
+
+
+async def test_a_given_cluster_id_is_taken(etcd_clean: str) -> None:
+    upstream = await StandaloneUpstream.connect(etcd_clean, cluster_id=7_012_345_678_901_234_567)
+    assert upstream.cluster_id == 7_012_345_678_901_234_567
+    await upstream.close()
+
+
+# -- clocks that are wrong -----------------------------------------------------------------------------------
+
+
+class Ahead(ManualClock):
+    """A host whose clock is a week ahead of etcd's."""
+
+    def __init__(self, ahead_s: float = 8 * 86_400.0) -> None:
+        super().__init__(SystemClock().wall_s() + ahead_s)
+
+
+async def test_a_clock_that_is_ahead_is_not_followed_and_gets_timestamps(
+    upstream: StandaloneUpstream, etcd: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = await upstream.oracle.timestamp()
+    for _ in range(3):
+        other = await StandaloneUpstream.connect(etcd, clock=Ahead())
+        drawn = [await other.oracle.timestamp() for _ in range(3)]
+        await other.close()
+        assert before < drawn[0] < drawn[1] < drawn[2]
+        assert abs(tso.age_s(drawn[2], SystemClock().wall_s())) < 10
+        before = drawn[2]
+    assert "timestamps do not follow it" in caplog.text
+    assert await upstream.oracle.timestamp() > before
+
+
+async def test_the_first_of_a_cluster_is_not_followed_either(etcd_clean: str) -> None:
+    founder = await StandaloneUpstream.connect(etcd_clean, clock=Ahead())
+    assert abs(tso.age_s(await founder.oracle.timestamp(), SystemClock().wall_s())) < 10
+    await founder.close()
+
+
+async def test_a_clock_that_was_stored_long_ago_is_moved_to_now(
+    upstream: StandaloneUpstream, etcd: str
+) -> None:
+    await upstream._client.put(layout.TSO, b"%d" % tso.from_wall_s(SystemClock().wall_s() - 9 * 86_400))
+    other = await StandaloneUpstream.connect(etcd)
+    assert abs(tso.age_s(await other.oracle.timestamp(), SystemClock().wall_s())) < 5
+    await other.close()
+
+
+async def test_what_no_clock_vouches_for_an_operator_may_say(
+    upstream: StandaloneUpstream, etcd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(_client: EtcdClient, _timeout_s: float) -> list[float | None]:
+        return [None]
+
+    monkeypatch.setattr(EtcdClient, "clocks", silent)
+    old = tso.from_wall_s(SystemClock().wall_s() - 9 * 86_400)
+    await upstream._client.put(layout.TSO, b"%d" % old)
+    other = await StandaloneUpstream.connect(etcd)
+    assert 0 < await other.oracle.timestamp() - old < tso.compose(60_000)
+    now = tso.from_wall_s(SystemClock().wall_s())
+    assert await other.oracle.advance(now) == now
+    assert await other.oracle.advance(old) == now, "there is no way back"
+    assert 0 < await upstream.oracle.timestamp() - now < tso.compose(60_000)
+    await other.close()

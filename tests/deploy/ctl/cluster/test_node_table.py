@@ -1,0 +1,36 @@
+"""The node table: ages are by the clock that nodes go by, wherever this host's stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from common import tso
+from common.clock import SystemClock
+from common.cluster.node import ONLINE, NodeStatus
+from common.cluster.registry import DRAINERS, PUMPS, NodeEntry
+from deploy.ctl.cluster import node_table
+
+
+def entry(name: str, moment_s: float, *, alive: bool | None = True) -> NodeEntry:
+    return NodeEntry(NodeStatus(name, "h:1", ONLINE, 7, tso.from_wall_s(moment_s)), 1, alive)
+
+
+@pytest.mark.parametrize("apart_s", [-136_000.0, 691_200.0])
+def test_a_living_node_was_not_heard_of_hours_ago(apart_s: float, capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = SystemClock().wall_s() + apart_s
+    pumps = [entry("p1", now_s), entry("p2", now_s - 1), entry("dead", now_s - 7200, alive=False)]
+    node_table.print_entries([(PUMPS, one) for one in pumps], "pumps")
+    told = capsys.readouterr().out
+    assert [line for line in told.splitlines() if " ago" in line and "2.0 h" not in line]
+    assert "2.0 h ago" in told or "120 min ago" in told
+    assert "the clock that pumps go by is" in told
+    assert [node_table.clock_s([one], 5.0) for one in pumps[2:]] == [5.0], "the dead tell nothing"
+
+
+def test_where_the_clocks_agree_this_hosts_counts() -> None:
+    wall_s = SystemClock().wall_s()
+    assert node_table.clock_s([entry("p1", wall_s - 20)], wall_s) == wall_s
+    assert node_table.clock_s([], wall_s) == wall_s
+    assert node_table.document(DRAINERS, entry("d", wall_s - 2), wall_s)["updated_s_ago"] == pytest.approx(
+        2, abs=0.1
+    )

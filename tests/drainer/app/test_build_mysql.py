@@ -1,0 +1,227 @@
+"""A start from what is stored: an upstream whose clock is behind is waited for; where the schema is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from common import etcd
+from common.clock import ManualClock, SystemClock
+from common.errors import Corruption, Unavailable
+from common.process.starting import Starting
+from common.upstream import SchemaAt, UnderWay, Upstream
+from drainer.app import build_mysql as assembly
+from drainer.app.build_mysql import AHEAD_PAUSE_S, AHEAD_WAIT_S
+from drainer.app.operations import Operating
+from drainer.checkpoint.resume import AheadOfUpstream, Start
+from drainer.checkpoint.store import Checkpoint, CheckpointStore
+from drainer.config.options import DrainerConfig
+from drainer.control.pause_and_reload import Control
+from drainer.pull.merger import MergedBatch
+from drainer.sink.mysql import connection as mysql
+from tests.drainer.quarantine.test_controller import Stage, ddl
+
+CLUSTER = 1
+START = Start(1, None, (), None, 0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """Pauses of the start move it, and take no time."""
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    monkeypatch.setattr(assembly, "SystemClock", lambda: clock)
+    monkeypatch.setattr(assembly, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
+    return clock
+
+
+class Begin:
+    """A start that fails `failures` times."""
+
+    def __init__(self, error: Exception, failures: int) -> None:
+        self.error, self.failures, self.tries = error, failures, 0
+
+    async def __call__(self) -> Start:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise self.error
+        return START
+
+
+AHEAD = AheadOfUpstream("the checkpoint is ahead")
+
+
+async def test_a_clock_that_is_a_little_behind_is_waited_for(clock: ManualClock) -> None:
+    begin, began_s = Begin(AHEAD, int(AHEAD_WAIT_S / AHEAD_PAUSE_S) - 1), clock.now_s
+    assert await assembly.not_ahead(begin) is START
+    assert clock.now_s - began_s == pytest.approx(begin.failures * AHEAD_PAUSE_S)
+
+
+async def test_a_clock_that_stays_behind_is_told(clock: ManualClock) -> None:
+    began_s = clock.now_s
+    with pytest.raises(AheadOfUpstream):
+        await assembly.not_ahead(Begin(AHEAD, 1_000_000))
+    assert AHEAD_WAIT_S < clock.now_s - began_s < AHEAD_WAIT_S + 3 * AHEAD_PAUSE_S
+
+
+async def test_nothing_else_is_tried_again(clock: ManualClock) -> None:
+    begin = Begin(Corruption("the checkpoint cannot be read"), 1)
+    with pytest.raises(Corruption):
+        await assembly.not_ahead(begin)
+    assert begin.tries == 1
+
+
+class Moments:
+    """An upstream that has no history, and says where it was asked to begin. `now` are its timestamps."""
+
+    def __init__(self, *now: int) -> None:
+        self.now = list(now)
+        self.asked: list[int] = []
+        self.away: dict[str, int] = {}
+        self.cluster_id = CLUSTER
+        self.oracle = self.history = self
+
+    def _there(self, method: str) -> None:
+        """Not so `away` times."""
+        if self.away.get(method):
+            self.away[method] -= 1
+            raise Unavailable("TiKV does not answer KvScan of a meta key within 60 s")
+
+    async def timestamp(self) -> int:
+        self._there("timestamp")
+        return self.now.pop(0)
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        return None
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        self._there("schema_at")
+        self.asked.append(ts)
+        return None
+
+    async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
+        self._there("pages")
+        for page in ():
+            yield page
+
+
+def settings_for(target: mysql.Target, path: Path) -> DrainerConfig:
+    return DrainerConfig(
+        node_id="it",
+        data_dir=str(path),
+        to_host=target.host,
+        to_port=target.port,
+        to_user=target.user,
+        to_password=target.password,
+    )
+
+
+async def nothing() -> AsyncIterator[MergedBatch]:
+    for batch in ():
+        yield batch
+
+
+@pytest.mark.integration
+async def test_each_try_asks_the_upstream_again(
+    clock: ManualClock, target: mysql.Target, etcd_clean: str, tmp_path: Path
+) -> None:
+    store = CheckpointStore(target, CLUSTER)
+    store.start(2, 100, 1000)
+    store.settle(Checkpoint(500, True, 0, store.epoch))
+    store.close()
+    upstream = Moments(400, 499, 500)
+    nodes = await etcd.connect(etcd_clean)
+    settings = settings_for(target, tmp_path)
+    store, start = await assembly.open_checkpoint(settings, cast(Upstream, upstream), nodes, target)
+    assert upstream.now == []
+    assert start.floor_ts == 500
+    store.close()
+    await nodes.close()
+
+
+class Damaged(Moments):
+    """Its history cannot be read."""
+
+    async def schema_at(self, ts: int) -> SchemaAt | None:
+        raise Corruption("a job of the history is damaged")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("lacks", ["history", "relay log", "clock"])
+async def test_who_could_not_go_on_fences_off_nobody(
+    clock: ManualClock, target: mysql.Target, etcd_clean: str, tmp_path: Path, lacks: str
+) -> None:
+    living = CheckpointStore(target, CLUSTER)
+    living.start(2, 100, 1000)
+    living.save(Checkpoint(500, False, 0, living.epoch))
+    session = mysql.session_id(living._connected())
+    nodes = await etcd.connect(etcd_clean)
+    upstream = {"history": Damaged(2000), "relay log": Moments(2000), "clock": Moments(*[400] * 100)}[lacks]
+    settings = settings_for(target, tmp_path)
+    if lacks == "relay log":
+        settings = replace(settings, relay_log_dir=str(tmp_path / "relay"))
+        (tmp_path / "relay").mkdir()
+        (tmp_path / "relay" / ".purged").write_text("?")
+    starting = Starting(0.0, SystemClock(), lambda text: None)
+    operating: Any = SimpleNamespace(
+        control=Control(SystemClock()), make_live=lambda *_: None, wait_for=starting.wait_for
+    )
+    async with contextlib.AsyncExitStack() as ends:
+        with pytest.raises(Corruption):
+            await assembly.build(settings, cast(Upstream, upstream), nodes, None, ends, operating, lambda: 0)
+    living.hold()
+    assert mysql.session_id(living._connected()) == session, "its session was not ended either"
+    living.save(Checkpoint(600, False, 0, living.epoch))
+    living.close()
+    await nodes.close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("waits", [False, True])
+async def test_the_schema_is_that_of_where_the_stream_begins(
+    target: mysql.Target, etcd_clean: str, tmp_path: Path, waits: bool
+) -> None:
+    """Behind the lanes; but what waits makes the stream begin at the checkpoint, which is held below it."""
+    stage = Stage(target, tmp_path)
+    if waits:
+        stage.sql("CREATE DATABASE d", "CREATE TABLE d.t (a INT)")
+        await stage.refuse(ddl(200, "ALTER TABLE t ADD COLUMN b INT"))
+    stage.store.settle(stage.keeper.checkpoint(250), lanes_at=300)
+    await stage.close()
+    upstream = Moments(1000)
+    upstream.away = {"timestamp": 2, "schema_at": 1, "pages": 2}
+    nodes = await etcd.connect(etcd_clean)
+    starting = Starting(60.0, SystemClock(), lambda _: None)
+    operating: Any = SimpleNamespace(
+        control=Control(SystemClock()),
+        make_live=lambda *_: None,
+        wait_for=starting.wait_for,
+        upstream_clock=SystemClock(),
+    )
+    async with contextlib.AsyncExitStack() as ends:
+        applier, _ = await assembly.build(
+            settings_for(target, tmp_path),
+            cast(Upstream, upstream),
+            nodes,
+            None,
+            ends,
+            cast(Operating, operating),
+            lambda: 0,
+        )
+        assert applier.desk.waits is waits
+        assert set(upstream.asked) == {applier.start_ts}
+        assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
+        assert applier.start_ts == (199 if waits else 300)
+        await applier.run(nothing())
+        assert await applier.stop(10.0) is True
+    await nodes.close()

@@ -1,0 +1,529 @@
+"""Relay recovery on a real MariaDB: from the checkpoint and the relay log alone to what the upstream had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from common.clock import SystemClock
+from common.errors import ConfigError, Conflict, Corruption, DirectoryLocked
+from common.rowcodec.encoder import RowEncoder
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.app import recovery as relay_recovery
+from drainer.app import relay_setup as relay_assembly
+from drainer.app.recovery import AtWork, Summary, known_cluster, stored_checkpoint
+from drainer.apply.applier import Applier
+from drainer.apply.lane import LaneSettings
+from drainer.apply.settings import ApplierSettings
+from drainer.checkpoint.inspection import look
+from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
+from drainer.config.options import DrainerConfig
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.run.runner import DdlRunner
+from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.pull.merger import Merged, MergedBatch
+from drainer.relay.relay_log import RelayLog
+from drainer.relay.source import RelaySchema
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql import session_lock as session_claim
+from drainer.sink.mysql.change import Position
+from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.tables import kind, table
+from tests.drainer.support import recorded
+from tests.drainer.support import relay_world as world
+from tests.drainer.support.apply_life import clean
+
+pytestmark = pytest.mark.integration
+
+# Scenarios whose relay log the Go drainer finished and got right.
+GO = ("basic", "types", "keys", "ddl-fk")
+# Long ones without a kind of row or statement of their own: `python -m tests.drainer.support.relay_world`.
+LONG = ("orphans", "multi-pump")
+OURS = tuple(name for name in recorded.SCENARIOS if name not in (*world.BEYOND_MARIADB, *LONG))
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    target = world.target_of(mariadb)
+    clean(target)
+    yield target
+    clean(target)
+
+
+@pytest.mark.parametrize("scenario", GO)
+async def test_a_go_drainers_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
+) -> None:
+    world.put_go_checkpoint(target, 1)
+    summary = await world.recover(target, world.go_relay(scenario, tmp_path / "relay"))
+    report = world.report(mariadb, scenario)
+    assert report.equal, [str(difference) for difference in report.differences[:3]]
+    assert summary.records > 1
+    assert world.is_consistent(target)
+
+
+@pytest.mark.parametrize("scenario", OURS)
+async def test_our_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
+) -> None:
+    world.put_go_checkpoint(target, 1)
+    stream = world.items(scenario)
+    summary = await world.recover(target, await world.our_relay(stream, tmp_path / "relay"))
+    report = world.report(mariadb, scenario)
+    assert report.equal, [str(difference) for difference in report.differences[:3]]
+    assert summary.to_ts == max(item.commit_ts for item in stream)
+    assert str(summary.to_ts) in str(summary)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (True, summary.to_ts)
+
+
+async def test_done_again_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(world.items("basic"), tmp_path / "relay")
+    await world.recover(target, path)
+    again = await world.recover(target, path)
+    assert again.nothing
+    assert "nothing to do" in str(again)
+
+
+async def test_without_a_checkpoint_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+    assert (await world.recover(target, tmp_path / "relay")).nothing == "no checkpoint is stored downstream"
+
+
+async def test_a_go_checkpoint_that_says_consistent_is_believed_up_to_the_relay_log(
+    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path
+) -> None:
+    """It is cleared by the first save, so a crash before that leaves it."""
+    path = world.go_relay("basic", tmp_path / "relay")
+    world.put_go_checkpoint(target, 1, consistent=True)
+    summary = await world.recover(target, path)
+    assert not summary.nothing
+    assert world.report(mariadb, "basic").equal
+    clean(target)
+    world.put_go_checkpoint(target, summary.to_ts, consistent=True)
+    assert (await world.recover(target, path)).nothing
+
+
+async def test_checkpoints_of_several_clusters_are_refused(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    connection = mysql.connect(target)
+    mysql.run(connection, b"INSERT INTO tidb_binlog.checkpoint VALUES (8, '{}')")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="2 clusters"):
+        stored_checkpoint(target, world.SCHEMA)
+    stored = stored_checkpoint(target, world.SCHEMA, cluster_id=8)
+    assert stored is not None
+    assert stored.cluster_id == 8
+
+
+async def test_a_damaged_relay_log_leaves_the_downstream_alone(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(world.items("basic"), tmp_path / "relay", max_file_size=4000)
+    first = min(path.glob("binlog-*"))
+    data = bytearray(first.read_bytes())
+    data[len(data) - 10] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(Corruption, match=rf"{first.name}: offset \d+: checksum mismatch"):
+        await world.recover(target, path)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (False, 1)
+    connection = mysql.connect(target)
+    names = {name for (name,) in mysql.rows(connection, b"SHOW DATABASES")}
+    connection.close()
+    assert "shop" not in names
+
+
+async def test_a_relay_log_in_use_is_refused(target: mysql.Target, tmp_path: Path) -> None:
+    world.put_go_checkpoint(target, 1)
+    directory = BinlogDirectory(str(tmp_path / "relay"), SystemClock())
+    with pytest.raises(DirectoryLocked):
+        await world.recover(target, tmp_path / "relay")
+    directory.close()
+
+
+# -- our own lanes: exactly once ------------------------------------------------------------------------
+
+KEYLESS = table(("a", kind("bigint")), ("b", kind("varchar")), handle="rowid")
+KEYLESS_TABLE = TableVersion(KEYLESS, "once", "t", 1)
+
+
+def keyless_stream(transactions: int, rows: int) -> list[Item]:
+    """A table without key: a row that is applied twice shows."""
+    encoder = RowEncoder(KEYLESS)
+    create = "CREATE TABLE t (a BIGINT, b VARCHAR(9))"
+    stream: list[Item] = [
+        Ddl(10, 1, 1, "", "CREATE DATABASE once", (("once", ""),), 1),
+        Ddl(11, 2, 3, "once", create, (("once", "t"),), 2),
+    ]
+    for number in range(transactions):
+        encoded = [encoder.insert((number * rows + n, "x"), 1) for n in range(rows)]
+        events = TableEvents(KEYLESS_TABLE, [INSERT] * rows, encoded, 0)
+        stream.append(Transaction(0, 100 + number, (events,), rows * 20))
+    return stream
+
+
+class Killed(Exception):
+    """Of the process, at a chosen moment."""
+
+
+class Stream:
+    """Items for an applier, which is killed at one of them."""
+
+    def __init__(self, stream: list[Item]) -> None:
+        self._stream = {item.commit_ts: item for item in stream}
+
+    def translate(self, merged: Merged) -> Item:
+        return self._stream[merged.commit_ts]
+
+    def pieces(self, spilled: object) -> Iterator[Transaction]:
+        raise AssertionError("nothing is spilled here")
+
+
+async def first_life(
+    target: mysql.Target, path: Path, stream: list[Item], *, killed_at: int, lanes: int = 2
+) -> None:
+    """A drainer with a relay log; kill -9 at an item, whatever was committed by then."""
+    store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    start = store.start(lanes, 1, stream[-1].commit_ts)
+    log = RelayLog.open(str(path), 4000, SystemClock())
+    source = Stream(stream)
+    applier = Applier(
+        start,
+        store,
+        target,
+        source,
+        DdlRunner(target, RelaySchema()),
+        ApplierSettings(LaneSettings(batch_rows=7), checkpoint_interval_s=0.02),
+        SystemClock(),
+        world.desk_plan(store, start, target, RelaySchema(), path.parent),
+        relay=log,
+    )
+
+    async def batches() -> AsyncIterator[MergedBatch]:
+        for number, item in enumerate(stream):
+            if number == killed_at:
+                raise Killed
+            yield MergedBatch([Merged(item.commit_ts, b"")], item.commit_ts)
+            if number % 5 == 0:
+                await applier.save_checkpoint()
+
+    with pytest.raises(Killed):
+        await applier.run(batches())
+    await applier._lanes.end(drained=False)
+    await applier._keeper.close()
+    await log.close()
+    store.close()
+
+
+def count(target: mysql.Target) -> tuple[int, int]:
+    connection = mysql.connect(target)
+    ((rows, different),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM once.t")
+    connection.close()
+    return int(rows), int(different)
+
+
+@pytest.mark.parametrize("killed_at", [3, 7, 20, 33])
+async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
+    target: mysql.Target, tmp_path: Path, killed_at: int
+) -> None:
+    stream = keyless_stream(40, 9)
+    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
+    summary = await world.recover(target, tmp_path / "relay")
+    assert summary.to_ts == stream[killed_at - 1].commit_ts
+    assert count(target) == ((killed_at - 2) * 9,) * 2
+    assert world.is_consistent(target)
+
+
+async def test_a_recovery_that_was_killed_goes_on(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(60, 50)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay")
+    for delay_s in (0.05, 0.1, 0.2):
+        task = asyncio.create_task(world.recover(target, path))
+        await asyncio.wait([task], timeout=delay_s)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    while True:  # what a killed process was connected with is gone, sooner or later
+        try:
+            await world.recover(target, path)
+            break
+        except AtWork:
+            end_sessions(target)
+    assert count(target) == (3000, 3000)
+
+
+def end_sessions(target: mysql.Target) -> None:
+    connection = mysql.connect(target)
+    for session in look(target, world.SCHEMA, world.CLUSTER_ID).sessions:
+        with contextlib.suppress(pymysql.err.MySQLError):
+            mysql.run(connection, b"KILL CONNECTION %d" % session)
+    connection.close()
+
+
+async def test_a_relay_log_that_ends_before_the_downstream_is_refused(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    """Rows went downstream that it does not have: it was switched off, or is another one."""
+    stream = keyless_stream(30, 5)
+    await first_life(target, tmp_path / "relay", stream, killed_at=30)
+    shutil.rmtree(tmp_path / "relay")
+    await world.our_relay(stream[:10], tmp_path / "relay")
+    with pytest.raises(Conflict, match=r"but the relay log in .* ends at 107"):
+        await world.recover(target, tmp_path / "relay")
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert not stored.checkpoint.consistent
+
+
+async def test_a_torn_end_is_where_the_recovery_ends(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(10, 5)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay", max_file_size=1 << 20)
+    (file,) = path.glob("binlog-*")
+    (path / ".synced").unlink()
+    file.write_bytes(file.read_bytes()[:-1])
+    summary = await world.recover(target, path)
+    assert summary.to_ts == 108
+    assert count(target) == (45, 45)
+
+
+async def test_a_large_transaction_comes_in_pieces(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(3, 12_000)
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(stream, tmp_path / "relay")
+    summary = await world.recover(target, path)
+    assert summary.rows == 36_000
+    assert count(target) == (36_000, 36_000)
+
+
+async def test_the_cluster_is_remembered_without_the_upstream(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 0
+    (tmp_path / "data" / ".cluster").write_text("6")
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 6
+    log = RelayLog.open(str(tmp_path / "relay"), 0, SystemClock(), cluster_id=7)
+    await log.close()
+    assert known_cluster(str(tmp_path / "relay"), str(tmp_path / "data")) == 7
+
+
+def test_what_a_summary_says() -> None:
+    text = str(Summary(from_ts=5, to_ts=470607644560982029, records=3, rows=7, ddls=1, seconds=0.25))
+    assert "consistent as of commit_ts 470607644560982029" in text
+    assert "3 records behind 5, 7 row changes, 1 DDL" in text
+
+
+def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
+    """Every scenario has one; the last record of those that went to the end is the last transaction."""
+    for scenario in GO:
+        document = json.loads((recorded.ROOT / scenario / "meta.json").read_text())
+        (path,) = (recorded.ROOT / scenario / "relay").iterdir()
+        assert document
+        assert gzip.decompress(path.read_bytes())[:4] == bytes.fromhex("04051b1c")
+
+
+# -- a DDL that waits -------------------------------------------------------------------------------------
+
+
+def stream_with_a_refused_ddl() -> list[Item]:
+    """Rows of two tables; from the middle on one of them waits for a statement that nobody can run."""
+    encoder = RowEncoder(KEYLESS)
+    other = TableVersion(KEYLESS, "once", "o", 1)
+    stream: list[Item] = keyless_stream(5, 3)
+    create = "CREATE TABLE o (a BIGINT, b VARCHAR(9))"
+    stream.insert(2, Ddl(12, 3, 3, "once", create, (("once", "o"),), 3))
+    refused = Ddl(110, 7, 5, "once", "ALTER TABLE t FROBNICATE b", (("once", "t"),), 4)
+    stream.append(refused)
+    for number in range(10):
+        rows = [encoder.insert((1000 + number, "x"), 1)]
+        events = tuple(
+            TableEvents(table, [INSERT], rows, at) for at, table in enumerate((KEYLESS_TABLE, other))
+        )
+        stream.append(Transaction(0, 120 + number, events, 40))
+    return stream
+
+
+def counts(target: mysql.Target) -> tuple[int, int]:
+    """Of the table that waits, and of the other one."""
+    connection = mysql.connect(target)
+    ((waiting,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.t")
+    ((other,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.o")
+    connection.close()
+    return int(waiting), int(other)
+
+
+def waiting_jobs(target: mysql.Target) -> list[int]:
+    connection = mysql.connect(target)
+    found = mysql.rows(connection, b"SELECT job_id FROM tidb_binlog.quarantine")
+    connection.close()
+    return [int(job) for (job,) in found]
+
+
+RULES: dict[str, dict[str, str]] = {
+    "skip": {"action": "skip", "sql": "FROBNICATE"},
+    "rewrite": {
+        "action": "rewrite",
+        "sql": "FROBNICATE",
+        "text": "ALTER TABLE {db}.{table} ADD COLUMN c INT",
+    },
+}
+
+
+@pytest.mark.parametrize("killed_at", [9, 13, 18])
+@pytest.mark.parametrize("rule", RULES)
+async def test_a_rule_decides_what_waited_when_the_upstream_was_lost(
+    target: mysql.Target, tmp_path: Path, killed_at: int, rule: str
+) -> None:
+    stream = stream_with_a_refused_ddl()
+    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
+    behind = killed_at - 9
+    with pytest.raises(
+        Conflict, match=r"DDL job 7 at commit_ts 110 waits .*: ALTER TABLE t FROBNICATE b"
+    ) as raised:
+        await world.recover(target, tmp_path / "relay")
+    assert "ddl-rule" in raised.value.hint
+    assert counts(target) == (15, behind), "other tables are there; what waits does, in order"
+    assert not world.is_consistent(target)
+    assert waiting_jobs(target) == [7]
+    summary = await world.recover(target, tmp_path / "relay", rules=ddl_rules.parse([RULES[rule]]))
+    assert summary.to_ts == stream[killed_at - 1].commit_ts
+    assert counts(target) == (15 + behind, behind)
+    assert world.is_consistent(target)
+    assert waiting_jobs(target) == []
+    assert (await world.recover(target, tmp_path / "relay")).nothing
+
+
+async def test_what_was_decided_before_the_upstream_was_lost_is_done(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    stream = stream_with_a_refused_ddl()
+    await first_life(target, tmp_path / "relay", stream, killed_at=18)
+    connection = mysql.connect(target)
+    mysql.run(connection, b"UPDATE tidb_binlog.quarantine SET decision='skip', decision_number=1")
+    connection.commit()
+    connection.close()
+    await world.recover(target, tmp_path / "relay")
+    assert counts(target) == (24, 9)
+    assert world.is_consistent(target)
+
+
+@pytest.mark.parametrize("moved", ["resize", "together"])
+async def test_lanes_that_were_put_above_the_last_record_are_no_foreign_rows(
+    target: mysql.Target, tmp_path: Path, moved: str
+) -> None:
+    """Another number of lanes, or a pause: at a watermark, while the checkpoint is held back below."""
+    stream = keyless_stream(20, 3)
+    await first_life(target, tmp_path / "relay", stream, killed_at=len(stream) - 1)
+    store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    store.start(2, 1, 500)
+    if moved == "resize":
+        store.resize(3, Position(300))
+    else:
+        store.together(lambda connection: None, lanes_at=300)
+    store.close()
+    summary = await world.recover(target, tmp_path / "relay")
+    assert summary.to_ts == 300
+    assert world.is_consistent(target)
+    stored = stored_checkpoint(target, world.SCHEMA)
+    assert stored is not None
+    assert stored.checkpoint.commit_ts == 300
+
+
+async def test_nobody_is_pushed_aside_who_is_connected(target: mysql.Target, tmp_path: Path) -> None:
+    stream = keyless_stream(10, 3)
+    await first_life(target, tmp_path / "relay", stream, killed_at=5)
+    living = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
+    living.start(2, 1, 500)
+    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(living._connected())}"):
+        await world.recover(target, tmp_path / "relay")
+    living.hold()  # it goes on
+    living.close()
+    await world.recover(target, tmp_path / "relay")
+
+
+async def test_a_ddl_of_a_recovery_is_fenced(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen between the stored intent and the statement, while another drainer takes over."""
+    world.put_go_checkpoint(target, 1)
+    stream = [
+        *keyless_stream(3, 1),
+        Ddl(110, 7, 5, "once", "ALTER TABLE t ADD COLUMN c INT", (("once", "t"),), 4),
+    ]
+    await world.our_relay(stream, tmp_path / "relay")
+    others: list[CheckpointStore] = []
+    begin_ddl = CheckpointStore.begin_ddl
+
+    def then_another_drainer(store: CheckpointStore, intent: Intent, *checkpoint: Checkpoint) -> None:
+        begin_ddl(store, intent, *checkpoint)
+        if intent.commit_ts == 110:
+            others.append(CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA))
+            others[0].start(2, 1, 1 << 62)
+
+    monkeypatch.setattr(CheckpointStore, "begin_ddl", then_another_drainer)
+    monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
+    settings = DrainerConfig(
+        node_id="r",
+        data_dir=str(tmp_path / "data"),
+        relay_log_dir=str(tmp_path / "relay"),
+        to_socket=target.socket,
+        to_host=target.host,
+        to_port=target.port,
+        to_user=target.user,
+        to_password=target.password,
+    )
+    with pytest.raises(Conflict, match="another drainer took over"):
+        await relay_assembly.recover(settings)
+    connection = mysql.connect(target)
+    columns = mysql.rows(connection, b"SHOW COLUMNS FROM once.t")
+    connection.close()
+    others[0].close()
+    assert [name for name, *_ in columns] == ["a", "b"]
+
+
+async def test_a_downstream_from_before_the_relay_log_is_refused(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    """It was put back: records that it needs were removed, those that are left look whole."""
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(keyless_stream(30, 5), tmp_path / "relay", max_file_size=500)
+    log = RelayLog.open(str(path), 500, SystemClock())
+    log.done(115)
+    await log.close()
+    with pytest.raises(Conflict, match=r"the downstream is at 1, but the relay log .* begins behind 115"):
+        await world.recover(target, path)
+    connection = mysql.connect(target)
+    assert mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog") == (
+        mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog LIKE 'checkpoint'")
+    ), "nothing was written"
+    connection.close()
+
+
+async def test_a_statement_that_a_dead_drainer_left_running_is_waited_for(
+    target: mysql.Target, tmp_path: Path
+) -> None:
+    """Whatever its text: a derived one is in no log. Its session has the name of the room for DDL."""
+    world.put_go_checkpoint(target, 1)
+    path = await world.our_relay(keyless_stream(3, 1), tmp_path / "relay")
+    left = mysql.connect(target)
+    session_claim.claim(left, session_claim.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_claim.DDL))
+    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(left)}"):
+        await world.recover(target, path)
+    left.close()
+    while True:  # the server gives it up soon
+        try:
+            await world.recover(target, path)
+            break
+        except AtWork:
+            await asyncio.sleep(0)
+    assert count(target) == (3, 3)

@@ -1,0 +1,120 @@
+"""Large transactions in pieces through the lanes into a real MariaDB: recorded ones, and one with crashes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from common import binlog
+from common.record import crc32c
+from common.rowcodec.encoder import RowEncoder, prewrite_value
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
+from drainer.pull import large_txn
+from drainer.pull.merger import Merged, Spilled
+from drainer.sink.mysql import connection as mysql
+from drainer.txn import DELETE, INSERT, UPDATE
+from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, differences, read
+
+pytestmark = pytest.mark.integration
+
+START_TS, COMMIT_TS = 2000, 2001
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that transactions of a test have many."""
+    assert large_txn.pieces.__kwdefaults__ is not None
+    monkeypatch.setitem(large_txn.pieces.__kwdefaults__, "rows_max", 7)
+
+
+def spilled(entry: Merged) -> Merged:
+    """The same binlog, as if it lay on disk."""
+    payload = entry.payload
+    message = binlog.parse(payload)
+    if message.ddl_job_id:
+        return entry
+    begin = binlog.contents_offset(payload)
+    return Merged(
+        entry.commit_ts,
+        b"",
+        None,
+        Spilled(
+            entry.commit_ts,
+            message.start_ts,
+            len(payload),
+            begin,
+            crc32c(payload[begin:]),
+            lambda offset, size: payload[offset : offset + size],
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ["basic", "keys"])
+async def test_contents_equal_tidb(name: str, target: mysql.Target) -> None:
+    recording = read(name)
+    recording = Recording(recording.cluster_id, recording.jobs, [*map(spilled, recording.entries)])
+    assert await Life(recording, target).run()
+    assert differences(name, target) == []
+
+
+KEYLESS = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
+KEYED = TableInfo(
+    8,
+    "k",
+    (column(1, "id", LONG, FLAG_NOT_NULL | FLAG_PRIMARY), column(2, "b", VARCHAR)),
+    pk_is_handle=True,
+)
+
+
+def one_transaction(rows: int) -> Recording:
+    """Inserts into a table without key and one with a key, then updates and deletes in the latter."""
+    jobs = [create_job(KEYLESS), create_job(KEYED, job_id=10, schema_version=2)]
+    keyless, keyed = RowEncoder(KEYLESS), RowEncoder(KEYED)
+    changes = [(INSERT, keyed.insert((number, "new"))) for number in range(rows)]
+    changes += [(UPDATE, keyed.update((number, "new"), (number, "changed"))) for number in range(0, rows, 2)]
+    changes += [(DELETE, keyed.delete((number, "new"))) for number in range(1, rows, 4)]
+    several = [keyless.insert((number % 3, "same"), number) for number in range(rows)]
+    value = prewrite_value(
+        2, [(7, [INSERT] * rows, several), (8, [kind for kind, _ in changes], [row for _, row in changes])]
+    )
+    payload = binlog.join(binlog.prewrite(START_TS, b"k", value), binlog.commit(START_TS, COMMIT_TS, b"k"))
+    entries = [created(job, ts) for job, ts in zip(jobs, (900, 950), strict=True)]
+    large = spilled(Merged(COMMIT_TS, payload))
+    return Recording(4711, [json.dumps(job).encode() for job in jobs], [*entries, large])
+
+
+def counted(target: mysql.Target) -> int:
+    """Rows in the table without key."""
+    connection = mysql.connect(target)
+    try:
+        if not mysql.rows(connection, b"SHOW DATABASES LIKE 'd'"):
+            return 0
+        if not mysql.rows(connection, b"SHOW TABLES FROM d LIKE 't'"):
+            return 0
+        return int(mysql.rows(connection, b"SELECT COUNT(*) FROM d.t")[0][0])
+    finally:
+        connection.close()
+
+
+async def test_a_large_transaction_is_applied_once_over_crashes_in_the_middle_of_it(
+    target: mysql.Target,
+) -> None:
+    """The table without a key counts: a row applied twice, or not at all, shows."""
+    rows = 3000
+    recording = one_transaction(rows)
+    inside, seconds = 0, 0.05
+    while not await Life(recording, target, batch_rows=10).run(seconds=seconds):
+        inside += 0 < counted(target) < rows
+        seconds *= 1.1  # slow or fast, a machine is in the middle of it at one of them
+    connection = mysql.connect(target)
+    try:
+        counts = mysql.rows(connection, b"SELECT a, COUNT(*) FROM d.t GROUP BY a ORDER BY a")
+        assert [(int(a), int(count)) for a, count in counts] == [(each, rows // 3) for each in range(3)]
+        found = mysql.rows(connection, b"SELECT id, b FROM d.k ORDER BY id")
+        assert [(int(number), text) for number, text in found] == [
+            (number, "new" if number % 2 else "changed") for number in range(rows) if number % 4 != 1
+        ]
+    finally:
+        connection.close()
+    assert inside

@@ -1,0 +1,141 @@
+"""Where a drainer begins: every small combination of what may be stored, against the rules said plainly."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from common.errors import Conflict, Corruption
+from drainer.checkpoint.resume import Beginner, Found, Start, State, place, take_over
+from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.sink.mysql.change import COMPLETE, Position
+
+NOW = 9
+ROWS = (
+    None,
+    Checkpoint(0, False, 0),
+    Checkpoint(5, True, 1),
+    *(Checkpoint(ts, False, 1, epoch, safe) for ts in (4, 5, 6) for epoch in (1, 2, 3) for safe in (0, 8)),
+)
+STATES = (None, *(State(2, "a", Checkpoint(ts, False, 1, 2, safe), None) for ts in (4, 5) for safe in (0, 8)))
+LANES = (
+    (),
+    (Position(5),),
+    (Position(5), Position(5)),
+    (Position(5), Position(6)),
+    (Position(3), Position(5, 1), Position(7)),
+)
+INITIAL = 2
+
+
+def said_plainly(found: Found, lanes: int) -> tuple[tuple[Position, ...], int, int, bool]:
+    """(positions, safe_until, floor, foreign) by cases, without the rules' own words."""
+    row, state = found.row, found.state
+    ours_says = state.checkpoint if state else None
+    if row is None:
+        foreign = False
+    elif row.epoch is None or ours_says is None:
+        foreign = True
+    elif (
+        found.elsewhere
+    ):  # the downstream is written first: a row of ours that is ahead of it is too old a downstream
+        foreign = False
+    else:
+        assert state is not None
+        foreign = row.epoch > state.epoch or row.commit_ts != ours_says.commit_ts
+    if foreign:
+        assert row is not None
+        floor = row.commit_ts or INITIAL
+        return (Position(floor),) * lanes, NOW, floor, True
+    floor = (ours_says.commit_ts if ours_says else 0) or INITIAL
+    kept = []
+    for lane in found.lanes:
+        behind = lane.commit_ts < floor or (lane.commit_ts == floor and lane.rows != COMPLETE)
+        kept.append(Position(floor) if behind else lane)
+    safe = ours_says.safe_until if ours_says else 0
+    if not kept or (len(set(kept)) == 1 and kept[0].rows == COMPLETE):
+        return (kept[0] if kept else Position(floor),) * lanes, safe, floor, False
+    return tuple(kept), safe, floor, False
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_every_small_combination(elsewhere: bool) -> None:
+    for row, state, lanes, count in product(ROWS, STATES, LANES, (1, 2, 4)):
+        found = Found(row, state, lanes, (), elsewhere)
+        start = take_over(found, Beginner(1, count, INITIAL, NOW))
+        positions, safe, floor, foreign = said_plainly(found, count)
+        assert (start.positions, start.safe_until, start.floor_ts, start.foreign) == (
+            positions,
+            safe,
+            floor,
+            foreign,
+        ), found
+        assert start.epoch == NOW, "a number that no start had before, whatever is stored"
+        # Nothing is left out: no lane stands behind what anybody says to have applied.
+        assert all(
+            lane.complete_ts >= 0 and place(lane) >= place(Position(floor)) for lane in start.positions
+        )
+
+
+def begin(
+    row: Checkpoint | None = None, state: State | None = None, *lanes: Position, **given: object
+) -> Start:
+    beginner = {"cluster_id": 77, "lane_count": 2, "initial_ts": INITIAL, "now_ts": NOW, **given}
+    others = beginner.pop("others", ())
+    return take_over(Found(row, state, lanes, others), Beginner(**beginner))  # type: ignore[arg-type]
+
+
+def test_an_intent_of_the_last_drainer_is_kept() -> None:
+    intent = Intent(5, 1, "x", {})
+    state = State(2, "a", Checkpoint(5, False, 1, 2), intent)
+    assert begin(Checkpoint(5, False, 1, 2), state).intent is intent
+
+
+OWNED = State(2, "drainer-a", Checkpoint(5, False, 1, 2), None)
+
+
+def test_a_living_drainer_of_another_id_is_named_and_not_pushed_aside() -> None:
+    with pytest.raises(Conflict, match=r"drainer-a is running .* cluster 77, which drainer drainer-b"):
+        begin(Checkpoint(5, False, 1, 2), OWNED, owner="drainer-b", living={"drainer-a", "drainer-b"})
+
+
+@pytest.mark.parametrize(
+    ("owner", "living"),
+    [("drainer-b", {"drainer-b", "drainer-c"}), ("drainer-a", {"drainer-a"}), ("", {"drainer-a"})],
+)
+def test_a_dead_one_and_our_own_id_are_taken_over(owner: str, living: set[str]) -> None:
+    assert begin(Checkpoint(5, False, 1, 2), OWNED, owner=owner, living=living).epoch == NOW
+
+
+@pytest.mark.parametrize("epoch", [NOW - 1, NOW, NOW + 1])
+def test_epochs_rise_even_where_the_clock_does_not(epoch: int) -> None:
+    state = State(epoch, "a", Checkpoint(5, False, 1, epoch), None)
+    assert begin(Checkpoint(5, False, 1, epoch), state).epoch == max(epoch + 1, NOW)
+
+
+def test_a_new_cluster_beside_a_known_one_needs_a_word() -> None:
+    with pytest.raises(Conflict, match="nothing of cluster 77, but of cluster 12") as raised:
+        begin(others=(12,), initial_is_given=False)
+    assert "initial-commit-ts" in raised.value.hint
+    assert begin(others=(12,)).floor_ts == INITIAL
+    assert begin(initial_is_given=False).floor_ts == INITIAL
+    assert begin(Checkpoint(5, False, 1), others=(12,), initial_is_given=False).floor_ts == 5
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "lanes"),
+    [
+        (Checkpoint(NOW + 1, True, 1), None, ()),
+        (Checkpoint(5, False, 1, 2), OWNED, (Position(5), Position(NOW + 1))),
+    ],
+)
+def test_a_checkpoint_of_the_future_is_refused(
+    row: Checkpoint, state: State | None, lanes: tuple[Position, ...]
+) -> None:
+    with pytest.raises(Corruption, match=r"cluster 77 is at 10, but the upstream is at 9"):
+        begin(row, state, *lanes)
+
+
+def test_where_to_begin_without_a_checkpoint_may_be_ahead() -> None:
+    assert begin(initial_ts=NOW + 5).floor_ts == NOW + 5

@@ -1,0 +1,270 @@
+"""The checkpoint tables on a real server: fencing, lanes, take-over from and by a Go drainer."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from typing import Any
+
+import pymysql
+import pytest
+
+from common.errors import Conflict, Corruption
+from drainer.checkpoint.committed import WentBack
+from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.change import COMPLETE, Position
+
+CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
+
+
+# Rows as releases of the Go drainer wrote them, and what they mean.
+GO_ROWS = {
+    "before 2.1": (
+        '{"commitTS":402902345678901249,"positions":{"pump-1":{"Suffix":3,"Offset":1234}}}',
+        Checkpoint(402902345678901249, False, 0),
+    ),
+    "2.1": (
+        '{"commitTS":408288000000000001,"ts-map":{"master-ts":408288000000000001,"slave-ts":5}}',
+        Checkpoint(408288000000000001, False, 0, ts_map={"master-ts": 408288000000000001, "slave-ts": 5}),
+    ),
+    "3.0.10": ('{"consistent":true,"commitTS":5,"ts-map":{}}', Checkpoint(5, True, 0)),
+    "never released": ('{"status":1,"commitTS":5,"ts-map":null}', Checkpoint(5, False, 0)),
+    "4.0.3, upgraded": (
+        '{"consistent":false,"commitTS":9,"ts-map":{"master-ts":1,"primary-ts":8,"secondary-ts":7,"slave-ts":2}}',
+        Checkpoint(9, False, 0, ts_map={"master-ts": 1, "primary-ts": 8, "secondary-ts": 7, "slave-ts": 2}),
+    ),
+    "4.0.10": (
+        '{"consistent":true,"commitTS":470607835489370114,"ts-map":{},"schema-version":82}',
+        Checkpoint(470607835489370114, True, 82),
+    ),
+    "by hand": ('{ "CommitTS": 5, "Schema-Version": 3, "note": [1] }', Checkpoint(5, False, 3)),
+    "started over": ("{}", Checkpoint(0, False, 0)),
+}
+
+
+def test_json_has_the_order_of_the_go_drainer() -> None:
+    text = Checkpoint(414529105591271429, False, 57, ts_map={"primary-ts": 1, "secondary-ts": 2}).to_json()
+    assert text == (
+        '{"consistent":false,"commitTS":414529105591271429,'
+        '"ts-map":{"primary-ts":1,"secondary-ts":2},"schema-version":57}'
+    )
+    ours = Checkpoint(5, True, 57, 3, safe_until=9).to_json()
+    assert ours == (
+        '{"consistent":true,"commitTS":5,"ts-map":{},"schema-version":57,"epoch":3,"safe-until":9}'
+    ), "what a Go drainer reads past comes behind what it reads"
+
+
+@pytest.mark.parametrize("form", GO_ROWS)
+def test_every_form_of_the_go_drainer_is_read(form: str) -> None:
+    text, expected = GO_ROWS[form]
+    assert Checkpoint.from_json(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "not JSON"),
+        ("", "not JSON"),
+        ('{"commitTS":5', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("5", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ('{"commitTS":"5"}', "commitTS is not a whole number"),
+        ('{"commitTS":5.0}', "commitTS is not a whole number"),
+        ('{"commitTS":true}', "commitTS is not a whole number"),
+        ('{"commitTS":-1}', "commitTS is not a whole number"),
+        ('{"commitTS":9223372036854775808}', "commitTS is not a whole number"),
+        ('{"consistent":1}', "consistent is not a boolean"),
+        ('{"ts-map":[]}', "ts-map is not a JSON object"),
+        ('{"ts-map":{"primary-ts":"x"}}', "primary-ts is not a whole number"),
+        ('{"schema-version":{}}', "schema-version is not a whole number"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_and_named(text: str | None, why: str) -> None:
+    with pytest.raises(Corruption, match=f"checkpoint row cannot be read: .*{why}"):
+        Checkpoint.from_json(text)
+
+
+def test_the_pair_for_comparing_tools_leaves_older_keys() -> None:
+    checkpoint = Checkpoint(9, False, 1, ts_map={"master-ts": 1, "primary-ts": 3, "secondary-ts": 4})
+    assert checkpoint.mapped(77) == {"master-ts": 1, "primary-ts": 9, "secondary-ts": 77}
+
+
+def opened(target: mysql.Target) -> CheckpointStore:
+    return CheckpointStore(target, CLUSTER)
+
+
+def stored_row(target: mysql.Target) -> dict[str, Any]:
+    connection = mysql.connect(target)
+    try:
+        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        document: dict[str, Any] = json.loads(text)
+        return document
+    finally:
+        connection.close()
+
+
+@pytest.mark.integration
+class TestStore:
+    def test_first_start_begins_at_the_initial_ts(self, target: mysql.Target) -> None:
+        store = opened(target)
+        start = store.start(3, 100, 900)
+        assert start.checkpoint is None
+        assert start.positions == (Position(100),) * 3
+        assert start.safe_until == 0
+        assert start.drained
+        assert stored_row(target) == {
+            "consistent": False,
+            "commitTS": 100,
+            "ts-map": {},
+            "schema-version": 0,
+            "epoch": 900,
+        }
+        store.close()
+
+    def test_consistent_is_cleared_before_anything_is_written(self, target: mysql.Target) -> None:
+        store = opened(target)
+        store.start(2, 100, 900)
+        store.settle(Checkpoint(500, True, 4, store.epoch))
+        store.close()
+        assert stored_row(target)["consistent"] is True
+        again = opened(target)
+        start = again.start(2, 100, 900)
+        assert start.checkpoint == Checkpoint(500, True, 4, 900)
+        assert stored_row(target)["consistent"] is False
+        assert start.positions == (Position(500),) * 2
+        again.close()
+
+    def test_lanes_go_on_from_their_own_positions(self, target: mysql.Target) -> None:
+        store = opened(target)
+        store.start(3, 100, 900)
+        connection = mysql.connect(target)
+        lanes = store.lane_table()
+        lanes.advance(connection, 1, Position(700, 40))
+        lanes.advance(connection, 2, Position(650))
+        connection.commit()
+        store.save(Checkpoint(600, False, 9, store.epoch))
+        store.close()
+        again = opened(target)
+        start = again.start(5, 100, 900)
+        assert start.positions == (Position(600), Position(700, 40), Position(650)), "lane count is kept"
+        assert not start.drained
+        assert again.lane_table().position(connection, 1) == Position(700, 40)
+        again.settle(Checkpoint(800, True, 9, again.epoch))
+        again.close()
+        third = opened(target)
+        assert third.start(5, 100, 900).positions == (Position(800),) * 5, "drained: the new count counts"
+        third.close()
+        connection.close()
+
+    def test_an_older_drainer_is_fenced_off(self, target: mysql.Target) -> None:
+        older = opened(target)
+        older.start(2, 100, 900)
+        newer = opened(target)
+        newer.start(2, 100, 900)
+        connection = mysql.connect(target)
+        with pytest.raises(Conflict, match="another drainer took over"):
+            older.lane_table().advance(connection, 0, Position(200))
+        connection.rollback()
+        with pytest.raises(pymysql.err.OperationalError):  # its session was ended; this is tried again
+            older.save(Checkpoint(200, False, 1, older.epoch))
+        with pytest.raises(Conflict):
+            older.save(Checkpoint(200, False, 1, older.epoch))
+        with pytest.raises(Conflict):
+            older.begin_ddl(Intent(1, 1, "x", {}))
+        newer.lane_table().advance(connection, 0, Position(200))
+        connection.close()
+        newer.close()
+        older.close()
+
+    def test_a_lane_is_moved_from_where_it_was_left_and_from_nowhere_else(self, target: mysql.Target) -> None:
+        store = opened(target)
+        store.start(1, 100, 900)
+        connection = mysql.connect(target)
+        lanes = store.lane_table()
+        for position in (Position(200), Position(200), Position(300, 5)):
+            lanes.advance(connection, 0, position)
+            connection.commit()
+            lanes.committed.note(0, position)
+        mysql.run(connection, b"UPDATE tidb_binlog.lanes SET applied_ts=250 WHERE lane=0")
+        connection.commit()
+        with pytest.raises(WentBack, match="lane 0 stands at 250:5, 300:5 was committed"):
+            lanes.advance(connection, 0, Position(400))
+        connection.close()
+        store.close()
+
+    def test_a_go_drainers_row_means_safe_mode_up_to_now(self, target: mysql.Target) -> None:
+        ours = opened(target)
+        ours.start(2, 100, 900)
+        connection = mysql.connect(target)
+        ours.lane_table().advance(connection, 0, Position(9999))
+        mysql.run(
+            connection,
+            b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, "
+            b'\'{"consistent":false,"commitTS":5000,"ts-map":{},"schema-version":48}\')' % CLUSTER,
+        )
+        connection.commit()
+        ours.close()
+        again = opened(target)
+        start = again.start(2, 100, 7000)
+        assert start.positions == (Position(5000),) * 2, "our lane rows are older than the Go drainer's work"
+        assert start.safe_until == 7000
+        again.close()
+        third = opened(target)
+        start = third.start(2, 100, 8000)
+        assert start.safe_until == 7000, "a crash inside safe mode stays in safe mode"
+        third.save(Checkpoint(7500, False, 48, third.epoch, safe_until=7000))
+        third.close()
+        connection.close()
+        assert "safe-until" not in stored_row(target)
+
+    def test_intent_survives_and_end_clears_it(self, target: mysql.Target) -> None:
+        store = opened(target)
+        store.start(2, 100, 900)
+        intent = Intent(300, 7, "ALTER TABLE `日本` ADD a INT", {"d.t": "CREATE TABLE 't\\'", "d.u": None})
+        store.begin_ddl(intent)
+        store.close()
+        again = opened(target)
+        start = again.start(2, 100, 900)
+        assert start.intent == intent
+        again.end_ddl(Checkpoint(300, False, 8, again.epoch))
+        again.close()
+        third = opened(target)
+        start = third.start(2, 100, 900)
+        assert start.intent is None
+        assert start.positions == (Position(300, COMPLETE),) * 2
+        assert start.checkpoint is not None
+        assert start.checkpoint.schema_version == 8
+        third.close()
+
+    def test_the_row_is_never_stored_without_the_rest(self, target: mysql.Target) -> None:
+        """A row ahead of our state is another program's: lanes would count for nothing."""
+        older = opened(target)
+        older.start(2, 100, 900)
+        with pytest.raises(pymysql.err.MySQLError):  # its connection is lost in the middle
+            older.together(lambda _: older.close(), checkpoint=Checkpoint(200, False, 1, older.epoch))
+        assert stored_row(target)["commitTS"] == 100
+        start = opened(target).start(2, 100, 900)
+        assert (start.foreign, start.floor_ts) == (False, 100)
+
+    def test_a_commit_under_way_at_the_start_of_another_counts(self, target: mysql.Target) -> None:
+        """The older one's session cannot be ended here: the newer one waits for it, however long it takes."""
+        older, newer = opened(target), opened(target)
+        older.start(2, 100, 900)
+        under_way = mysql.connect(target)  # no session of a room: nobody ends it
+        older.lane_table().advance(under_way, 1, Position(500, 7))
+        late = mysql.connect(target)
+        mysql.run(late, b"SELECT 1")
+        started: queue.Queue[Start] = queue.Queue()
+        threading.Thread(target=lambda: started.put(newer.start(2, 100, 900)), daemon=True).start()
+        with pytest.raises(queue.Empty):
+            started.get(timeout=0.3)
+        under_way.commit()
+        assert started.get(timeout=20).positions == (Position(100), Position(500, 7))
+        with pytest.raises(Conflict):  # and what comes after it is too late
+            older.lane_table().advance(late, 1, Position(600))
+        late.close()
+        under_way.close()
+        newer.close()

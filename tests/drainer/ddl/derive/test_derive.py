@@ -1,0 +1,435 @@
+"""DDL derive: whatever definition is wanted, the statements reach it: columns, keys, order, contents."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common import table_info as ti
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.ddl.derive import definition as ddl_definition
+from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
+from drainer.ddl.derive.derive import Change, derive, names
+from drainer.ddl.derive.render import NotDerivable, Server
+from drainer.ddl.derive.steps import Derived
+from drainer.ddl.run import downstream_schema as ddl_present
+from drainer.ddl.run.downstream_schema import server_of
+from drainer.schema import ddl_job
+from drainer.sink.mysql.column_match import Dialect
+from drainer.txn import Tracked
+from tests.drainer.support.table_maker import Maker, kind, name
+
+MARIADB = Server(Dialect.MARIADB, (10, 11, 6))
+MYSQL = Server(Dialect.MYSQL, (8, 0, 36))
+TIDB = Server(Dialect.TIDB, (5, 7, 25))
+HERE = ("d", "t")
+
+
+def tracked(document: dict[str, Any], called: str = "t") -> Tracked:
+    return Tracked("d", called, {**document, "name": name(called)})
+
+
+def statements(derived: Derived) -> list[str]:
+    return [text for one in derived.steps for text in one.statements]
+
+
+def simple(*columns: int, table_id: int = 1, called: str = "t", **more: Any) -> Tracked:
+    """A table of INT columns c1, c2 ... in a given order; the number is the id."""
+    cols = [
+        {"id": number, "name": name(f"c{number}"), "offset": at, "type": kind(3), "state": 5}
+        for at, number in enumerate(columns)
+    ]
+    return tracked({"id": table_id, "cols": cols, "index_info": None, **more}, called)
+
+
+def present(*columns: int, **more: Any) -> Present:
+    return Present(columns=tuple(PresentColumn(f"c{number}", "int(11)") for number in columns), **more)
+
+
+# -- the order of columns, exhaustively --------------------------------------------------------------------
+
+_CLAUSE = re.compile(
+    r"(ADD|CHANGE|DROP) COLUMN `(\w+)`(?: `(\w+)`)?[^,]*?(?: (FIRST)| AFTER `(\w+)`)?(?:, |$)"
+)
+
+
+def executed(order: list[str], statement: str) -> list[str]:
+    """What MariaDB's manual says of ALTER TABLE, by hand: drops, then the rest from left to right."""
+    order = list(order)
+    clauses = _CLAUSE.findall(statement.partition("`t` ")[2])
+    for verb, column, _, _, _ in clauses:
+        if verb == "DROP":
+            order.remove(column)
+    for verb, column, _, first, after in clauses:
+        if verb == "DROP" or (verb == "CHANGE" and not first and not after):
+            continue
+        if verb == "CHANGE":
+            order.remove(column)
+        order.insert(0 if first else order.index(after) + 1 if after else len(order), column)
+    return order
+
+
+def test_every_order_of_every_choice_of_columns_is_reached() -> None:
+    """From three columns to every ordered choice of five, two of them new; also with one of another owner."""
+    before = (1, 2, 3)
+    for size in range(1, 6):
+        for after in itertools.permutations((1, 2, 3, 4, 5), size):
+            for extra in ((), (9,)):
+                change = Change(
+                    action=ddl_job.MULTI_SCHEMA_CHANGE,
+                    before=(simple(*before),),
+                    after=(simple(*after),),
+                    present={HERE: present(1, *extra, 2, 3)},
+                )
+                made = [f"c{number}" for number in (1, *extra, 2, 3)]
+                for text in statements(derive(change)):
+                    made = executed(made, text)
+                ours = [column for column in made if column != "c9"]
+                assert ours == [f"c{number}" for number in after], (after, extra, statements(derive(change)))
+                assert ("c9" in made) == bool(extra), "a column of somebody else stays"
+
+
+def test_nothing_is_done_where_everything_is_as_wanted() -> None:
+    change = Change(17, before=(simple(1, 2),), after=(simple(1, 2),), present={HERE: present(1, 2)})
+    assert derive(change) == Derived()
+
+
+def test_only_what_the_ddl_changed_is_touched() -> None:
+    """The downstream has another type, no column c2 and one of its own: all on purpose."""
+    there = Present(columns=(PresentColumn("c1", "bigint(20)"), PresentColumn("own", "int(11)")))
+    change = Change(5, before=(simple(1, 2),), after=(simple(1, 2, 3),), present={HERE: there})
+    assert statements(derive(change)) == ["ALTER TABLE `d`.`t` ADD COLUMN `c3` int NULL AFTER `c1`"]
+
+
+def test_a_converted_column_is_the_same_column_under_a_new_id() -> None:
+    after = simple(1, 7)
+    after.document["cols"][1]["name"] = name("fresh")
+    change = Change(12, before=(simple(1, 2),), after=(after,), present={HERE: present(1, 2)})
+    assert statements(derive(change)) == ["ALTER TABLE `d`.`t` CHANGE COLUMN `c2` `fresh` int NULL"]
+
+
+# -- tables as a whole -------------------------------------------------------------------------------------
+
+
+def test_drop_takes_what_is_there_whatever_its_kind() -> None:
+    change = Change(4, before=(simple(1),), present={HERE: Present(kind="view")})
+    assert statements(derive(change)) == ["DROP VIEW IF EXISTS `d`.`t`"]
+    assert derive(dataclasses.replace(change, present={HERE: None})) == Derived()
+
+
+def test_truncate_of_a_table_that_is_not_there_makes_it() -> None:
+    change = Change(11, before=(simple(1),), after=(simple(1, table_id=2),), present={HERE: None})
+    assert statements(derive(change)) == ["CREATE TABLE `d`.`t` (`c1` int NULL)"]
+    there = dataclasses.replace(change, present={HERE: present(1)})
+    assert statements(derive(there)) == ["TRUNCATE TABLE `d`.`t`"]
+    assert derive(dataclasses.replace(there, ran=True)) == Derived()
+
+
+def test_batch_create_is_one_statement_a_table() -> None:
+    change = Change(
+        ddl_job.CREATE_TABLES,
+        after=(simple(1), simple(1, table_id=2, called="u")),
+        present={HERE: None, ("d", "u"): None},
+    )
+    assert [text.split(" (")[0] for text in statements(derive(change))] == [
+        "CREATE TABLE `d`.`t`",
+        "CREATE TABLE `d`.`u`",
+    ]
+
+
+def test_a_table_that_lacks_downstream_cannot_be_altered_in_silence() -> None:
+    change = Change(5, before=(simple(1),), after=(simple(1, 2),), present={HERE: None})
+    with pytest.raises(NotDerivable, match=r"d\.t is not there"):
+        derive(change)
+
+
+def renamed(pairs: dict[str, str], there: str) -> list[str]:
+    """Statements for a rename of tables that are numbered by their old names; `there`: names downstream."""
+    before = [simple(1, table_id=number, called=old) for number, old in enumerate(pairs)]
+    after = [simple(1, table_id=number, called=new) for number, new in enumerate(pairs.values())]
+    looked = {("d", one): present(1) if one in there else None for one in (*pairs, *pairs.values())}
+    return statements(derive(Change(47, tuple(before), tuple(after), present=looked)))
+
+
+def test_every_renaming_of_three_tables_ends_with_the_right_names() -> None:
+    """Also circles and swaps: by hand, a rename needs its target to be free."""
+    for targets in itertools.permutations("abcdef", 3):
+        pairs = dict(zip("abc", targets, strict=True))
+        held = {old: old for old in "abc"}
+        for text in renamed(pairs, "abc"):
+            for old, new in re.findall(r"`d`\.`(\w+)` TO `d`\.`(\w+)`", text):
+                assert old in held
+                assert new not in held
+                held[new] = held.pop(old)
+        assert held == {new: old for old, new in pairs.items()}
+
+
+def test_a_rename_that_is_done_is_not_done_again_and_a_lost_table_is_named() -> None:
+    assert renamed({"a": "b"}, "b") == []
+    with pytest.raises(NotDerivable, match=r"d\.a is not there"):
+        renamed({"a": "b"}, "")
+
+
+def test_flashback_of_a_cluster_is_not_derivable() -> None:
+    with pytest.raises(NotDerivable, match="binlog does not have them"):
+        derive(Change(ddl_job.FLASHBACK_CLUSTER))
+
+
+def test_databases() -> None:
+    change = Change(1, database=("d", "utf8mb4", "utf8mb4_0900_ai_ci"))
+    plain = "CREATE DATABASE IF NOT EXISTS `d` CHARACTER SET utf8mb4 COLLATE "
+    assert statements(derive(change)) == [plain + "utf8mb4_0900_ai_ci"]
+    known = Server(collations=frozenset({"utf8mb4_bin", "utf8mb4_unicode_520_ci"}))
+    assert statements(derive(dataclasses.replace(change, server=known))) == [plain + "utf8mb4_unicode_520_ci"]
+    assert statements(derive(dataclasses.replace(change, action=2))) == ["DROP DATABASE IF EXISTS `d`"]
+
+
+def test_a_routed_database_is_not_dropped_with_what_others_have_in_it() -> None:
+    change = Change(
+        2,
+        before=(simple(1),),
+        database=("d", "utf8mb4", "utf8mb4_bin"),
+        present={("all", "t"): present(1)},
+        route=lambda schema, table: ("all", table),
+    )
+    assert statements(derive(change)) == ["DROP TABLE IF EXISTS `all`.`t`"]
+
+
+# -- what a downstream cannot have -------------------------------------------------------------------------
+
+
+def with_key(**more: Any) -> Tracked:
+    made = simple(1, 2)
+    hidden = {**made.document["cols"][1], "hidden": True, "generated_expr_string": "lower(`c1`)", **more}
+    made.document["cols"][1] = hidden
+    key = {"idx_name": name("e"), "idx_cols": [{"name": name("c2"), "offset": 1, "length": -1}], "state": 5}
+    made.document["index_info"] = [key]
+    return made
+
+
+@pytest.mark.parametrize(("server", "has"), [(MARIADB, False), (MYSQL, True), (TIDB, True)])
+def test_expression_keys(server: Server, has: bool) -> None:
+    change = Change(3, after=(with_key(),), present={HERE: None}, server=server)
+    derived = derive(change)
+    assert ("KEY `e` ((lower(`c1`)))" in statements(derived)[0]) is has
+    assert derived.missing == (() if has else ("expression key e",))
+
+
+def test_columns_too_long_for_a_row_become_texts() -> None:
+    made = simple(1)
+    made.document["cols"] += [
+        {
+            "id": number,
+            "name": name(f"v{number}"),
+            "offset": number,
+            "type": {**kind(15, 9000), "Charset": "utf8mb4", "Collate": "utf8mb4_bin"},
+            "state": 5,
+        }
+        for number in (5, 6)
+    ]
+    derived = derive(Change(3, after=(made,), present={HERE: None}))
+    assert derived.missing == ("column v5 is text instead of varchar(9000)",)
+    assert "`v6` varchar(9000)" in statements(derived)[0]
+
+
+def test_a_key_that_is_too_long_is_a_prefix_and_not_unique() -> None:
+    made = simple(1)
+    made.document["cols"][0]["type"] = {**kind(15, 1000), "Charset": "utf8mb4", "Collate": "utf8mb4_bin"}
+    parts = [{"name": name("c1"), "offset": 0, "length": -1}]
+    made.document["index_info"] = [{"idx_name": name("u"), "idx_cols": parts, "is_unique": True, "state": 5}]
+    derived = derive(Change(3, after=(made,), present={HERE: None}))
+    assert ", KEY `u` (`c1`(768))" in statements(derived)[0]
+    assert derived.missing == ("key u is longer than 3072 bytes: a prefix, and not unique",)
+
+
+def test_a_type_without_a_counterpart_cannot_be_derived() -> None:
+    made = simple(1)
+    made.document["cols"][0]["type"]["Tp"] = 225
+    with pytest.raises(NotDerivable, match="column c1 has type 225"):
+        derive(Change(3, after=(made,), present={HERE: None}))
+
+
+def test_checks_and_foreign_keys_are_steps_that_may_be_refused() -> None:
+    made = simple(1)
+    made.document["constraint_info"] = [
+        {"constraint_name": name("positive"), "expr_string": "`c1` > 0", "enforced": True, "state": 5},
+        {"constraint_name": name("asleep"), "expr_string": "`c1` > 1", "enforced": False, "state": 5},
+    ]
+    made.document["fk_info"] = [
+        {"fk_name": name("f"), "ref_schema": name("d"), "ref_table": name("p"), "ref_cols": [name("id")],
+         "cols": [name("c1")], "on_delete": 2, "on_update": 0, "state": 5}
+    ]  # fmt: skip
+    derived = derive(Change(3, after=(made,), present={HERE: None}, server=MARIADB))
+    assert [one.lacks for one in derived.steps] == ["", "foreign key f", "check positive"]
+    assert derived.missing == ("check asleep, which is not enforced upstream either",)
+    assert statements(derived)[1].endswith("REFERENCES `d`.`p` (`id`) ON DELETE CASCADE")
+
+
+def test_sequences_where_there_are_none() -> None:
+    numbers = {"start": 1, "increment": 2, "min_value": 1, "max_value": 99, "cache_value": 10}
+    sequence = {f"sequence_{key}": value for key, value in numbers.items()}
+    made = tracked({"id": 1, "sequence": {**sequence, "sequence_cache": True}})
+    on = Change(34, after=(made,), present={HERE: None}, server=MARIADB)
+    assert statements(derive(on)) == [
+        "CREATE SEQUENCE `d`.`t` START WITH 1 MINVALUE 1 MAXVALUE 99 INCREMENT BY 2 CACHE 10 NOCYCLE"
+    ]
+    assert derive(dataclasses.replace(on, server=MYSQL)).missing == ("sequence d.t",)
+
+
+# -- partitions --------------------------------------------------------------------------------------------
+
+
+def partitioned(*limits: tuple[int, str, str], **more: Any) -> Tracked:
+    definitions = [
+        {"id": number, "name": name(called), "less_than": [limit]} for number, called, limit in limits
+    ]
+    made = {"type": 1, "expr": "`c1`", "columns": None, "enable": True, "definitions": definitions}
+    return simple(1, partition={**made, **more})
+
+
+TWO = ((11, "p0", "10"), (12, "p1", "20"))
+
+
+def of_partitions(action: int, after: Tracked, *there: str) -> list[str]:
+    change = Change(
+        action, (partitioned(*TWO),), (after,), present={HERE: present(1, partitions=there)}, server=MARIADB
+    )
+    return statements(derive(change))
+
+
+def test_partitions_are_added_dropped_emptied_and_made_anew() -> None:
+    more = partitioned(*TWO, (13, "p2", "MAXVALUE"))
+    add = ["ALTER TABLE `d`.`t` ADD PARTITION (PARTITION `p2` VALUES LESS THAN (MAXVALUE))"]
+    assert of_partitions(19, more, "p0", "p1") == add
+    assert of_partitions(19, more, "p0", "p1", "p2") == []
+    assert of_partitions(20, partitioned(TWO[1]), "p0", "p1") == ["ALTER TABLE `d`.`t` DROP PARTITION `p0`"]
+    emptied = partitioned((99, "p0", "10"), TWO[1])
+    assert of_partitions(23, emptied, "p0", "p1") == ["ALTER TABLE `d`.`t` TRUNCATE PARTITION `p0`"]
+    split = partitioned((13, "a", "5"), (14, "b", "10"), TWO[1])
+    (anew,) = of_partitions(64, split, "p0", "p1")
+    assert anew.startswith("ALTER TABLE `d`.`t` PARTITION BY RANGE (`c1`) (PARTITION `a`")
+    assert of_partitions(72, simple(1), "p0", "p1") == ["ALTER TABLE `d`.`t` REMOVE PARTITIONING"]
+
+
+def test_without_partitions_downstream_their_rows_still_go() -> None:
+    assert of_partitions(20, partitioned(TWO[1])) == [
+        "DELETE FROM `d`.`t` WHERE ((`c1`)<10) OR (`c1`) IS NULL".replace("((`c1`)<10) OR (`c1`) IS NULL",
+                                                                       "(((`c1`)<10) OR (`c1`) IS NULL)")
+    ]  # fmt: skip
+    assert of_partitions(23, partitioned(TWO[0], (99, "p1", "20"))) == [
+        "DELETE FROM `d`.`t` WHERE ((`c1`)>=10 AND (`c1`)<20)"
+    ]
+    assert of_partitions(19, partitioned(*TWO, (13, "p2", "30"))) == []
+    by_key = partitioned(*TWO, type=4, expr="", columns=[name("c1")])
+    change = Change(
+        23,
+        (by_key,),
+        (partitioned((99, "p0", "10"), TWO[1], type=4, expr="", columns=[name("c1")]),),
+        present={HERE: present(1)},
+    )
+    with pytest.raises(NotDerivable, match="cannot be said in a condition"):
+        derive(change)
+
+
+# -- real servers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def connection(mariadb: MariaDbServer) -> Iterator[Any]:
+    connection = mariadb.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00'")
+        cursor.execute("CREATE DATABASE d")
+    yield connection
+    with connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE d")
+    connection.close()
+
+
+def reach(connection: Any, change: Change, server: Server) -> Derived:
+    """Run what is derived from what is there; afterwards nothing may be left to derive."""
+    found = ddl_present.read_all(connection, names(change), server)
+    derived = derive(dataclasses.replace(change, present=found, server=server))
+    with connection.cursor() as cursor:
+        for text in statements(derived):
+            cursor.execute(text)
+    return derived
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tables_and_changes_reach_what_is_wanted(connection: Any, seed: int) -> None:
+    server = server_of(connection)
+    maker = Maker(seed)
+    before = maker.table(seed % 7)
+    reach(connection, Change(3, after=(tracked(before),)), server)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT IGNORE INTO d.t (id) VALUES (1)")
+    for step in range(8):
+        definition = ddl_definition.read(before)
+        assert not differences(definition, ddl_present.read(connection, HERE, server), server), before
+        after = maker.changed(before, step)
+        held = contents(connection, before)
+        reach(connection, Change(61, (tracked(before),), (tracked(after),)), server)
+        now = contents(connection, after)
+        for number in held.keys() & now.keys():
+            assert held[number] == now[number], "a column that stays keeps its contents"
+        before = after
+    again = ddl_present.read_all(connection, (HERE,), server)
+    done = Change(61, (tracked(before),), (tracked(before),), present=again, server=server, ran=True)
+    assert derive(done) == Derived()
+
+
+def contents(connection: Any, document: dict[str, Any]) -> dict[int, Any]:
+    """By column id, for columns whose values no change converts or computes."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM d.t")
+        (row,) = cursor.fetchall()
+    kept = (ti.VARCHAR, ti.STRING, ti.DATE, ti.TIME, ti.ENUM, ti.LONG, ti.DOUBLE)
+    return {
+        column["id"]: value
+        for column, value in zip(document["cols"], row, strict=True)
+        if column["type"]["Tp"] in kept
+    }
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("partitions", [True, False])
+def test_exchanged_rows_are_swapped(connection: Any, partitions: bool) -> None:
+    """As one DDL where the downstream has the partitions, row by row where it has none."""
+    server = server_of(connection)
+    clause = (
+        " PARTITION BY RANGE (c1) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE d.t (c1 INT){clause if partitions else ''}")
+        cursor.execute("CREATE TABLE d.ex (c1 INT)")
+        cursor.execute("INSERT INTO d.t VALUES (1),(2),(11)")
+        cursor.execute("INSERT INTO d.ex VALUES (7),(8)")
+    after = partitioned((31, "p0", "10"), TWO[1])
+    change = Change(
+        42,
+        (partitioned(*TWO), simple(1, table_id=31, called="ex")),
+        (after, simple(1, table_id=11, called="ex")),
+    )
+    reach(connection, change, server)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT c1 FROM d.t ORDER BY c1")
+        assert [row[0] for row in cursor.fetchall()] == [7, 8, 11]
+        cursor.execute("SELECT c1 FROM d.ex ORDER BY c1")
+        assert [row[0] for row in cursor.fetchall()] == [1, 2]
+
+
+def test_keys_are_renamed_in_place() -> None:
+    def keyed(called: str) -> Tracked:
+        parts = [{"name": name("c1"), "offset": 0, "length": -1}]
+        return simple(1, index_info=[{"idx_name": name(called), "idx_cols": parts, "state": 5}])
+
+    there = present(1, keys=(PresentKey("a", (("c1", 0),)),))
+    change = Change(18, (keyed("a"),), (keyed("b"),), present={HERE: there})
+    assert statements(derive(change)) == ["ALTER TABLE `d`.`t` RENAME INDEX `a` TO `b`"]

@@ -1,0 +1,295 @@
+"""Lives of the apply side on recorded or made-up binlogs and a real MariaDB: run, die anywhere, look."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import contextlib
+import gzip
+import json
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import binlog
+from common.clock import Clock, SystemClock
+from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from common.upstream import SchemaHistory
+from deploy.playground.check.downstream import Downstream
+from deploy.playground.check.verify import Canonical, ColumnForm, Limit, compare
+from deploy.playground.scenario import load
+from deploy.playground.workload.limits import MARIADB, misplaced
+from drainer.apply.applier import Applier
+from drainer.apply.lane import LaneSettings
+from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.settings import ApplierSettings
+from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.control.pause_and_reload import Control
+from drainer.ddl.policy import Policy
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.pull.merger import Merged, MergedBatch
+from drainer.quarantine.controller import take_over
+from drainer.quarantine.early_drop import UpstreamJobs
+from drainer.quarantine.refused_table import set_aside
+from drainer.relay.relay_log import RelayLog
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_set import Rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.refusal import RowsRefused
+from drainer.sink.mysql.table_reader import Dialect, dialect_of
+from drainer.translate.translator import Translator
+from pumpclient import create_table_job
+
+
+def _same_json(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
+    if column.type != "json" or not isinstance(expected, str) or not isinstance(actual, str):
+        return False
+    return bool(json.loads(expected) == json.loads(actual))
+
+
+JSON_OBJECTS = Limit(
+    "order in JSON", "MySQL keeps the members of an object in an order of its own", _same_json
+)
+DATA_DIR = tempfile.mkdtemp(prefix="drainer-lives-")  # one after the other, as lives of one drainer
+atexit.register(shutil.rmtree, DATA_DIR, ignore_errors=True)
+CORPUS = Path(__file__).resolve().parents[2] / "golden" / "corpus"
+
+
+@dataclass
+class Recording:
+    """What a pump served, ready for the applier."""
+
+    cluster_id: int
+    jobs: list[bytes]
+    entries: list[Merged]
+
+    def since(self, after_ts: int) -> list[Merged]:
+        return [entry for entry in self.entries if entry.commit_ts > after_ts]
+
+
+def read(name: str) -> Recording:
+    directory = CORPUS / name
+    jobs = {}
+    with gzip.open(directory / "ddl_jobs.jsonl.gz") as lines:
+        for line in lines:
+            document = json.loads(line)
+            jobs[document["id"]] = base64.b64decode(document["raw"])
+    entries = []
+    for path in directory.glob("pulled*.jsonl.gz"):
+        with gzip.open(path) as lines:
+            for line in lines:
+                document = json.loads(line)
+                payload = base64.b64decode(document["payload"])
+                if binlog.parse(payload).ddl_query.lower().startswith(b"select setval"):
+                    continue  # the collector leaves them out: their job does not exist
+                job = jobs.get(document["ddl_job_id"]) if document["ddl_job_id"] else None
+                entries.append(
+                    Merged(
+                        document["commit_ts"],
+                        payload,
+                        json.loads(job) if job else None,
+                    )
+                )
+    cluster_id = int(json.loads((directory / "meta.json").read_text())["cluster_id"])
+    return Recording(cluster_id, list(jobs.values()), sorted(entries, key=lambda entry: entry.commit_ts))
+
+
+def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements and commit; the rows of the last one."""
+    connection = mysql.connect(target)
+    try:
+        for statement in statements[:-1]:
+            mysql.run(connection, statement.encode())
+        found = mysql.rows(connection, statements[-1].encode())
+        connection.commit()
+        return found
+    finally:
+        connection.close()
+
+
+def clean(target: mysql.Target) -> None:
+    connection = mysql.connect(target)
+    system = {"information_schema", "performance_schema", "metrics_schema", "mysql", "sys"}
+    for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
+        if name.lower() not in system:
+            mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
+    connection.close()
+
+
+class Life:
+    """One run of the apply side, from taking over the checkpoint to its end."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        target: mysql.Target,
+        lanes: int = 2,
+        batch_rows: int = 1600,
+        rules: Rules | None = None,
+        clock: Clock | None = None,
+        history: SchemaHistory | None = None,
+        relay: RelayLog | None = None,
+        lane: LaneSettings | None = None,
+        **settings: Any,
+    ) -> None:
+        clock = clock or SystemClock()
+        self.recording = recording
+        self.control = Control(clock)
+        self.store = CheckpointStore(target, recording.cluster_id)
+        self.start: Start = self.store.start(lanes, 0, recording.entries[-1].commit_ts)
+        version = self.start.checkpoint.schema_version if self.start.checkpoint else 0
+        tracker = SchemaTracker.from_history(recording.jobs, schema_version=version)
+        self.translator = Translator(tracker, rules or Rules())
+        keep = KeepDropped("tidb_binlog", recording.cluster_id, 1800.0)
+        self.applier = Applier(
+            self.start,
+            self.store,
+            target,
+            self.translator,
+            DdlRunner(target, tracker, self.translator.route, keep=keep),
+            ApplierSettings(
+                lane or LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings
+            ),
+            clock,
+            DeskPlan(
+                take_over(self.store, foreign=self.start.foreign),
+                Policy(),
+                tracker,
+                lambda frozen: DdlRunner(target, frozen, frozen.route, keep=keep),
+                DATA_DIR,
+                64 << 20,
+                UpstreamJobs(
+                    history, lambda: tracker.last_job_id, self.translator.replicated, self.translator.runs
+                )
+                if history
+                else None,
+                lambda: self.translator.rules.router.route,
+            ),
+            rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
+            control=self.control,
+            relay=relay,
+        )
+        self.applier.rules.check_start()
+
+    async def batches(self, size: int) -> AsyncIterator[MergedBatch]:
+        entries = self.recording.since(self.applier.start_ts)
+        for at in range(0, len(entries), size):
+            piece = entries[at : at + size]
+            yield MergedBatch(piece, piece[-1].commit_ts)
+
+    async def run(
+        self,
+        *,
+        size: int = 50,
+        seconds: float | None = None,
+        dies_at_ts: int | None = None,
+        at_end: Callable[[Applier], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Apply everything and stop gracefully, or stop dead after `seconds` or once `dies_at_ts` is applied.
+
+        True if it got through. `at_end` comes before the stop. Where rows are refused, their table waits when
+        this raises.
+        """
+        tasks = [
+            asyncio.create_task(self.applier.run(self.batches(size))),
+            asyncio.create_task(self.applier.watch()),
+            asyncio.create_task(self.applier.keep_checkpoint()),
+        ]
+        if dies_at_ts is not None:
+            tasks.append(asyncio.create_task(self._reached(dies_at_ts)))
+        ended = False
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if tasks[0] in done and dies_at_ts is None:
+                if at_end is not None:
+                    await at_end(self.applier)
+                ended = await self.applier.stop(60.0)
+                assert ended
+            return ended
+        except RowsRefused as refused:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await set_aside(self.applier.desk.rooms, refused)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            if not ended:
+                self.die()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reached(self, ts: int) -> None:
+        while self.applier.resolved_ts < ts:
+            await asyncio.sleep(0)
+
+    def die(self) -> None:
+        """What kill -9 leaves: nothing goes to the server any more, on whatever connection.
+
+        Threads are waited for: a process that is gone has none, and the next life begins.
+        """
+        lanes = self.applier._lanes._lanes
+        for lane in lanes:
+            lane.abandon()
+        for connection in (*(lane._connection for lane in lanes), self.store._connection):
+            if connection is not None:
+                cut(connection)
+        self.applier._keeper._thread.shutdown(cancel_futures=True)
+        for lane in lanes:
+            lane.join()
+        self.store.close()
+
+
+def cut(connection: Any) -> None:
+    """From any thread: closing it would take it away from the thread that works with it."""
+    if (taken := connection._sock) is not None:
+        with contextlib.suppress(OSError):
+            taken.shutdown(socket.SHUT_RDWR)
+
+
+def differences(name: str, target: mysql.Target) -> list[str]:
+    connection = mysql.connect(target)
+    try:
+        scenario = load(CORPUS / name)
+        actual = Downstream(connection).contents(scenario.expected)
+        limits = MARIADB if dialect_of(connection) is Dialect.MARIADB else (*MARIADB, JSON_OBJECTS)
+        report = compare(scenario.expected, actual, limits, misplaced(scenario.statements))
+        return [str(found) for found in report.differences]
+    finally:
+        connection.close()
+
+
+def stored_ts(target: mysql.Target) -> int:
+    connection = mysql.connect(target)
+    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    connection.close()
+    return int(json.loads(text)["commitTS"])
+
+
+def column(number: int, name: str, tp: int, flag: int = 0) -> Column:
+    charset = "utf8mb4" if tp == VARCHAR else "binary"
+    kind = FieldType(tp, flag, 64, charset=charset, collate=f"{charset}_bin")
+    return Column(number, name, number - 1, kind)
+
+
+def create_job(table: TableInfo, *, job_id: int = 9, schema_version: int = 1) -> dict[str, Any]:
+    """The DDL job of `CREATE TABLE` in database d."""
+    job: dict[str, Any] = json.loads(create_table_job(job_id, 5, "d", table, schema_version=schema_version))
+    parts = [f"`{each.name}` {'INT' if each.type.tp == LONG else 'VARCHAR(64)'}" for each in table.columns]
+    job["query"] = f"CREATE TABLE `{table.name}` ({', '.join(parts)})"
+    return job
+
+
+def created(job: dict[str, Any], commit_ts: int = 900) -> Merged:
+    """The DDL binlog of a job."""
+    prewrite = binlog.prewrite_ddl(commit_ts - 10, b"m", job["query"], job_id=job["id"])
+    return Merged(commit_ts, binlog.join(prewrite, binlog.commit(commit_ts - 10, commit_ts, b"m")), job)

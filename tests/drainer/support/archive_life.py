@@ -1,0 +1,94 @@
+"""Lives of an archive on recorded items: run, end anywhere, look at what is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.clock import Clock, SystemClock
+from common.record import decode_file
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.ddl.policy import Policy
+from drainer.formats import binlog_file
+from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.sink.file.applier import ArchiveApplier, where_to_go_on
+from drainer.sink.file.archive import Archive
+from drainer.txn import Item, Transaction
+
+CLUSTER_ID = 7
+FILE_SIZE = 20_000
+
+
+@dataclass
+class Ready:
+    """A translator whose items are there. Large ones come in pieces."""
+
+    stream: Sequence[Item]
+    large: dict[int, list[Transaction]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._items = {item.commit_ts: item for item in self.stream}
+
+    def translate(self, merged: Merged) -> Item:
+        return self._items[merged.commit_ts]
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        return iter(self.large[spilled.commit_ts])
+
+    def route(self, schema: str, table: str = "") -> tuple[str, str]:
+        return schema, table
+
+
+class Life:
+    """One run, from opening the archive to its end."""
+
+    def __init__(self, directory: Path, source: Ready, clock: Clock | None = None, **settings: Any) -> None:
+        clock = clock or SystemClock()
+        self.source = source
+        self.savepoint = Savepoint(str(directory))
+        stored = self.savepoint.load()
+        self.archive = Archive.open(
+            str(directory),
+            clock,
+            cluster_id=CLUSTER_ID,
+            stored_ts=stored.commit_ts if stored else 0,
+            max_file_size=settings.pop("max_file_size", FILE_SIZE),
+        )
+        self.start = where_to_go_on(self.archive.last_ts, stored, 0)
+        self.applier = ArchiveApplier(
+            self.start, self.archive, self.savepoint, source, Policy(), clock, **settings
+        )
+
+    async def batches(self, size: int = 10) -> AsyncIterator[MergedBatch]:
+        rest = [item.commit_ts for item in self.source.stream if item.commit_ts > self.start.commit_ts]
+        for at in range(0, len(rest), size):
+            entries = [self._merged(commit_ts) for commit_ts in rest[at : at + size]]
+            yield MergedBatch(entries, entries[-1].commit_ts)
+
+    def _merged(self, commit_ts: int) -> Merged:
+        if commit_ts in self.source.large:
+            return Merged(commit_ts, b"", None, Spilled(commit_ts, 0, 0, 0, 0, lambda _offset, _size: b""))
+        return Merged(commit_ts, b"")
+
+    async def whole(self) -> None:
+        """To the end of the stream, and a graceful stop."""
+        await self.applier.run(self.batches())
+        assert await self.applier.stop(30)
+
+
+async def whole(directory: Path, source: Ready, **settings: Any) -> None:
+    """A life from here to the end of the stream."""
+    await Life(directory, source, **settings).whole()
+
+
+def payloads(directory: Path) -> list[bytes]:
+    """Everything in the archive, in order."""
+    found = []
+    for _, name in binlog_file.in_order(str(directory), [path.name for path in directory.iterdir()]):
+        data, at = (directory / name).read_bytes(), 0
+        while at < len(data):
+            payload, at = decode_file(data, at)
+            found.append(payload)
+    return found

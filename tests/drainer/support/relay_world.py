@@ -1,0 +1,203 @@
+"""What tests of the relay log have in common: recorded streams, relay logs made of them, recoveries.
+
+    python -m tests.drainer.support.relay_world [SCENARIO ...]
+
+takes every recorded scenario through the relay log alone, the Go drainer's and ours, and compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from common.clock import SystemClock
+from common.errors import BinlogError
+from deploy.playground.check.downstream import Downstream
+from deploy.playground.check.verify import Report, compare
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.scenario import load
+from deploy.playground.workload.limits import MARIADB
+from drainer.app.recovery import RelayRecovery, Summary, stored_checkpoint
+from drainer.apply.applier import Applier
+from drainer.apply.lane import LaneSettings
+from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.settings import ApplierSettings
+from drainer.checkpoint.inspection import look
+from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import Rule
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.quarantine.controller import take_over
+from drainer.relay.relay_log import RelayLog
+from drainer.relay.source import RelaySchema, RelaySource
+from drainer.rules.rule_set import Rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql import connection as mysql
+from drainer.translate.translator import Translator
+from drainer.txn import Ddl, Item
+from tests.drainer.support import recorded
+from tests.drainer.support.apply_life import clean
+
+CLUSTER_ID = 7
+SCHEMA = "tidb_binlog"
+# Its EXCHANGE PARTITION ... WITHOUT VALIDATION puts rows into a partition that does not allow them, which
+# MariaDB has no statement for: the same with the upstream.
+BEYOND_MARIADB = ("ddl-exchange",)
+
+
+@functools.cache
+def items(scenario: str) -> list[Item]:
+    """What the translator gives to the applier, DDL that do not run left out."""
+    translator = Translator(SchemaTracker.from_history([], finished_ts=0), Rules())
+    found = [translator.translate(entry) for entry in recorded.merged(scenario)]
+    return [item for item in found if item is not None and not (isinstance(item, Ddl) and item.skip)]
+
+
+def go_relay(scenario: str, directory: Path) -> Path:
+    """The relay log that the Go drainer wrote."""
+    directory.mkdir()
+    for path in (recorded.ROOT / scenario / "relay").iterdir():
+        (directory / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(path.read_bytes()))
+    return directory
+
+
+async def write(relay: RelayLog, stream: Iterable[Item], every: int = 50) -> None:
+    for number, item in enumerate(stream):
+        relay.append(item)
+        if number % every == 0:
+            await relay.sync()
+    await relay.sync()
+
+
+async def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int = 256 << 10) -> Path:
+    """The relay log that this drainer writes."""
+    relay = RelayLog.open(str(directory), max_file_size, SystemClock())
+    await write(relay, stream)
+    await relay.close()
+    return directory
+
+
+def target_of(server: MariaDbServer) -> mysql.Target:
+    return mysql.Target(server.host, server.port, server.user, server.password, server.socket)
+
+
+def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool = False) -> None:
+    """A row as a Go drainer leaves it."""
+    document = {"consistent": consistent, "commitTS": commit_ts, "ts-map": {}, "schema-version": 0}
+    connection = mysql.connect(target)
+    mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS tidb_binlog")
+    mysql.run(
+        connection,
+        b"CREATE TABLE IF NOT EXISTS tidb_binlog.checkpoint"
+        b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
+    )
+    text = mysql.literal(json.dumps(document))
+    mysql.run(connection, b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, %s)" % (CLUSTER_ID, text))
+    connection.commit()
+    connection.close()
+
+
+def desk_plan(
+    store: CheckpointStore,
+    start: Start,
+    target: mysql.Target,
+    schema: RelaySchema,
+    directory: Path,
+    rules: Sequence[Rule] = (),
+) -> DeskPlan:
+    """A desk, without rules but for those given."""
+    return DeskPlan(
+        take_over(store, foreign=start.foreign),
+        Policy(rules),
+        schema,
+        lambda frozen: DdlRunner(target, frozen),
+        str(directory),
+        64 << 20,
+    )
+
+
+def recovery(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
+    def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
+        return Applier(
+            start,
+            store,
+            target,
+            source,
+            DdlRunner(target, source.schema, keep=KeepDropped(SCHEMA, CLUSTER_ID, 86400.0)),
+            ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
+            SystemClock(),
+            desk_plan(store, start, target, source.schema, path.parent, rules),
+        )
+
+    return RelayRecovery(
+        str(path),
+        target,
+        stored_checkpoint(target, SCHEMA),
+        lambda cluster_id: CheckpointStore(target, cluster_id, schema=SCHEMA),
+        applier_of,
+        SystemClock(),
+        lanes,
+        lambda cluster_id: look(target, SCHEMA, cluster_id),
+        quiet_s=0.0,
+    )
+
+
+async def recover(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
+    async with asyncio.timeout(120):
+        return await recovery(target, path, lanes, rules).run()
+
+
+def report(server: MariaDbServer, scenario: str) -> Report:
+    """The downstream compared with what the upstream had at the end."""
+    expected = load(recorded.ROOT / scenario).expected
+    connection = server.open()
+    try:
+        return compare(expected, Downstream(connection).contents(expected), MARIADB)
+    finally:
+        connection.close()
+
+
+def is_consistent(target: mysql.Target) -> bool:
+    stored = stored_checkpoint(target, SCHEMA)
+    assert stored is not None
+    return stored.checkpoint.consistent
+
+
+async def _campaign(names: list[str], scratch: Path) -> bool:
+    server, clean_all = MariaDbServer(), True
+    server.start(scratch / "db")
+    target = target_of(server)
+    try:
+        for name in names:
+            for number, whose in enumerate(("go", "ours")):
+                clean(target)
+                put_go_checkpoint(target, 1)
+                path = scratch / f"{name}-{number}"
+                try:
+                    await (
+                        our_relay(items(name), path) if number else asyncio.to_thread(go_relay, name, path)
+                    )
+                    summary = await recover(target, path)
+                    found = report(server, name)
+                    clean_all = clean_all and (found.equal or not number)
+                    print(
+                        f"{name:18} {whose:5} {'equal' if found.equal else 'DIFFERS'}  {summary}", flush=True
+                    )
+                except BinlogError as error:
+                    clean_all = clean_all and not number
+                    print(f"{name:18} {whose:5} {type(error).__name__}: {error}", flush=True)
+    finally:
+        server.stop()
+    return clean_all
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="relay-") as made:
+        sys.exit(not asyncio.run(_campaign(sys.argv[1:] or list(recorded.SCENARIOS), Path(made))))

@@ -1,0 +1,53 @@
+"""Lives whose refused rows wait: what the pipeline of a daemon does about them, and what an operator does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from common.upstream import SchemaHistory
+from drainer.apply.applier import Applier
+from drainer.apply.lane import LaneSettings
+from drainer.apply.row_mismatch import Drift
+from drainer.quarantine.core import RETRY
+from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.refusal import RowsRefused
+from tests.drainer.support.apply_life import Life, Recording
+
+Document = dict[str, Any]
+
+
+async def live(
+    recording: Recording,
+    target: mysql.Target,
+    lanes: int = 2,
+    *,
+    batch_rows: int = 1600,
+    size: int = 2,
+    history: SchemaHistory | None = None,
+    log_values: bool = True,
+    drift: Drift | None = None,
+    correct: Callable[[Document], None] | None = None,
+    begun: Callable[[Life], None] = lambda life: None,
+) -> list[Document]:
+    """Get to the end of the recording, with as many lives as that takes; what waits then.
+
+    `correct` is the operator: asked once rows of a table wait, `retry` follows.
+    """
+    waiting: list[Document] = []
+
+    async def at_end(applier: Applier) -> None:
+        waiting[:] = await applier.finish_waiting()
+        if waiting and correct is not None:
+            correct(waiting[0])
+            await applier.desk.decide(waiting[0]["job_id"], RETRY, "", "test")
+            waiting[:] = await applier.finish_waiting()
+
+    lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)
+    while True:
+        life = Life(recording, target, lanes, history=history, lane=lane)
+        begun(life)
+        with contextlib.suppress(RowsRefused):
+            assert await life.run(size=size, at_end=at_end)
+            return waiting

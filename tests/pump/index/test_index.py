@@ -1,0 +1,122 @@
+"""The index: what a time mark must not do to a commit that has its timestamp, and how entries are purged."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.binlog import COMMIT, PREWRITE, ROLLBACK
+from pump.index.index import Index, IndexDamaged
+from pump.log.log_record import Logged
+from pump.log.value_pointer import START, ValuePointer
+from tests.pump.support.payloads import filed
+
+P = Logged(PREWRITE, 10, 0, ValuePointer(0, 0))
+C = Logged(COMMIT, 10, 20, ValuePointer(0, 100))
+MARK = Logged(ROLLBACK, 20, 20, ValuePointer(0, 200))
+LATER_MARK = Logged(ROLLBACK, 30, 30, ValuePointer(0, 300))
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [[[P, C], [MARK]], [[P, C, MARK]], [[P, MARK, C]], [[MARK], [P, C]], [[P, C], [MARK], [P, C, MARK]]],
+)
+def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[list[Logged]]) -> None:
+    index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
+    for batch in [*batches, [LATER_MARK]]:
+        index.write(batch, START, 0, START)
+    assert filed(index, 0, 100) == [(10, P.place), (20, C.place), (30, LATER_MARK.place)]
+    index.close()
+
+
+class Watched:
+    """A database that notes which batches were brought to the medium."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.synced: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+    def write_batch(self, *, sync: bool = False) -> Any:
+        self.synced.append(sync)
+        return self.database.write_batch(sync=sync)
+
+
+def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path: Path) -> None:
+    index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
+    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(ts % 3, ts)) for ts in range(2, 100)]
+    index.write(records, START, 0, START)
+    index._database = watched = Watched(index._database)
+    at: int | None = 10
+    deleted, steps = 0, 0
+    while at is not None:
+        count, at = index.purge(at, 89, 1, records_max=25)
+        deleted += count
+        steps += 1
+    kept = [ts for ts in range(2, 100) if ts < 10 or ts > 89 or ts % 3 == 2]
+    assert [ts for ts, _ in filed(index, 0, 1000)] == kept
+    assert deleted == len(records) - len(kept)
+    assert steps == 4
+    assert watched.synced == [False, False, False, True]
+    index.close()
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"ts:123456789", bytes(12)), (b"ts:12345678", bytes(11))])
+def test_an_entry_of_a_wrong_size_is_damage_and_no_timestamp(
+    tmp_path: Path, key: bytes, value: bytes
+) -> None:
+    index = Index.open(str(tmp_path / "kv"))
+    index._database.put(key, value)
+    with pytest.raises(IndexDamaged, match=f"entry {key.hex()} has a wrong size"):
+        filed(index, 0, (1 << 63) - 1)
+    index.close()
+
+
+def test_a_block_that_cannot_be_read_is_never_stepped_over(tmp_path: Path) -> None:
+    """Wherever it lies in what is asked for: at its beginning, in the middle, at its end, as all of it."""
+    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(0, ts)) for ts in range(2, 1000)]
+    index = Index.open(str(tmp_path / "kv"))
+    index.write(records, START, 0, START)
+    index.close()
+    index = Index.open(str(tmp_path / "kv"))  # now they are in a table of several blocks
+    index.write([], ValuePointer(0, 1), 1000, START)
+    index.close()
+    (table,) = (tmp_path / "kv").glob("*.ldb")
+    whole = table.read_bytes()
+    told = 0
+    for at in range(0, len(whole), 100):
+        table.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        shutil.copytree(tmp_path / "kv", tmp_path / "copy")
+        try:
+            index = Index.open(str(tmp_path / "copy"))
+        except IndexDamaged:
+            told += 1
+            shutil.rmtree(tmp_path / "copy")
+            continue
+        for after, upto in itertools.product((0, 500, 960, 990), (300, 970, 2000)):
+            try:
+                found = [ts for ts, _ in filed(index, after, upto)]
+            except IndexDamaged:
+                told += 1
+            else:
+                assert found == [ts for ts in range(2, 1000) if after < ts <= upto]
+            try:
+                gone, _ = index.purge(after, upto, -1, records_max=3000)
+            except IndexDamaged:
+                told += 1
+            else:
+                assert gone == 0
+        for largest in (False, True):
+            try:
+                assert index.edge_ts(largest=largest) == (999 if largest else 2)
+            except IndexDamaged:
+                told += 1
+        index.close()
+        shutil.rmtree(tmp_path / "copy")
+    assert told > 300

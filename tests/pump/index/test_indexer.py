@@ -1,0 +1,111 @@
+"""The indexer with an index that fails: it waits, tries again, and promises nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import binlog
+from common.clock import SystemClock
+from pump.index.index import Index
+from pump.index.indexer import Indexer
+from pump.index.recent_commits import RecentCommits
+from pump.index.sorter import Sorter
+from pump.log.log_record import Logged
+from pump.log.value_log import ValueLog
+from pump.log.value_pointer import START, ValuePointer
+from pump.log.writer import WrittenGroup
+from tests.pump.support.memory_log import MemoryDirectory
+
+
+class FailingIndex(Index):
+    """LevelDB whose disk is full for the first few writes."""
+
+    failures = 1
+
+    def write(
+        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+    ) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("No space left on device")
+        super().write(records, head, watermark, decided)
+
+
+async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    index = FailingIndex.open(str(tmp_path / "kv"))
+    advanced: list[int] = []
+    troubles: list[str] = []
+    indexer = Indexer(
+        log,
+        index,
+        Sorter(),
+        RecentCommits(0, bytes_max=1 << 20),
+        cursor=log.end,
+        indexed_to=log.end,
+        queue_bytes_max=1 << 20,
+        clock=SystemClock(),
+        on_advance=advanced.append,
+        on_settled=lambda: None,
+        on_late=lambda _: None,
+        on_given_up=lambda _: None,
+        on_trouble=lambda error: troubles.append(str(error)),
+        on_replayed=lambda _: None,
+    )
+    payloads = [binlog.prewrite(10, b"k", b"v"), binlog.commit(10, 11)]
+    places = log.append(payloads)
+    log.commit(places, len(payloads[-1]), 11, sync=True)
+    records = [Logged(binlog.PREWRITE, 10, 0, places[0]), Logged(binlog.COMMIT, 10, 11, places[1])]
+    indexer.accept(WrittenGroup(records, payloads, log.end, 0.0, 0.0, 0.0))
+    following = asyncio.create_task(indexer.run())
+    async with asyncio.timeout(10):
+        while not troubles:
+            await asyncio.sleep(0)
+        assert advanced == []
+        await indexer.close()
+        await following
+    assert troubles == ["No space left on device", "None"]
+    assert advanced == [11]
+    assert index.pointer(11) == places[1]
+    assert (index.head, index.handle, index.max_commit_ts) == (places[1], places[1], 11)
+    index.close()
+
+
+async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    payload = binlog.fake(5)
+    log.commit(log.append([payload]), len(payload), 5, sync=True)
+    index = Index.open(str(tmp_path / "kv"))
+    advanced: list[int] = []
+    indexer = Indexer(
+        log,
+        index,
+        Sorter(),
+        RecentCommits(0, bytes_max=1 << 20),
+        cursor=START,  # one record behind, so marks have to wait
+        indexed_to=START,
+        queue_bytes_max=1 << 20,
+        clock=SystemClock(),
+        on_advance=advanced.append,
+        on_settled=lambda: None,
+        on_late=lambda _: None,
+        on_given_up=lambda _: None,
+        on_trouble=lambda _: None,
+        on_replayed=lambda _: None,
+    )
+    for ts in range(100, 1100):
+        indexer.mark(ts)
+    assert len(indexer._marks) <= 64
+    assert advanced == []
+    following = asyncio.create_task(indexer.run())
+    async with asyncio.timeout(5):
+        while indexer.lag_bytes:
+            await asyncio.sleep(0)
+    await indexer.close()
+    await following
+    assert advanced[-1] == 1099
+    index.close()

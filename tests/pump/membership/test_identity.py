@@ -1,0 +1,44 @@
+"""Identity: whose place a pump without a name takes, in every small registry."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import NodeEntry
+from common.errors import ConfigError
+from pump.membership import identity
+
+HERE, DEFAULT = "h:8250", "h:8250"
+KINDS = list(itertools.product(("h:8250", "other:1"), node.STATES, (True, False, None)))
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+@pytest.mark.parametrize("default_is_there", [True, False])
+def test_every_registry_of_two(has_log: bool, default_is_there: bool) -> None:
+    for first, second in itertools.product(KINDS, repeat=2):
+        pumps = {
+            name: NodeEntry(NodeStatus(name, host, state), 1, alive)
+            for name, (host, state, alive) in (("a", first), ("b", second))
+        }
+        if default_is_there:
+            pumps[DEFAULT] = NodeEntry(NodeStatus(DEFAULT, HERE, node.ONLINE), 1, False)
+        places = [
+            name
+            for name, entry in pumps.items()
+            if name != DEFAULT
+            and entry.status.host == HERE
+            and entry.status.state != node.OFFLINE
+            and entry.alive is not True
+        ]
+        if not places or default_is_there:
+            assert identity.place_of(pumps, HERE, DEFAULT, has_log=has_log) is None
+        elif len(places) == 1 and has_log:
+            assert [identity.place_of(pumps, HERE, DEFAULT, has_log=True)] == places
+        else:
+            with pytest.raises(ConfigError) as caught:
+                identity.place_of(pumps, HERE, DEFAULT, has_log=has_log)
+            assert f"--node-id={places[0]}" in caught.value.hint

@@ -1,0 +1,136 @@
+"""A pump as a real process, and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from common import binlog, rpc
+from common.wire import pump_pb2
+from tests.forked import Forked
+
+ROOT = Path(__file__).parents[3]
+
+
+class PumpProcess:
+    """A pump; start it as often as you like, on the same directory and ports."""
+
+    def __init__(self, directory: Path, etcd: str, free_port: Callable[[], int], *flags: str) -> None:
+        self.directory = directory
+        self.address = f"127.0.0.1:{free_port()}"
+        self.arguments = [
+            f"-addr={self.address}",
+            "-debug-routes",
+            f"-pd-urls={etcd}",
+            f"-data-dir={directory}",
+            *flags,
+        ]
+        self.log = directory.with_name(directory.name + ".log")
+        self._process: Forked | None = None
+
+    def start(self, *flags: str) -> None:
+        self._process = Forked("pump", [*self.arguments, *flags], self.log)
+
+    async def start_and_wait(self, *flags: str) -> None:
+        self.start(*flags)
+        await self.until_up()
+
+    async def until_up(self) -> None:
+        assert self._process is not None
+        async with asyncio.timeout(30):
+            while True:
+                assert self._process.poll() is None, self.log.read_text()
+                try:
+                    if (await asyncio.to_thread(self.http, "/readyz"))[0] == 200:
+                        return
+                except OSError:
+                    pass
+                await asyncio.sleep(0.02)
+
+    def http(self, path: str, method: str = "GET") -> tuple[int, str]:
+        request = urllib.request.Request(f"http://{self.address}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    async def status(self) -> dict[str, Any]:
+        _, body = await asyncio.to_thread(self.http, "/status")
+        document: dict[str, Any] = json.loads(body)
+        return document
+
+    def kill(self) -> None:
+        """As kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(20)
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(30)
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+Start = Callable[..., PumpProcess]
+"""Of the fixture `pump`: flags, and by name the `directory` under the test's own and the etcd `endpoint`."""
+
+
+class PumpClient:
+    """Raw calls of both protocols."""
+
+    def __init__(self, address: str, cluster_id: int) -> None:
+        self._client = rpc.Client(address)
+        self._cluster_id = cluster_id
+
+    async def write(self, payload: bytes) -> None:
+        request = pump_pb2.WriteBinlogReq(clusterID=self._cluster_id, payload=payload)
+        await self._client.unary("/binlog.Pump/WriteBinlog", request.SerializeToString(), 5.0)
+
+    async def pull_batches(
+        self, after_ts: int, wait: int = 0
+    ) -> AsyncIterator[tuple[list[binlog.Header], list[bytes], int]]:
+        """(headers, payloads, watermark) of each message; credit is given back as it is used."""
+        requests: asyncio.Queue[pump_pb2.PullBatchesReq] = asyncio.Queue()
+        requests.put_nowait(
+            pump_pb2.PullBatchesReq(
+                cluster_id=self._cluster_id, after_ts=after_ts, credit_bytes=4 << 20, wait_watermark=wait
+            )
+        )
+
+        async def sent() -> AsyncIterator[bytes]:
+            while True:
+                yield (await requests.get()).SerializeToString()
+
+        async for data in self._client.bidi("/binlog.PumpBatch/PullBatches", sent()):
+            reply = pump_pb2.PullBatchesResp.FromString(data)
+            payloads = list(reply.payloads)
+            requests.put_nowait(pump_pb2.PullBatchesReq(credit_bytes=sum(map(len, payloads))))
+            headers = [binlog.header(binlog.parse(payload)) for payload in payloads]
+            yield headers, payloads, reply.watermark
+
+    async def pull_binlogs(self, after_ts: int) -> AsyncIterator[tuple[int, int, bytes]]:
+        """(start_ts, commit_ts, payload) of each entity."""
+        request = pump_pb2.PullBinlogReq(clusterID=self._cluster_id)
+        request.startFrom.offset = after_ts
+        async for data in self._client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString()):
+            entity = pump_pb2.PullBinlogResp.FromString(data).entity
+            yield entity.meta.startTs, entity.meta.commitTs, entity.payload
+
+    async def close(self) -> None:
+        await self._client.close()

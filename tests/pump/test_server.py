@@ -1,0 +1,537 @@
+"""The services as functions from bytes to bytes, on a real storage, with a scripted upstream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import binlog, rpc, tso
+from common.clock import ManualClock, SystemClock
+from common.cluster import node
+from common.errors import Corruption, Unavailable
+from common.upstream import Committed, Outcome, RolledBack, Undecided
+from common.upstream_time import UpstreamTime
+from common.wire import pump_pb2
+from pump.index.index import IndexDamaged, key_of
+from pump.pull.puller import OUT_OF_RANGE, Pullers
+from pump.server import PumpServer
+from pump.storage.storage import Storage
+from pump.watermark import fake_binlog
+from pump.watermark.idle import IdleWatermark
+from pump.watermark.resolve_schedule import ResolveSchedule
+from pump.watermark.resolver import Resolver
+from pump.write.admission import Disk
+from pump.write.disk_guard import DiskGuard
+from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
+from tests.pump.support.scripted import ScriptedOracle, ScriptedTransactions
+
+CLUSTER = 77
+
+
+@dataclass
+class Pump:
+    storage: Storage
+    server: PumpServer
+    pullers: Pullers
+    idle: IdleWatermark
+    oracle: ScriptedOracle
+    transactions: ScriptedTransactions
+    guard: DiskGuard
+    time: UpstreamTime
+    clock: ManualClock
+    state: str = node.ONLINE
+
+    async def write(self, payload: bytes, cluster: int = CLUSTER) -> bytes:
+        request = pump_pb2.WriteBinlogReq(clusterID=cluster, payload=payload)
+        return await self.server.write_binlog(request.SerializeToString())
+
+
+@asynccontextmanager
+async def pump(path: Path, **options: Any) -> AsyncIterator[Pump]:
+    async with opened(path, **options) as storage:
+        oracle, transactions = ScriptedOracle(), ScriptedTransactions()
+        idle = IdleWatermark(oracle, lambda: storage.watermark, storage.mark)
+        clock = ManualClock()
+        time = UpstreamTime(oracle, clock)
+        pullers = Pullers(storage, idle, CLUSTER, time=time)
+        guard = DiskGuard(str(path), 0)
+        await guard.look()
+        made: list[Pump] = []
+        server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, SystemClock(), time)
+        made.append(Pump(storage, server, pullers, idle, oracle, transactions, guard, time, clock))
+        resolver = Resolver(
+            storage,
+            transactions,
+            ResolveSchedule(waited_after_s=0.02, idle_after_s=0.05),
+            SystemClock(),
+            lambda: idle.somebody_waits,
+        )
+        tasks = [asyncio.create_task(idle.run()), asyncio.create_task(resolver.run())]
+        try:
+            async with asyncio.timeout(20):
+                yield made[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+class Puller:
+    """A client of PullBatches."""
+
+    def __init__(self, pump: Pump, after: int = 0, *, credit: int = 1 << 20, wait: int = 0) -> None:
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.ask(credit=credit, wait=wait, cluster=CLUSTER, after=after)
+        self._replies = pump.pullers.pull_batches(self._sent())
+
+    def ask(self, *, credit: int = 0, wait: int = 0, cluster: int = 0, after: int = 0) -> None:
+        request = pump_pb2.PullBatchesReq(
+            cluster_id=cluster, after_ts=after, credit_bytes=credit, wait_watermark=wait
+        )
+        self._requests.put_nowait(request.SerializeToString())
+
+    async def _sent(self) -> AsyncIterator[bytes]:
+        while (data := await self._requests.get()) is not None:
+            yield data
+
+    async def next(self) -> tuple[list[bytes], int]:
+        reply = pump_pb2.PullBatchesResp.FromString(await anext(self._replies))
+        return list(reply.payloads), reply.watermark
+
+    async def is_quiet(self, seconds: float = 0.05) -> bool:
+        """Whether nothing comes for a moment; a message that does come is lost."""
+        task = asyncio.ensure_future(anext(self._replies))
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if done:
+            return False
+        self._pending = task
+        return True
+
+    async def later(self) -> tuple[list[bytes], int]:
+        """The message after `is_quiet`."""
+        reply = pump_pb2.PullBatchesResp.FromString(await self._pending)
+        return list(reply.payloads), reply.watermark
+
+    async def close(self) -> None:
+        self._requests.put_nowait(None)
+        async for _ in self._replies:
+            pass
+
+
+PREWRITE = binlog.prewrite(10, b"key", b"value")
+COMMIT = binlog.commit(10, 11, b"key")
+
+
+# -- WriteBinlog ---------------------------------------------------------------------------------
+
+
+async def test_write_is_stored_in_canonical_form(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        bare = pump_pb2.WriteBinlogReq(clusterID=CLUSTER)
+        bare.payload = b"\x10\x0a"  # only start_ts = 10
+        assert await one.server.write_binlog(bare.SerializeToString()) == b""
+        assert await one.write(COMMIT) == b""
+        await wait_watermark(one.storage, 11)
+        assert await one.storage.find(10) == bytes.fromhex("0800100a180038004000")
+
+
+@pytest.mark.parametrize(
+    ("payload", "state", "text"),
+    [
+        (PREWRITE, node.PAUSED, "no online: paused"),
+        (b"", node.CLOSING, "no online: closing"),
+        (b"\xff\xff", node.ONLINE, "is not a Binlog"),
+        (PREWRITE[:-3], node.ONLINE, "is not a Binlog"),
+    ],
+)
+async def test_refusals_are_unknown_with_their_text(
+    payload: bytes, state: str, text: str, tmp_path: Path
+) -> None:
+    async with pump(tmp_path) as one:
+        one.state = state
+        with pytest.raises(rpc.RpcStatus, match=text) as caught:
+            await one.write(payload)
+        assert caught.value.code == rpc.UNKNOWN
+        assert one.storage.stored_total == 0
+
+
+async def test_other_cluster_is_refused_for_writes_and_pulls(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch, 5 vs 77"):
+            await one.write(PREWRITE, cluster=5)
+        pull = pump_pb2.PullBinlogReq(clusterID=5).SerializeToString()
+        with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch, 5 vs 77"):
+            await anext(one.pullers.pull_binlogs(pull))
+        puller = Puller(one)
+        puller._requests.get_nowait()
+        puller.ask(cluster=5)
+        with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch, 5 vs 77"):
+            await puller.next()
+
+
+async def test_undecodable_requests_are_invalid_arguments(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        for call in (one.server.write_binlog(b"\xff"), anext(one.pullers.pull_binlogs(b"\xff"))):
+            with pytest.raises(rpc.RpcStatus, match="cannot be decoded"):
+                await call
+
+
+async def test_probe_stores_nothing_and_full_disk_takes_ends_only(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.write(b"")
+        await one.write(PREWRITE)
+        assert one.storage.stored_total == 1
+        one.guard.disk = Disk(5, 10)
+        for payload in (b"", binlog.prewrite(20, b"k", b"v")):
+            with pytest.raises(rpc.RpcStatus, match="no available space, available: 5, StopWriteAtAv"):
+                await one.write(payload)
+        await one.write(COMMIT)
+        await one.write(binlog.fake(30))
+        await wait_watermark(one.storage, 30)
+
+
+async def test_what_carries_a_timestamp_from_the_future_is_refused_and_moves_nothing(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        limit_ts = await one.time.draw() + tso.compose(86_400_000)
+        one.oracle.pinned = one.oracle.last
+        await one.write(PREWRITE)
+        far = limit_ts + tso.compose(60_000)
+        for payload in (
+            binlog.prewrite(far, b"k", b"v"),
+            binlog.commit(10, far, b"k"),
+            binlog.rollback(far, b"k"),
+            binlog.fake(far),
+            binlog.fake(1 << 62),
+        ):
+            with pytest.raises(
+                rpc.RpcStatus, match="the upstream cannot have given a timestamp above"
+            ) as caught:
+                await one.write(payload)
+            assert caught.value.code == rpc.UNKNOWN
+        await one.write(COMMIT)
+        await wait_watermark(one.storage, 11)
+        assert one.storage.watermark == 11
+        one.oracle.pinned, one.oracle.last = 0, far  # a host that slept, a replay of other years: it is asked
+        one.clock.advance(1)
+        await one.write(binlog.fake(far))
+
+
+async def test_a_position_from_the_future_is_refused(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.time.draw()
+        with pytest.raises(rpc.RpcStatus, match="lies in the future"):
+            await Puller(one, after=1 << 62).next()
+        request = pump_pb2.PullBinlogReq(clusterID=CLUSTER)
+        request.startFrom.offset = 1 << 62
+        with pytest.raises(rpc.RpcStatus, match="lies in the future"):
+            await anext(one.pullers.pull_binlogs(request.SerializeToString()))
+
+
+async def test_ends_are_taken_in_every_state(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.write(PREWRITE)
+        one.state = node.CLOSING
+        await one.write(COMMIT)
+        await wait_watermark(one.storage, 11)
+
+
+# -- PullBatches ---------------------------------------------------------------------------------
+
+
+async def test_batches_carry_payloads_and_their_watermark(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        first = await put_pair(one.storage, 10, 11)
+        second = await put_pair(one.storage, 20, 21)
+        await wait_watermark(one.storage, 21)
+        puller = Puller(one)
+        assert await puller.next() == ([first, second], 21)
+        third = await put_pair(one.storage, 30, 31)
+        assert await puller.next() == ([third], 31)
+        await puller.close()
+        late = Puller(one, after=21)
+        assert await late.next() == ([third], 31)
+        await late.close()
+
+
+async def test_awaited_watermark_is_drawn_at_once_and_only_once(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        puller = Puller(one, wait=500_000)
+        assert await puller.next() == ([], 1_001_000)
+        assert one.oracle.draws == 1
+        puller.ask(wait=1_000_500)  # told already: more than that is known
+        assert await puller.next() == ([], 1_001_000)
+        assert one.oracle.draws == 1
+        puller.ask(wait=1_001_001)
+        assert await puller.next() == ([], 1_002_000)
+        assert one.oracle.draws == 2
+        await puller.close()
+
+
+async def test_an_oracle_that_gives_nonsense_ends_no_task(tmp_path: Path) -> None:
+    """Somebody else wrote into the clock's key: what it was before comes back, or an operator sees why."""
+    async with pump(tmp_path) as one:
+        drawn = one.oracle.timestamp
+
+        async def nonsense() -> int:
+            raise Corruption("etcd key tso does not hold a number: b'x'")
+
+        one.oracle.timestamp = nonsense  # type: ignore[method-assign]
+        marks = asyncio.create_task(fake_binlog.run(one.storage, one.oracle, lambda: True, 0.001))
+        puller = Puller(one, wait=500)
+        assert await puller.is_quiet(0.1)
+        assert "does not hold a number" in one.idle.trouble
+        assert not marks.done()
+        one.oracle.timestamp = drawn  # type: ignore[method-assign]
+        assert (await puller.later())[1] > 500
+        marks.cancel()
+        await asyncio.wait({marks})
+
+
+async def test_nothing_is_drawn_while_nobody_waits(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        puller = Puller(one)
+        assert await puller.is_quiet()
+        assert one.oracle.draws == 0
+
+
+async def test_open_prewrite_blocks_the_awaited_watermark_without_more_draws(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.write(PREWRITE)
+        puller = Puller(one, wait=500)
+        assert await puller.is_quiet(0.2)
+        assert one.oracle.draws == 1
+        await one.write(COMMIT)
+        payloads, watermark = await puller.later()
+        assert (payloads, watermark) == ([binlog.join(PREWRITE, COMMIT)], 1_001_000)
+        assert one.oracle.draws == 1
+
+
+async def test_held_oracle_is_asked_again_at_a_pace(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        one.oracle.pinned = 400
+        puller = Puller(one, wait=500)
+        assert await puller.is_quiet(0.3)
+        assert 3 <= one.oracle.draws <= 8
+        one.oracle.pinned = 600
+        assert await puller.later() == ([], 600)
+
+
+async def test_silent_oracle_is_waited_for(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        one.oracle.silent = True
+        puller = Puller(one, wait=500)
+        assert await puller.is_quiet(0.1)
+        one.oracle.silent = False
+        assert (await puller.later())[1] >= 500
+
+
+async def test_credit_stops_payloads_and_adding_it_goes_on(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        sent = [await put_pair(one.storage, ts, ts + 1, bytes(1000)) for ts in range(10, 60, 10)]
+        await wait_watermark(one.storage, 51)
+        puller = Puller(one, credit=2 * len(sent[0]))
+        assert await puller.next() == (sent[:2], 21)
+        assert await puller.is_quiet()
+        puller.ask(credit=1)
+        assert await puller.later() == (sent[2:3], 31)
+        puller.ask(credit=1 << 20)
+        assert await puller.next() == (sent[3:], 51)
+
+
+async def test_no_commit_follows_a_watermark_that_covers_it(tmp_path: Path) -> None:
+    # A busy pump: sessions draw, prewrite, draw again, commit; a puller awaits fresh timestamps all the time.
+    async with pump(tmp_path) as one:
+        puller, told, seen = Puller(one, wait=1), 0, []
+        stop = False
+
+        async def session() -> None:
+            while not stop:
+                start_ts = await one.oracle.timestamp()
+                await one.write(binlog.prewrite(start_ts, b"k", b"v"))
+                await asyncio.sleep(0)
+                await one.write(binlog.commit(start_ts, await one.oracle.timestamp()))
+
+        sessions = [asyncio.create_task(session()) for _ in range(5)]
+        async with asyncio.timeout(10):
+            while len(seen) < 500:
+                payloads, watermark = await puller.next()
+                commits = [binlog.parse(payload).commit_ts for payload in payloads]
+                assert commits == sorted(commits)
+                assert not commits or told < commits[0] <= commits[-1] <= watermark
+                assert watermark >= told
+                seen += commits
+                told = watermark
+                puller.ask(credit=1 << 16, wait=one.oracle.last)
+        stop = True
+        await asyncio.gather(*sessions)
+
+
+async def test_commit_without_prewrite_ends_the_stream_with_data_loss(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.write(COMMIT)
+        await wait_watermark(one.storage, 11)
+        with pytest.raises(Corruption, match="commit 11 has no prewrite 10") as caught:
+            await Puller(one).next()
+        assert rpc.status_of(caught.value)[0] == rpc.DATA_LOSS
+
+
+async def test_a_damaged_index_ends_the_stream_for_a_puller_that_comes_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, 11)
+        storage.index._database.delete(key_of(10))
+
+    async def life() -> None:
+        async with pump(tmp_path) as one:
+            with pytest.raises(Unavailable, match="does not know the prewrite 10 of commit 11") as caught:
+                await Puller(one).next()
+            assert rpc.status_of(caught.value)[0] == rpc.UNAVAILABLE
+
+    with pytest.raises(IndexDamaged):  # and the pump with it
+        await life()
+    async with pump(tmp_path) as one:
+        (payload,), watermark = await Puller(one).next()
+        assert (header(payload).commit_ts, watermark) == (11, 11)
+
+
+async def test_purged_position_is_out_of_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, 11)
+        storage._index.set_gc_ts(50)
+    async with pump(tmp_path) as one:
+        for stream in (
+            one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString()),
+            Puller(one)._replies,
+        ):
+            with pytest.raises(rpc.RpcStatus, match="position 0 is below the gc timestamp 50") as caught:
+                await anext(stream)
+            assert caught.value.code == OUT_OF_RANGE
+
+
+async def test_streams_end_when_the_pump_stops(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        puller = Puller(one)
+        old = one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString())
+        ended = [asyncio.ensure_future(anext(stream, None)) for stream in (puller._replies, old)]
+        await asyncio.sleep(0.02)
+        assert (one.pullers.new_streams, one.pullers.old_streams) == (1, 1)
+        one.pullers.end()
+        assert await asyncio.gather(*ended) == [None, None]
+        assert (one.pullers.new_streams, one.pullers.old_streams) == (0, 0)
+
+
+# -- PullBinlogs ---------------------------------------------------------------------------------
+
+
+async def test_old_protocol_gives_one_entity_a_message_with_time_marks(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        joined = await put_pair(one.storage, 10, 11)
+        await put(one.storage, binlog.fake(20))
+        request = pump_pb2.PullBinlogReq(clusterID=CLUSTER)
+        request.startFrom.offset = 5
+        stream = one.pullers.pull_binlogs(request.SerializeToString())
+        first = await anext(stream)
+        # pos is there and empty, checksum is not
+        reply = pump_pb2.PullBinlogResp.FromString(first)
+        assert reply.entity.HasField("pos")
+        assert reply.entity.payload == joined
+        assert (reply.entity.meta.startTs, reply.entity.meta.commitTs) == (10, 11)
+        second = pump_pb2.PullBinlogResp.FromString(await anext(stream))
+        assert second.entity.payload == binlog.fake(20)
+        later = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        joined = await put_pair(one.storage, 30, 31)
+        assert pump_pb2.PullBinlogResp.FromString(await later).entity.payload == joined
+
+
+async def test_time_marks_are_stored_for_old_drainers_while_nothing_is_written(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        needed = True
+        marks = asyncio.create_task(fake_binlog.run(one.storage, one.oracle, lambda: needed, 0.03))
+        await wait_watermark(one.storage, 1_001_000)
+        payload = await one.storage.find(1_001_000)
+        assert payload == binlog.fake(1_001_000)
+        needed = False
+        await asyncio.sleep(0.1)
+        stored = one.storage.stored_total
+        await asyncio.sleep(0.1)
+        assert one.storage.stored_total == stored
+        marks.cancel()
+
+
+# -- resolver ------------------------------------------------------------------------------------
+
+
+async def test_committed_orphan_is_delivered_and_its_end_stored(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        one.transactions.answers[10] = [Undecided(0.01), Committed(15)]
+        await one.write(PREWRITE)
+        puller = Puller(one, wait=15)
+        payloads, watermark = await puller.next()
+        assert payloads == [binlog.join(PREWRITE, binlog.commit(10, 15))]
+        assert watermark >= 15
+        assert one.transactions.asked[0] == [(10, b"key")]
+        assert len(one.transactions.asked) == 2
+    async with opened(tmp_path) as storage:
+        assert storage.open_count == 0
+
+
+async def test_rolled_back_orphan_is_settled_for_good(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        one.transactions.answers[10] = [RolledBack()]
+        await one.write(PREWRITE)
+        await one.write(binlog.prewrite(20, b"k", b"v"))
+        await one.write(binlog.commit(20, 21))
+        payloads, _ = await Puller(one).next()
+        assert [binlog.parse(payload).commit_ts for payload in payloads] == [21]
+    async with opened(tmp_path) as storage:
+        assert storage.open_count == 0
+
+
+async def test_upstream_that_does_not_answer_only_delays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pump(tmp_path) as one:
+        one.transactions.answers[10] = [Unavailable("gone"), Unavailable("gone"), Committed(15)]
+        await one.write(PREWRITE)
+        with caplog.at_level("INFO"):
+            payloads, _ = await Puller(one, wait=15).next()
+        assert len(payloads) == 1
+        assert caplog.text.count("upstream does not answer about open prewrites") == 1
+        assert "upstream answers about open prewrites again" in caplog.text
+
+
+async def test_undecided_prewrite_is_held_whatever_its_age(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.write(PREWRITE)
+        assert await Puller(one, wait=15).is_quiet(0.4)
+        assert len(one.transactions.asked) > 2
+        assert one.storage.open_count == 1
+        assert one.storage.watermark == 0
+
+
+async def test_commit_that_arrives_while_the_upstream_is_asked_is_served_once(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        answered = asyncio.Event()
+        ask = one.transactions.outcomes
+
+        async def slow(transactions: list[tuple[int, bytes]]) -> list[Outcome]:
+            await answered.wait()
+            return await ask(transactions)
+
+        one.transactions.outcomes = slow  # type: ignore[method-assign]
+        one.transactions.answers[10] = [Committed(11)]
+        await one.write(PREWRITE)
+        await asyncio.sleep(0.15)
+        await one.write(COMMIT)
+        await wait_watermark(one.storage, 11)
+        answered.set()
+        puller = Puller(one)
+        assert await puller.next() == ([binlog.join(PREWRITE, COMMIT)], 11)
+        assert await puller.is_quiet(0.15)
+        assert one.storage.stored_total == 2

@@ -1,0 +1,174 @@
+"""Idle watermark: whoever waits for what can be drawn is told, whatever others wait for or waited for.
+
+A pump that nobody writes to, in virtual time: its oracle gives the time, and may be away or give nonsense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from common import tso
+from common.errors import BinlogError, Corruption, Unavailable
+from pump.watermark.idle import IdleWatermark
+from tests.fakes import virtual_time
+from tests.fakes.virtual_time import LoopClock
+
+FAR = 1 << 62
+TOLD_S = 0.06  # a pace, and the way
+
+
+@dataclass
+class TimeOracle:
+    """The loop's time as timestamps; `error` is what it answers while it is set."""
+
+    error: BinlogError | None = None
+    draws: int = 0
+    last: int = 0
+
+    async def timestamp(self) -> int:
+        self.draws += 1
+        await asyncio.sleep(0.001)
+        if self.error is not None:
+            raise type(self.error)(self.error.message)
+        self.last = max(self.last + 1, now_ts())
+        return self.last
+
+
+def now_ts() -> int:
+    return tso.from_wall_s(LoopClock().wall_s())
+
+
+@dataclass
+class Pump:
+    """A watermark that follows what is drawn, and who waits for it."""
+
+    oracle: TimeOracle = field(default_factory=TimeOracle)
+    watermark: int = 0
+    risen: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def __post_init__(self) -> None:
+        self.idle = IdleWatermark(self.oracle, lambda: self.watermark, self._mark)
+        self._raised: set[asyncio.Event] = set()
+
+    def _mark(self, ts: int) -> None:
+        assert ts > self.watermark
+        self.watermark = ts
+        for event in self._raised:
+            event.set()
+
+    async def told(self, ts: int) -> None:
+        """As a puller: waits anew whenever the watermark has risen."""
+        event = asyncio.Event()
+        self._raised.add(event)
+        try:
+            while self.watermark < ts:
+                with self.idle.waiting(event, ts):
+                    await event.wait()
+                event.clear()
+        finally:
+            self._raised.discard(event)
+
+    async def passing(self, ts: int, seconds: float) -> None:
+        """Wait for it for a while, and leave."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.told(ts)
+        except TimeoutError:
+            pass
+
+
+def live(story: Callable[[Pump], Awaitable[None]]) -> None:
+    async def main() -> None:
+        pump = Pump()
+        task = asyncio.create_task(pump.idle.run())
+        try:
+            await story(pump)
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    virtual_time.run(main())
+
+
+async def soon(pump: Pump) -> None:
+    async with asyncio.timeout(TOLD_S):
+        await pump.told(now_ts())
+
+
+def test_a_wait_from_the_far_future_keeps_nobody_waiting_when_it_has_left() -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        await pump.passing(FAR, 1.0)
+        for _ in range(5):
+            await asyncio.sleep(0.7)
+            await soon(pump)
+
+    live(story)
+
+
+def test_nor_while_it_stays_and_it_costs_a_draw_a_second() -> None:
+    async def story(pump: Pump) -> None:
+        staying = asyncio.create_task(pump.told(FAR))
+        await asyncio.sleep(60)
+        assert pump.oracle.draws <= 62
+        await soon(pump)
+        staying.cancel()
+
+    live(story)
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Corruption("etcd key tso does not hold a number")])
+def test_who_comes_back_with_the_same_wait_is_told_when_the_oracle_is_back(error: BinlogError) -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        pump.oracle.error, wanted = error, now_ts() + 1
+        await asyncio.gather(pump.passing(wanted, 1.0), pump.passing(wanted - 1000, 0.5))
+        assert error.message in pump.idle.trouble
+        await asyncio.sleep(5)
+        again = asyncio.create_task(pump.told(wanted))
+        await asyncio.sleep(5)
+        pump.oracle.error = None
+        async with asyncio.timeout(TOLD_S):
+            await again
+        assert not pump.idle.trouble
+
+    live(story)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_order_of_waits_and_outages(seed: int) -> None:
+    """Whoever waits for what lies in the past is told within a pace of the oracle being there."""
+
+    async def story(pump: Pump) -> None:
+        rng = random.Random(seed)
+        for _ in range(60):
+            await asyncio.sleep(rng.choice((0.0, 0.001, 0.03, 0.4, 3.0)))
+            match rng.randrange(5):
+                case 0:
+                    pump.oracle.error = rng.choice((None, Unavailable("away"), Corruption("no number")))
+                case 1:
+                    wait = pump.passing(
+                        rng.choice((FAR, now_ts() + (10_000 << 18))), rng.choice((0.0, 0.2, 9))
+                    )
+                    passing.append(asyncio.create_task(wait))
+                case 2:
+                    passing.append(asyncio.create_task(pump.passing(rng.choice(seen), 0.2)))
+                case _:
+                    seen.append(now_ts())
+                    if pump.oracle.error is None:
+                        await soon(pump)
+        pump.oracle.error = None
+        await soon(pump)
+        for task in passing:
+            task.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
+
+    passing: list[asyncio.Task[None]] = []
+    seen = [1]
+    live(story)

@@ -1,0 +1,172 @@
+"""Selector and affinity: fairness, fallbacks, bounds; exhaustively on small inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from common.errors import ConfigError
+from pumpclient.pumps.selector import STRATEGIES, Affinity, Chosen, NoPump, Selector
+
+PUMPS = ("a", "b", "c")
+
+
+def chosen(
+    selector: Selector, start_ts: int = 1, attempt: int = 0, tried: str = "", now_s: float = 0.0
+) -> str:
+    choice = selector.choose(start_ts, attempt, frozenset(tried), now_s)
+    assert isinstance(choice, Chosen)
+    selector.check()
+    return choice.pump_id
+
+
+def subsets(items: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [c for n in range(len(items) + 1) for c in itertools.combinations(items, n)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_list_and_every_tried_set(strategy: str) -> None:
+    """Nothing listed: no pump. Otherwise a listed one, and an untried one while there is one."""
+    for listed, tried in itertools.product(subsets(PUMPS), subsets(PUMPS)):
+        for start_ts, attempt, offset in itertools.product(range(4), range(4), range(4)):
+            selector = Selector(strategy, offset=offset)
+            selector.list(listed)
+            choice = selector.choose(start_ts, attempt, frozenset(tried), 0.0)
+            if not listed:
+                assert choice == NoPump()
+                continue
+            assert isinstance(choice, Chosen)
+            assert choice.pump_id in (set(listed) - set(tried) or set(listed))
+
+
+def test_range_takes_turns() -> None:
+    selector = Selector("range")
+    selector.list(PUMPS)
+    assert [chosen(selector) for _ in range(7)] == ["a", "b", "c", "a", "b", "c", "a"]
+
+
+def test_range_goes_on_fairly_when_the_list_changes() -> None:
+    selector = Selector("range", offset=1)
+    selector.list(PUMPS)
+    assert chosen(selector) == "b"
+    selector.list(("a", "b", "c", "d"))
+    assert [chosen(selector) for _ in range(4)] == ["c", "d", "a", "b"]
+    selector.list(("a",))
+    assert [chosen(selector) for _ in range(2)] == ["a", "a"]
+
+
+@pytest.mark.parametrize("pumps", [1, 2, 3])
+def test_hash_is_start_ts_plus_attempt_modulo_pumps(pumps: int) -> None:
+    selector = Selector("hash")
+    selector.list(PUMPS[:pumps])
+    for start_ts, attempt in itertools.product(range(12), range(12)):
+        assert chosen(selector, start_ts, attempt) == PUMPS[(start_ts + attempt) % pumps]
+
+
+def test_score_prefers_the_quick_pump_but_not_without_limit() -> None:
+    """Pumps of 2 and 8 ms: four calls in flight at the quick one weigh as much as one at the slow one."""
+    selector = Selector("score")
+    selector.list(("quick", "slow"))
+    for pump_id, latency_s in (("quick", 0.002), ("slow", 0.008)):
+        selector.started(pump_id)
+        selector.finished(pump_id, 0.0, latency_s, True)
+    picks = []
+    for _ in range(10):
+        pump_id = chosen(selector)
+        selector.started(pump_id)
+        picks.append(pump_id)
+    assert Counter(picks) == {"quick": 8, "slow": 2}
+
+
+def test_score_tries_every_pump_before_it_knows_any() -> None:
+    selector = Selector("score")
+    selector.list(PUMPS)
+    assert {chosen(selector) for _ in range(3)} == set(PUMPS)
+
+
+def test_score_avoids_a_failing_pump_and_comes_back_with_time() -> None:
+    selector = Selector("score")
+    selector.list(("a", "b"))
+    for pump_id in ("a", "b"):
+        selector.started(pump_id)
+        selector.finished(pump_id, 0.0, 0.004, True)
+    for _ in range(3):  # quick failures must not look like speed
+        selector.started("a")
+        selector.finished("a", 0.0, 0.0001, False)
+    assert [chosen(selector) for _ in range(3)] == ["b", "b", "b"]
+    assert "a" in {chosen(selector, now_s=120.0) for _ in range(2)}
+
+
+def test_score_tries_a_once_slow_pump_again() -> None:
+    selector = Selector("score")
+    selector.list(("a", "b"))
+    for pump_id, latency_s in (("a", 5.0), ("b", 0.005)):
+        selector.started(pump_id)
+        selector.finished(pump_id, 0.0, latency_s, True)
+    picks = []
+    for second in range(1, 200):
+        pump_id = chosen(selector, now_s=float(second))
+        picks.append(pump_id)
+        if pump_id == "a":
+            break
+        selector.started("b")
+        selector.finished("b", float(second), 0.005, True)
+    assert 60 < len(picks) < 150  # 5 s halved every 10 s is below 5 ms after 100 s
+
+
+def test_loads_of_absent_pumps_live_until_their_calls_end() -> None:
+    selector = Selector("score")
+    selector.list(("a",))
+    selector.started("a")
+    selector.started("a")
+    selector.list(())
+    selector.finished("a", 0.0, 0.001, True)
+    selector.check()
+    selector.cancelled("a")
+    selector.check()
+    selector.list(("a",))
+    assert chosen(selector) == "a"
+
+
+def test_switching_and_unknown_strategy() -> None:
+    selector = Selector("hash")
+    selector.list(PUMPS)
+    selector.switch("range")
+    assert selector.strategy == "range"
+    assert [chosen(selector, 7) for _ in range(2)] == ["a", "b"]
+    for name in ("", "zigzag", "unix"):
+        with pytest.raises(ConfigError, match="is not support"):
+            selector.switch(name)
+        with pytest.raises(ConfigError):
+            Selector(name)
+    assert selector.strategy == "range"
+
+
+def test_affinity_against_a_plain_model() -> None:
+    """All sequences of five steps out of: remember 1, 2 or 3, take one of them, let time pass."""
+    steps = [("put", 1), ("put", 2), ("put", 3), ("take", 1), ("take", 2), ("wait", 0)]
+    for sequence in itertools.product(steps, repeat=5):
+        affinity = Affinity(entries_max=2, age_max_s=10.0)
+        model: list[tuple[int, str, float]] = []
+        now_s = 0.0
+        for count, (step, start_ts) in enumerate(sequence):
+            if step == "put":
+                pump_id = f"pump{count % 2}"
+                affinity.remember(start_ts, pump_id, now_s)
+                model = [entry for entry in model if entry[0] != start_ts]
+                model.append((start_ts, pump_id, now_s))
+                model = [entry for entry in model if entry[2] + 10.0 > now_s][-2:]
+            elif step == "take":
+                found = [entry[1] for entry in model if entry[0] == start_ts]
+                assert affinity.take(start_ts) == (found[0] if found else None)
+                model = [entry for entry in model if entry[0] != start_ts]
+            else:
+                now_s += 6.0
+                affinity.expire(now_s)
+                model = [entry for entry in model if entry[2] + 10.0 > now_s]
+            affinity.check()
+            assert len(affinity) == len(model)
+            for pump_id in ("pump0", "pump1"):
+                assert affinity.holds(pump_id) == any(entry[1] == pump_id for entry in model)

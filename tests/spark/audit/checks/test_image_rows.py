@@ -1,0 +1,127 @@
+"""Audit, images: every recorded value reads from an image as it does from the archive; no session needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from common.errors import ConfigError, Corruption
+from drainer.formats.obinlog.writer import definition_json
+from drainer.spark.audit.auditing import audit
+from drainer.spark.audit.checks import comparison, image_rows
+from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
+from drainer.spark.decode.images import Images
+from drainer.spark.image.build import ROW, Decoding, Manifest, TableImage
+from drainer.spark.source.views.typed_changes import INVALID, schema
+from drainer.txn import Ddl, TableVersion
+from tests.drainer.support.relay_world import items
+from tests.spark.support.audit_world import write_archive
+
+Stored = dict[TableVersion, list[bytes]]
+
+
+def stored(scenario: str) -> Stored:
+    """All row images of a scenario, by definition."""
+    found: Stored = {}
+    images = Images()
+    for item in items(scenario):
+        for events in () if isinstance(item, Ddl) else item.tables:
+            for version, _, before, after in images.rows(events):
+                found.setdefault(version, []).extend(one for one in (before, after) if one is not None)
+    return found
+
+
+def write(directory: Path, version: TableVersion, images: list[bytes]) -> TableImage:
+    """These rows as Spark writes them: its times have 96 bits, its intervals are integers."""
+    decoding = Decoding(version, schema(version)[ROW].dataType)
+    (batch,) = decoding([pa.record_batch([pa.array(images, pa.binary())], ["image"])])
+    row = batch.column(0)
+    columns = {row.type.field(place).name: array for place, array in enumerate(row.flatten())}
+    columns = {
+        name: array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
+        for name, array in columns.items()
+    }
+    table = pa.table({**columns, INVALID: batch.column(1)})
+    name = ".".join(version.downstream)
+    (directory / name).mkdir()
+    parquet.write_table(table, directory / name / "part-0.parquet", use_deprecated_int96_timestamps=True)
+    return TableImage(*version.downstream, name, len(images), "0", definition_json(version).decode())
+
+
+def plan(version: TableVersion, there: TableVersion) -> Comparison | None:
+    how, _ = comparison.plan(1, version, image_rows.described(there), whole=True, side=IMAGE)
+    return how
+
+
+def read(how: Comparison, files: list[image_rows.ImageFile]) -> list[comparison.Compared]:
+    return [row for file in files for row in image_rows.rows(file)]
+
+
+@pytest.mark.parametrize("scenario", ["types", "keys", "charset", "ddl"])
+def test_a_row_reads_alike_from_an_image_and_from_the_archive(tmp_path: Path, scenario: str) -> None:
+    for number, (version, rows) in enumerate(stored(scenario).items()):
+        images = rows[:60]
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        table = write(directory, version, images)
+        assert definition_json(table.version).decode() == table.definition
+        how = plan(version, table.version)
+        assert how is not None
+        reader = RowReader(how, lambda _, version=version: version)  # type: ignore[misc]
+        wanted = [reader.read(image, 0) for image in images]
+        assert read(how, image_rows.at_moment(str(directory), table, how)) == wanted
+        assert read(how, image_rows.as_beginning(str(directory), table, how)) == wanted
+
+
+def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
+    versions = [(one, images) for one, images in stored("ddl").items() if one.downstream == ("d1", "t1")]
+    (old, images), (new, _) = versions[0], versions[-1]
+    assert {column.id for column in old.info.columns} != {column.id for column in new.info.columns}
+    table = write(tmp_path, old, images)
+    how = plan(new, new)
+    assert how is not None
+    reader = RowReader(how, lambda _: old)
+    for row, image in zip(read(how, image_rows.as_beginning(str(tmp_path), table, how)), images, strict=True):
+        wanted = reader.read(image, 0)
+        assert wanted is not None
+        assert row.key == wanted.key
+        assert row.unknown >= wanted.unknown
+        assert row.unknown
+
+
+def manifest(moment: int, *tables: TableImage) -> Manifest:
+    return Manifest(moment, "", "", "", (), tables)
+
+
+def test_files_that_are_not_there_or_damaged_are_told(tmp_path: Path) -> None:
+    version, images = next(iter(stored("basic").items()))
+    table = write(tmp_path, version, images)
+    how = plan(version, version)
+    assert how is not None
+    (path,) = (tmp_path / table.directory).iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(Corruption, match=r"part-0.parquet cannot be read"):
+        read(how, image_rows.at_moment(str(tmp_path), table, how))
+    path.unlink()
+    with pytest.raises(Corruption, match="has no Parquet files"):
+        image_rows.at_moment(str(tmp_path), table, how)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"stop": "10"}, "before the image's moment"), ({"path": ""}, "is no image")]
+)
+def test_an_image_that_does_not_meet_the_range_is_refused(
+    tmp_path: Path, options: dict[str, str], text: str
+) -> None:
+    archive = write_archive(tmp_path / "archive", "basic")
+    image = tmp_path / "image"
+    image.mkdir()
+    if "path" not in options:
+        (image / "manifest.json").write_text(manifest(1 << 60).to_json())
+    nobody: Any = None
+    with pytest.raises(ConfigError, match=text):
+        audit(nobody, str(archive), options, image=str(image))

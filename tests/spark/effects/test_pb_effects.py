@@ -1,0 +1,128 @@
+"""Effects found for many records at once are those that are found row by row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, FLAG_UNSIGNED, LONGLONG, VARCHAR, TableInfo
+from drainer.spark.archive.location import Location
+from drainer.spark.archive.segments import Slice, survey
+from drainer.spark.archive.selection import Selection
+from drainer.spark.decode import definitions, reading
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.reading import PbReader
+from drainer.spark.decode.records import Changes
+from drainer.spark.effects.batches import batches
+from drainer.spark.effects.operations import Operations
+from drainer.spark.effects.pb_effects import PbEffects
+from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tests.drainer.support import recorded
+from tests.drainer.support.apply_life import column
+from tests.drainer.support.relay_world import items
+from tests.spark.support import corpus
+
+SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
+BUCKETS = 16
+
+
+def at_once(location: Location, part: Slice, selection: Selection, known: Definitions) -> list[Any] | None:
+    reader = PbReader(part, selection, known, location.path_of(part.name))
+    number_of = KnownTables(known).number_of
+    found = PbEffects(reader.walker, number_of, frozenset(), selection.wants_table, known.is_one, BUCKETS)
+    return found.read(list(reading.pieces(location, part, reader)))
+
+
+def row_by_row(location: Location, part: Slice, selection: Selection, known: Definitions) -> list[Any]:
+    operations = Operations(KnownTables(known).number_of)
+    for record in reading.read(location, part, selection, known):
+        if isinstance(record, Changes):
+            operations.add(record)
+    return list(batches(operations.take(), operations.digits, BUCKETS))
+
+
+def rows(found: list[Any]) -> list[dict[str, Any]]:
+    return sorted(
+        (row for batch in found for row in batch.to_pylist()), key=lambda row: (row["table"], row["key"])
+    )
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_of_recorded_tables(scenario: str, tmp_path: Path) -> None:
+    location = corpus.our_archive(items(scenario), tmp_path)
+    seen = survey(location)
+    known = definitions.of_archive(location, seen)
+    for name in sorted({(one.schema, one.table) for one in known}):
+        selection = Selection(tables=(".".join(name),))
+        for part in seen.plan(selection):
+            found = at_once(location, part, selection, known)
+            if found is not None:
+                assert rows(found) == rows(row_by_row(location, part, selection, known)), name
+
+
+KEY = FLAG_NOT_NULL | FLAG_PRIMARY
+
+
+def table(unsigned: bool) -> TableVersion:
+    flags = KEY | (FLAG_UNSIGNED if unsigned else 0)
+    columns = (column(1, "v", VARCHAR), column(2, "id", LONGLONG, flags), column(3, "n", LONGLONG))
+    return TableVersion(TableInfo(7, "t", columns, pk_is_handle=True), "d", "t", 1)
+
+
+def history(version: TableVersion, rng: random.Random, unsigned: bool) -> Iterator[Transaction]:
+    """Every kind of row; keys that come again, and at the ends of their range; NULLs, values of all sizes."""
+    encoder = RowEncoder(version.info)
+    edges = [0, 1, 127, 128, (1 << 63) - 1, *((1 << 63, (1 << 64) - 1) if unsigned else (-1, -(1 << 63)))]
+    keys = edges + [rng.randrange(1 << 40) for _ in range(20)]
+    there: dict[int, dict[str, Any]] = {}
+    for number in range(60):
+        kinds, images = [], []
+        for _ in range(rng.randrange(1, 6)):
+            key = rng.choice(keys)
+            value = rng.choice([None, "", "a", "b" * rng.choice([31, 32, 63, 64, 200, 5000])])
+            new = {"v": value, "id": key, "n": rng.choice([None, 0, -5, 1 << 62])}
+            old = there.get(key)
+            if old is None:
+                kinds.append(INSERT)
+                images.append(encoder.insert(new))
+                there[key] = new
+            elif rng.random() < 0.3:
+                kinds.append(DELETE)
+                images.append(encoder.delete(there.pop(key)))
+            else:
+                kinds.append(UPDATE)
+                images.append(encoder.update(old, new))
+                there[key] = new
+        yield Transaction(0, (number + 1) << 30, (TableEvents(version, kinds, images, 0),), 0)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_of_random_histories(seed: int, unsigned: bool, tmp_path: Path) -> None:
+    version = table(unsigned)
+    stream = list(history(version, random.Random(seed), unsigned))
+    location = corpus.our_archive(stream, tmp_path, 1 << 30)
+    seen = survey(location)
+    known = definitions.of_archive(location, seen)
+    (part,) = seen.plan(Selection())
+    found = at_once(location, part, Selection(), known)
+    assert found is not None
+    assert len(found) == 3
+    assert rows(found) == rows(row_by_row(location, part, Selection(), known))
+
+
+def test_a_key_that_moves_is_taken_row_by_row(tmp_path: Path) -> None:
+    version = table(unsigned=False)
+    encoder = RowEncoder(version.info)
+    row = encoder.update({"v": "a", "id": 1, "n": 1}, {"v": "a", "id": 2, "n": 1})
+    stream = [Transaction(0, 1 << 30, (TableEvents(version, [UPDATE], [row], 0),), 0)]
+    location = corpus.our_archive(stream, tmp_path, 1 << 30)
+    seen = survey(location)
+    (part,) = seen.plan(Selection())
+    assert at_once(location, part, Selection(), definitions.of_archive(location, seen)) is None

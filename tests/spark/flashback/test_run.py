@@ -1,0 +1,180 @@
+"""Flashback of archives: a MariaDB's rows are again what they were before the range, whatever stops it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pyspark.sql import SparkSession
+
+from common.errors import Rejected
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.flashback import restore as restoring
+from drainer.spark.flashback import run as flashback
+from drainer.spark.replay.writer import execute
+from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
+from tests.spark.support.told_history import History, contents, copy_to_downstream
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("so little is read without Spark")
+
+
+def world_of(connection: pymysql.Connection[Any], name: str) -> World:
+    shape = next(shape for shape in SHAPES if shape.name == name)
+    return World(connection, shape, random.Random(name))
+
+
+async def test_a_range_in_the_middle_and_all_behind_it(
+    spark: SparkSession, connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+) -> None:
+    """Two flashbacks, one of each way, each up to where the one before it began."""
+    world = world_of(connection, "unique_extra")
+    history = History(world)
+    history.some(60)
+    copy_to_downstream(world)
+    middle, then = history.last_ts, contents(world)
+    history.some(60)
+    copy_to_downstream(world)
+    late, before = history.last_ts, contents(world)
+    history.some(60)
+    await history.write(tmp_path)
+    copy_to_downstream(world)
+
+    options = {"start": str(late + 1)}
+    way = flashback.TRANSACTIONS
+    done = flashback.apply(spark, str(tmp_path), target, options, way=way, small_bytes=0)
+    assert contents(world) == before != then
+    assert done.stop == history.last_ts
+    assert done.undone == sum(done.rows["m.dst"].values()) > 60
+    with pytest.raises(Rejected, match="was taken back before"):
+        flashback.apply(no_spark, str(tmp_path), target, options, way=way)
+    options = {"start": str(middle + 1), "stop": str(late)}
+    flashback.apply(spark, str(tmp_path), target, options, small_bytes=0)
+    assert contents(world) == then
+
+
+@pytest.mark.parametrize("shape", ["text_ci", "keyless"])
+async def test_a_script_brings_rows_back(
+    connection: pymysql.Connection[Any],
+    mariadb: MariaDbServer,
+    tmp_path: Path,
+    shape: str,
+) -> None:
+    world = world_of(connection, shape)
+    history = History(world)
+    history.some(30)
+    copy_to_downstream(world)
+    middle, before = history.last_ts, contents(world)
+    history.some(40)
+    await history.write(tmp_path / "archive")
+    copy_to_downstream(world)
+
+    script = tmp_path / "undo.sql"
+    done = flashback.write_script(
+        no_spark, str(tmp_path / "archive"), str(script), {"start": str(middle + 1), "tables": "m.*"}
+    )
+    head = script.read_text("utf-8", "replace").partition("SET NAMES")[0]
+    counts = ", ".join(f"{number} to {kind}" for kind, number in done.rows["m.dst"].items())
+    assert f"-- table m.dst: {counts}\n" in head
+    assert f"-- from {middle + 1} (" in head
+    assert ("-- WARNING: m.dst has no key" in head) == (shape == "keyless")
+    client = ["mariadb", "--binary-mode", "--default-character-set=utf8mb4", f"--socket={mariadb.socket}"]
+    with script.open("rb") as statements:
+        subprocess.run(
+            [*client, f"--user={mariadb.user}", f"--password={mariadb.password}"],
+            stdin=statements,
+            check=True,
+            timeout=60,
+        )
+    assert contents(world) == before
+
+
+async def test_what_was_changed_since_is_told_and_left_alone(
+    connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+) -> None:
+    world = world_of(connection, "int")
+    history = History(world)
+    history.some(20)
+    while len(world.rows) < 2:
+        history.some(1)
+    await history.write(tmp_path)
+    copy_to_downstream(world)
+    world.run("UPDATE m.dst SET v=4711 ORDER BY id LIMIT 1")
+    ((gone,),) = world.run("SELECT id FROM m.dst ORDER BY id DESC LIMIT 1")
+    world.run(f"DELETE FROM m.dst WHERE id={gone}")
+    ((changed,),) = world.run("SELECT id FROM m.dst WHERE v=4711")
+    found = contents(world)
+    with pytest.raises(restoring.Drifted) as told:
+        flashback.apply(no_spark, str(tmp_path), target)
+    assert sorted(told.value.rows) == sorted(
+        [f"m.dst `id` = {changed} has other values", f"m.dst `id` = {gone} is gone"]
+    )
+    assert contents(world) == found
+
+
+async def test_a_schema_change_in_the_range_is_refused(
+    connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+) -> None:
+    history = History(world_of(connection, "int"))
+    history.some(5)
+    history.schema_change("ALTER TABLE dst ADD INDEX (v)")
+    history.some(5)
+    await history.write(tmp_path)
+    with pytest.raises(Rejected, match=r"on m\.dst: ALTER TABLE dst ADD INDEX"):
+        flashback.apply(no_spark, str(tmp_path), target)
+    with pytest.raises(Rejected, match=r"on m\.dst: ALTER TABLE dst ADD INDEX"):
+        flashback.write_script(no_spark, str(tmp_path), str(tmp_path / "undo.sql"))
+
+
+async def test_a_killed_flashback_goes_on(
+    connection: pymysql.Connection[Any],
+    target: mysql.Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three processes die, each with rows written that are not committed."""
+    world = world_of(connection, "keyless")
+    history = History(world)
+    history.some(20)
+    copy_to_downstream(world)
+    middle, before = history.last_ts, contents(world)
+    history.some(60)
+    await history.write(tmp_path / "archive")
+    copy_to_downstream(world)
+    monkeypatch.setattr(restoring, "CHUNK_ROWS", 5)
+    options = {"start": str(middle + 1)}
+    for dies_at in (7, 5, 8):
+        process = multiprocessing.get_context("fork").Process(
+            target=_until, args=(str(tmp_path / "archive"), target, options, dies_at)
+        )
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+    assert contents(world) != before
+    done = flashback.apply(no_spark, str(tmp_path / "archive"), target, options)
+    assert done.resumed
+    assert contents(world) == before
+
+
+def _until(archive: str, target: mysql.Target, options: dict[str, str], statements: int) -> None:
+    """A life that ends without a word, in the middle of a transaction."""
+    left = [statements]
+
+    def dying(*given: Any) -> int:
+        affected = execute(*given)
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return affected
+
+    restoring.execute = dying
+    flashback.apply(no_spark, archive, target, options)

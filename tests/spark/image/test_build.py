@@ -1,0 +1,137 @@
+"""Images of archives: the rows of a table at a moment, from nothing and from an image before."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pyspark.sql import SparkSession
+
+from common.errors import Conflict, Rejected
+from drainer.spark.image import build as image
+from drainer.spark.image import table_lifetimes as table_life
+from drainer.spark.image.table_lifetimes import Life
+from drainer.txn import Ddl
+from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
+from tests.drainer.support.relay_world import items
+from tests.spark.support import corpus
+from tests.spark.support.told_history import History
+
+
+def rows_of(world: World) -> Counter[Any]:
+    return Counter(tuple(map(stored, row.values())) for row in world.rows.values())
+
+
+def stored(value: Any) -> Any:
+    """As a FLOAT has it."""
+    return struct.unpack("f", struct.pack("f", value))[0] if isinstance(value, float) else value
+
+
+def rows_in(spark: SparkSession, directory: Path) -> Counter[Any]:
+    frame = spark.read.parquet(str(directory / "m.dst")).drop("_invalid")
+    return Counter(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.parametrize("shape", ["unique", "keyless"])
+async def test_rows_at_a_moment(
+    spark: SparkSession, connection: pymysql.Connection[Any], tmp_path: Path, shape: str
+) -> None:
+    world = World(connection, next(one for one in SHAPES if one.name == shape), random.Random(shape))
+    history = History(world)
+    history.some(5)
+    history.schema_change("TRUNCATE TABLE dst")
+    world.run("DELETE FROM m.ref")
+    world.rows.clear()
+    history.some(30)
+    middle, then = history.last_ts, rows_of(world)
+    history.some(30)
+    archive, first, second = str(tmp_path / "archive"), tmp_path / "first", tmp_path / "second"
+    await history.write(tmp_path / "archive")
+
+    made = image.make(spark, archive, str(first), {"stop": str(middle)})
+    assert rows_in(spark, first) == then
+    (told,) = made.tables
+    assert (made.commit_ts, told.rows) == (middle, sum(then.values()))
+    again = image.make(spark, archive, str(second), base=str(first))
+    assert rows_in(spark, second) == rows_of(world)
+    assert again.commit_ts == history.last_ts
+    assert image.Manifest.load(str(second)) == again
+    if shape == "unique":
+        whole = image.make(spark, archive, str(tmp_path / "whole"))
+        assert [one.checksum for one in whole.tables] == [one.checksum for one in again.tables]
+
+
+def ddl(ts: int, action: int, query: str) -> Ddl:
+    return Ddl(ts, 0, action, "d", query, (("d", "t"),), 0)
+
+
+def test_what_rows_count() -> None:
+    name = ("d", "t")
+    assert table_life.lives([name], [], 7) == {name: Life(7, whole=False)}
+    create, drop = ddl(10, 3, "CREATE TABLE t (a int)"), ddl(20, 4, "DROP TABLE t")
+    assert table_life.lives([name], [create], 0) == {name: Life(10, whole=True)}
+    assert table_life.lives([name], [create, drop], 0) == {}
+    assert table_life.lives([name], [create], 10) == {name: Life(10, whole=False)}
+    convert = ddl(30, 12, "ALTER TABLE t MODIFY a VARCHAR(9)")
+    assert table_life.lives([name], [create, convert], 0) == {name: Life(10, whole=True, converted=True)}
+    database = Ddl(40, 0, 2, "d", "DROP DATABASE d", (("d", ""),), 0)
+    assert table_life.lives([name], [create, database], 0) == {}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "RENAME TABLE u TO t",
+        "ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t DROP PARTITION p0",
+        "RECOVER TABLE t",
+    ],
+)
+def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
+    with pytest.raises(Rejected, match="cannot be known behind commit_ts 5"):
+        table_life.lives([("d", "t")], [ddl(5, 0, query)], 0)
+    kept = ddl(5, 0, "ALTER TABLE t RENAME COLUMN a TO b")
+    assert table_life.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
+
+
+async def test_changes_that_do_not_fit_make_no_image(
+    spark: SparkSession, connection: pymysql.Connection[Any], tmp_path: Path
+) -> None:
+    world = World(connection, next(one for one in SHAPES if one.name == "int"), random.Random(2))
+    history = History(world)
+    history.schema_change("CREATE TABLE dst (id INT)")
+    history.some(40)
+    history.told[1:20] = []  # a gap
+    await history.write(tmp_path / "archive")
+    with pytest.raises(Conflict, match="were never added"):
+        image.make(spark, str(tmp_path / "archive"), str(tmp_path / "image"))
+    assert not (tmp_path / "image" / image.MANIFEST).exists()
+
+
+def test_a_table_that_did_not_change_behind_the_base_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """An archive whose older segments are gone: nothing in it tells of that table."""
+    transactions = [item for item in items("basic") if not isinstance(item, Ddl)]
+    names = [{events.table.name for events in item.tables} for item in transactions]
+    place = max(at for at, some in enumerate(names) if some == {"customer"})
+    assert {"orders"} in names[:place]
+    moment = transactions[place].commit_ts
+    whole = corpus.our_archive(items("basic"), tmp_path / "whole")
+    rest = corpus.our_archive(transactions[place : place + 1], tmp_path / "rest")
+    base, later = str(tmp_path / "base"), str(tmp_path / "later")
+    before = image.make(spark, whole.uri, base, {"stop": str(moment - 1)})
+    made = image.make(spark, rest.uri, later, {"stop": str(moment)}, base=base)
+    assert [one.table for one in made.tables] == ["customer", "orders"]
+    assert made.tables[1] == before.tables[1]
+    assert made.tables[0].checksum != before.tables[0].checksum
+
+
+def test_an_archive_without_definitions_makes_no_empty_image(spark: SparkSession, tmp_path: Path) -> None:
+    foreign = corpus.unpacked("basic", "events", tmp_path / "foreign")
+    with pytest.raises(Rejected, match="defines none of the tables"):
+        image.make(spark, foreign.uri, str(tmp_path / "image"))
+    assert not (tmp_path / "image").exists()

@@ -1,0 +1,335 @@
+"""Replay into a real MariaDB: hard histories and recorded scenarios, on the driver and in Spark's tasks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pyspark.sql import SparkSession
+
+from common.errors import ConfigError, Conflict, Corruption, DownstreamError
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql import connection as mysql
+from drainer.spark.decode.reading import read
+from drainer.spark.decode.records import Changes
+from drainer.spark.replay.entry import replay
+from drainer.spark.replay.job import SCHEMA, Frozen, Job
+from drainer.spark.replay.plan import Options, plan
+from tests.drainer.support.apply_life import clean, cut, differences, run
+from tests.spark.support import kills
+from tests.spark.support.growing import ArchiveWriter, RelayLogWriter, remove_before
+from tests.spark.support.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
+from tests.spark.support.replay_world import SOURCES, target_of
+
+IN_TASKS = Options(small_bytes=0, chunk_rows=40)
+HERE = Options(chunk_rows=40)
+BEYOND = FIRST_TS << 1
+SCENARIOS = (
+    "basic",
+    "charset",
+    "ddl-fk",
+    "ddl-multischema",
+    "ddl-rename-db",
+    "ddl-swap",
+    "keys",
+    "txn",
+    "types",
+)
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+    found = target_of(mariadb)
+    clean(found)
+    yield found
+    clean(found)
+
+
+def archive_of(
+    history: MixedHistory, directory: Path, count: int = 300, ddl_at: int = -1, query: str = TRUNCATE
+) -> str:
+    writer = ArchiveWriter(directory / "archive", 30_000)
+    writer.write(history.items(count, ddl_at, query))
+    writer.close()
+    return str(directory / "archive")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hard_history_ends_as_it_was_upstream(target: mysql.Target, tmp_path: Path, seed: int) -> None:
+    history = MixedHistory(seed)
+    archive = archive_of(history, tmp_path, ddl_at=150)
+    history.create(target)
+    summary = replay(None, archive, target, options=HERE)
+    assert history.downstream(target) == history.rows
+    assert (summary.ddl, summary.drift, summary.was_done) == (1, 0, False)
+    again = replay(None, archive, target, options=HERE)
+    assert again.was_done
+    assert history.downstream(target) == history.rows
+
+
+def test_hard_history_through_sparks_tasks(spark: SparkSession, target: mysql.Target, tmp_path: Path) -> None:
+    """Keyless rows, unique values that are exchanged, keys that differ in case: in buckets, in phases."""
+    history = MixedHistory(3)
+    archive = archive_of(history, tmp_path)
+    history.create(target)
+    summary = replay(spark, archive, target, options=IN_TASKS)
+    assert history.downstream(target) == history.rows
+    assert summary.drift == 0
+    assert summary.chunks > 8
+    assert run(target, f"SELECT COUNT(DISTINCT bucket), MAX(phase) FROM {SCHEMA}.spark_progress") == [(8, 1)]
+
+
+@pytest.mark.parametrize("source", ["archive", "relay"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recorded_scenarios_end_equal_to_tidb(
+    target: mysql.Target, tmp_path: Path, scenario: str, source: str
+) -> None:
+    replay(None, str(SOURCES[source](scenario, tmp_path / "archive")), target)
+    assert differences(scenario, target) == []
+
+
+@pytest.mark.parametrize("source", ["go-events", "go-relay"])
+def test_what_the_go_drainer_wrote_is_replayed_with_the_downstreams_definitions(
+    target: mysql.Target, tmp_path: Path, source: str
+) -> None:
+    replay(None, str(SOURCES[source]("txn", tmp_path / "archive")), target)
+    assert differences("txn", target) == []
+
+
+def test_a_range_in_two_parts(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(4)
+    archive = archive_of(history, tmp_path)
+    history.create(target)
+    first = replay(None, archive, target, stop=FIRST_TS + (70 << 20), options=HERE)
+    assert history.downstream(target) != history.rows
+    replay(None, archive, target, start=first.stop_ts + 1, options=HERE)
+    assert history.downstream(target) == history.rows
+
+
+def test_an_open_range_stays_what_it_was_when_it_began(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(5)
+    archive = archive_of(history, tmp_path, 50)
+    history.create(target)
+    first = replay(None, archive, target, options=HERE)
+    writer = ArchiveWriter(tmp_path / "archive", 30_000)
+    writer.write(history.items(50))
+    writer.close()
+    again = replay(None, archive, target, options=HERE)
+    assert (again.was_done, again.stop_ts) == (True, first.stop_ts)
+
+
+class Killed(BaseException):
+    """No error that anybody handles."""
+
+
+def killed_behind_chunks(
+    monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: mysql.Target
+) -> None:
+    """A replay that ends when so many of its chunks are committed."""
+    left = [number]
+
+    def commit(connection: pymysql.connections.Connection[Any]) -> None:
+        connection.commit()
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("drainer.spark.replay.writer.commit", commit)
+        with pytest.raises(Killed):
+            replay(None, archive, target, stop=BEYOND, options=HERE)
+
+
+def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last chunk would have more rows after the archive has grown, and be taken for written."""
+    history = MixedHistory(13)
+    archive = archive_of(history, tmp_path, 10)
+    history.create(target)
+    then = history.rows
+    killed_behind_chunks(monkeypatch, 1, archive, target)
+    writer = ArchiveWriter(tmp_path / "archive", 30_000)
+    writer.write(history.items(20))
+    writer.close()
+    done = replay(None, archive, target, stop=BEYOND, options=HERE)
+    assert done.resumed
+    assert history.downstream(target) == then
+    replay(None, archive, target, start=done.stop_ts + 1, options=HERE)
+    assert history.downstream(target) == history.rows
+
+
+def test_a_job_whose_files_are_gone_does_not_go_on(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks would be other ones. When it is done, nobody needs the files."""
+    history = MixedHistory(14)
+    writer = ArchiveWriter(tmp_path / "archive", 3000)
+    writer.write(history.items(60, 20))
+    writer.close()
+    archive, copy = str(tmp_path / "archive"), tmp_path / "copy"
+    shutil.copytree(archive, copy)
+    history.create(target)
+    killed_behind_chunks(monkeypatch, 1, archive, target)
+    assert remove_before(tmp_path / "archive", 1) == 1
+    with pytest.raises(Corruption, match="segment 0 is gone, where this job began"):
+        replay(None, archive, target, stop=BEYOND, options=HERE)
+    shutil.copytree(copy, archive, dirs_exist_ok=True)
+    replay(None, archive, target, stop=BEYOND, options=HERE)
+    assert history.downstream(target) == history.rows
+    assert remove_before(tmp_path / "archive", 5) == 5
+    assert replay(None, archive, target, stop=BEYOND, options=HERE).was_done
+
+
+def test_a_job_is_not_taken_for_another_one(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(6)
+    archive = archive_of(history, tmp_path, 50)
+    history.create(target)
+    replay(None, archive, target, job="one", options=HERE)
+    with pytest.raises(Conflict, match="begun for something else: start was"):
+        replay(None, archive, target, job="one", start=FIRST_TS + 5, options=HERE)
+    with pytest.raises(Conflict, match="chunk_rows was 40, now 41"):
+        replay(None, archive, target, job="one", options=replace(HERE, chunk_rows=41))
+    for name, text in (("damage", "report"), ("time-zone", "Asia/Tokyo")):
+        with pytest.raises(Conflict, match=f"{name.replace('-', '_')} was .*, now '{text}'"):
+            replay(None, archive, target, job="one", options=replace(HERE, source={name: text}))
+
+
+def test_a_job_has_one_driver_at_a_time(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(7)
+    archive = archive_of(history, tmp_path, 20)
+    history.create(target)
+    other = mysql.connect(target)
+    Job(other, "one").claim()
+    with pytest.raises(Conflict, match="being worked on"):
+        replay(None, archive, target, job="one", options=HERE)
+    other.close()
+
+
+def test_which_tables_are_written_apart_is_decided_once_a_step(target: mysql.Target) -> None:
+    """A table that is altered downstream between two lives of a job would change which removals are in which
+    chunk, and those in a chunk that is written would be lost."""
+    connection = mysql.connect(target)
+    job = Job(connection, "one")
+    job.open(Frozen("a", "pb", 0, 9, 0, (), 5, safe=False))
+    assert job.settle({3, 1}) == {1, 3}
+    assert job.settle({1, 2, 3}) == {1, 3}
+    job.reach(1)
+    assert job.settle(set()) == set()
+    assert job.settle({2}) == set()
+    connection.close()
+
+
+@pytest.mark.parametrize("checkpoint", [20, 29])
+def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
+    target: mysql.Target, tmp_path: Path, checkpoint: int
+) -> None:
+    """Everything behind its checkpoint; where that is the last transaction alone, nothing goes back."""
+    history = MixedHistory(16)
+    items = list(history.items(40))
+    history.create(target)
+    for some in (items[:30], items[checkpoint:]):
+        writer = RelayLogWriter(tmp_path, 1000)
+        writer.write(iter(some))
+        writer.close()
+    made = plan(None, str(tmp_path), 0, 0, HERE)
+    found = [
+        record.commit_ts
+        for part in made.tasks[0].slices
+        for record in read(made.survey.location, part, made.selection, made.definitions)
+        if isinstance(record, Changes)
+    ]
+    assert found == [item.commit_ts for item in items]
+    replay(None, str(tmp_path), target, options=HERE)
+    assert history.downstream(target) == history.rows
+
+
+def test_files_in_the_wrong_order_are_no_repetition(target: mysql.Target, tmp_path: Path) -> None:
+    items = list(MixedHistory(17).items(20))
+    for some in (items[10:], items[:10]):
+        writer = RelayLogWriter(tmp_path, 1000)
+        writer.write(iter(some))
+        writer.close()
+    with pytest.raises(Corruption, match="was not there before"):
+        replay(None, str(tmp_path), target, options=HERE)
+
+
+def test_dry_run_writes_nothing(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(8)
+    archive = archive_of(history, tmp_path, 100, ddl_at=50)
+    summary = replay(None, archive, target, dry_run=True, options=HERE)
+    assert (summary.dry_run, summary.ddl, summary.changes) == (True, 1, history.changes)
+    assert run(target, f"SHOW DATABASES LIKE '{SCHEMA}'") == []
+
+
+def test_a_table_that_is_missing_downstream_is_named(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(9)
+    archive = archive_of(history, tmp_path, 50)
+    history.create(target)
+    run(target, "DROP TABLE d.t", "SELECT 1")
+    with pytest.raises(DownstreamError, match=r"d\.t does not exist downstream"):
+        replay(None, archive, target, options=HERE)
+    replay(None, archive, target, options=replace(HERE, tables=("d.n", "d.k", "d.u")))
+
+
+def test_a_ddl_that_is_refused_can_be_left_out(target: mysql.Target, tmp_path: Path) -> None:
+    """The job goes on where it stopped."""
+    history = MixedHistory(12)
+    archive = archive_of(history, tmp_path, 100, 50, "ALTER TABLE d.n ADD INDEX f ((LOWER(b)))")
+    history.create(target)
+    with pytest.raises(DownstreamError, match="LOWER") as refused:
+        replay(None, archive, target, options=HERE)
+    commit_ts = int(str(refused.value).partition("commit_ts ")[2].partition(" ")[0])
+    summary = replay(None, archive, target, options=replace(HERE, skip_ddl=frozenset({commit_ts})))
+    assert summary.resumed
+    assert history.downstream(target) == history.rows
+
+
+def test_safe_replay_of_what_is_there_already(target: mysql.Target, tmp_path: Path) -> None:
+    history = MixedHistory(10)
+    archive = archive_of(history, tmp_path, 100)
+    history.create(target)
+    replay(None, archive, target, job="one", options=HERE)
+    run(target, "TRUNCATE TABLE d.k", "SELECT 1")  # a multiset knows no rows that are there already
+    replay(None, archive, target, job="two", options=replace(HERE, safe=True))
+    assert history.downstream(target) == history.rows
+
+
+def test_a_value_log_is_refused(target: mysql.Target, tmp_path: Path) -> None:
+    (tmp_path / "000000.vlog").write_bytes(b"")
+    with pytest.raises(ConfigError, match="value log"):
+        replay(None, str(tmp_path), target)
+
+
+def test_a_connection_that_is_lost_again_and_again(
+    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a COMMIT without an answer as well as before one."""
+    history = MixedHistory(11)
+    archive = archive_of(history, tmp_path)
+    history.create(target)
+    calls = [0]
+
+    def commit(connection: pymysql.connections.Connection[Any]) -> None:
+        calls[0] += 1
+        if calls[0] % 3 != 1:
+            connection.commit()
+        if calls[0] % 3 != 0:
+            cut(connection)
+            raise pymysql.err.OperationalError(2013, "Lost connection")
+
+    monkeypatch.setattr("drainer.spark.replay.writer.commit", commit)
+    replay(None, archive, target, options=replace(HERE, chunk_rows=100))
+    assert history.downstream(target) == history.rows
+    assert calls[0] > 9
+
+
+def test_killed_at_random_moments_it_goes_on_where_it_stopped(mariadb: MariaDbServer, tmp_path: Path) -> None:
+    """The driver; for Spark's tasks `python -m tests.spark.support.kills`."""
+    assert kills.one(mariadb, tmp_path, 1, spark=False, within_s=0.6) >= 1
+    clean(target_of(mariadb))

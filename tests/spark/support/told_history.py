@@ -1,0 +1,87 @@
+"""Random histories of a table on a MariaDB, told as an archive tells them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from common.rowcodec.plan import TablePlan
+from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.sql_literal import ImageSqlPlan
+from drainer.sink.mysql.table_target import target_of
+from drainer.spark.decode.records import Row
+from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction
+from tests.drainer.apply.test_apply_model_mariadb import World
+from tests.drainer.support import archive_life
+
+FIRST_TS = 1 << 40
+
+
+class History:
+    """What happens to a table. `told` are its transactions as a drainer gets them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        found = downstream_table.read(world.connection, "m", "dst")
+        assert found is not None
+        self.target: TableTarget = target_of(world.version, 1, found, plan=ImageSqlPlan)
+        self.told: list[Transaction | Ddl] = []
+        self._plan = TablePlan(world.version.info)
+
+    @property
+    def last_ts(self) -> int:
+        return FIRST_TS + len(self.told)
+
+    def some(self, transactions: int, events_max: int = 4) -> list[list[Row]]:
+        """Made up, and applied upstream."""
+        found = []
+        for _ in range(transactions):
+            number = self.world.rng.randint(1, events_max)
+            events = [event for _ in range(number) for event in self.world.event()]
+            found.append([self.row(*event) for event in events])
+            self._tell(events)
+        return found
+
+    def one(self) -> list[Row]:
+        """A transaction that changes something."""
+        while True:
+            (rows,) = self.some(1)
+            if rows:
+                return rows
+            self.told.pop()
+
+    def schema_change(self, query: str) -> None:
+        ts = self.last_ts + 1
+        self.told.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))
+
+    def _tell(self, events: list[tuple[int, bytes]]) -> None:
+        ts = self.last_ts + 1
+        rows = TableEvents(self.world.version, [kind for kind, _ in events], [row for _, row in events], 0)
+        self.told.append(Transaction(ts - 1, ts, (rows,), 1))
+
+    def row(self, kind: int, encoded: bytes) -> Row:
+        version = self.world.version
+        if kind == INSERT:
+            return version, kind, None, self.world.encoder.delete(self._plan.decode_insert(encoded), rowid=1)
+        if kind == DELETE:
+            return version, kind, encoded, None
+        split = self.target.sql.update_split(encoded)
+        return version, kind, encoded[:split], encoded[split:]
+
+    async def write(self, directory: Path) -> None:
+        """As an archive of several segments."""
+        await archive_life.whole(directory, archive_life.Ready(self.told))
+
+
+def contents(world: World) -> Counter[Any]:
+    columns = ",".join(f"HEX({name})" if name != "f" else "f+0e0" for name in world.names)
+    return Counter(world.run(f"SELECT {columns} FROM m.dst"))
+
+
+def copy_to_downstream(world: World) -> None:
+    """Upstream's rows, as a drainer would have brought them."""
+    names = ",".join(world.names)
+    world.run("DELETE FROM m.dst")
+    world.run(f"INSERT INTO m.dst ({names}) SELECT {names} FROM m.ref")
