@@ -18,7 +18,7 @@ from common.errors import BinlogError
 from common.observe import log
 from common.process import daemon
 from drainer.spark import commands, task_errors
-from drainer.spark.commands.arguments import Parser
+from drainer.spark.arguments import Parser
 
 PROGRAM: Final = "binlog-spark"
 _TEXT: Final = """\

@@ -25,8 +25,7 @@ from pumpclient import BinlogTooLarge, NoPumpRegistered, Options, WriteFailed, t
 from pumpclient import client_sync as sync
 from pumpclient.publish import publisher
 from pumpclient.pumps.health import State
-
-from .grpc_pump import GrpcPump
+from tests.pumpclient.support.grpc_pump import GrpcPump
 
 pytestmark = pytest.mark.integration
 

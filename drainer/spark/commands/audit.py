@@ -10,7 +10,7 @@ from common.clock import SystemClock
 from common.durable_file import replace_file
 from common.errors import ConfigError
 from common.observe import show
-from drainer.spark.commands import arguments
+from drainer.spark import arguments
 from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:

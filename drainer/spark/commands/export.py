@@ -13,9 +13,9 @@ from typing import Final
 from common import time_text as moment
 from common.clock import SystemClock
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.analysis.export import export
 from drainer.spark.archive.location import Location
-from drainer.spark.commands import arguments
 from drainer.spark.decode import ddl_history
 
 HELP: Final = """\

@@ -7,8 +7,8 @@ from typing import Final
 
 from common import time_text as moment
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.archive.location import Location
-from drainer.spark.commands import arguments
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

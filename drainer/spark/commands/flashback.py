@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import FlagError
 from common.observe import show
-from drainer.spark.commands import arguments
+from drainer.spark import arguments
 from drainer.spark.flashback import run as flashback
 from drainer.spark.flashback.run import Summary
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from drainer.spark import arguments
 from drainer.spark.analysis import history
-from drainer.spark.commands import arguments
-from drainer.spark.commands.output import print_frame
+from drainer.spark.output import print_frame
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

@@ -7,8 +7,8 @@ import json
 from typing import Final
 
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.archive.selection import parse_moment
-from drainer.spark.commands import arguments
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import FlagError
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.archive.location import Location
-from drainer.spark.commands import arguments
-from drainer.spark.commands.output import print_frame
+from drainer.spark.output import print_frame
 from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:

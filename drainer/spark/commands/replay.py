@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from common import quantities
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.archive.selection import Selection
-from drainer.spark.commands import arguments
 from drainer.spark.replay.plan import Options
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import json
 from typing import Final
 
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.analysis import statistics
-from drainer.spark.commands import arguments
-from drainer.spark.commands.output import lines_of, print_frame
+from drainer.spark.output import lines_of, print_frame
 from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\

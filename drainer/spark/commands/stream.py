@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from common import quantities
 from common.observe import show
+from drainer.spark import arguments
 from drainer.spark.archive.selection import Selection, parse_moment
-from drainer.spark.commands import arguments
 from drainer.spark.replay.plan import Options
 from drainer.spark.replay.stream_apply import INTERVAL_S, Batch, Settings, Stream
 from drainer.spark.source.stream_reader import BATCH_BYTES

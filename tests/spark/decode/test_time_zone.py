@@ -19,7 +19,7 @@ from common.wire import pb_binlog_pb2, secondary_binlog_pb2
 from drainer.spark.archive import segments
 from drainer.spark.archive.location import Location
 from drainer.spark.archive.selection import Selection
-from drainer.spark.commands.arguments import source_options
+from drainer.spark.arguments import source_options
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Changes, Row
 from drainer.spark.replay.plan import Options, plan

@@ -10,9 +10,9 @@ import pytest
 
 from common import tso
 from common.errors import BinlogError, ConfigError, FlagError
+from drainer.spark import arguments
 from drainer.spark.__main__ import names, parser, run
-from drainer.spark.commands import arguments
-from drainer.spark.commands.arguments import Parser
+from drainer.spark.arguments import Parser
 
 MOMENT_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
 

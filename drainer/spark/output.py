@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from common.observe import show
 from common.observe.printable import in_json
-from drainer.spark.commands.arguments import JSON
+from drainer.spark.arguments import JSON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
