@@ -29,9 +29,7 @@ import plyvel
 
 from common.binlog import PREWRITE
 from common.errors import ConfigError, Corruption
-from pump.log import value_pointer
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"
@@ -91,7 +89,7 @@ class Index:
         )
 
     def write(
-        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+        self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
     ) -> None:
         """File a batch of records and remember the positions with it.
 
@@ -100,18 +98,18 @@ class Index:
         """
         with self._writing(), self._database.write_batch() as batch:
             # `is_mark` and `index_ts` written out: every record comes through here.
-            put, key, pointer = batch.put, _KEY.pack, value_pointer.FORMAT.pack
+            put, key, pointer = batch.put, _KEY.pack, POINTER.pack
             for tp, start_ts, commit_ts, place in records:
                 is_mark = start_ts == commit_ts and tp != PREWRITE
                 if is_mark and self._get(key_of(commit_ts)) is None:
-                    put(key_of(commit_ts), value_pointer.encode(place))
+                    put(key_of(commit_ts), encode_pointer(place))
             for tp, start_ts, commit_ts, (fid, offset) in records:
                 ts = start_ts if tp == PREWRITE else commit_ts
                 if ts and (tp == PREWRITE or start_ts != commit_ts):
                     put(key(_PREFIX, ts), pointer(fid, offset))
-            batch.put(_HEAD, value_pointer.encode(head))
+            batch.put(_HEAD, encode_pointer(head))
             batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
-            batch.put(_HANDLE, value_pointer.encode(decided))
+            batch.put(_HANDLE, encode_pointer(decided))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -126,7 +124,7 @@ class Index:
     def pointer(self, ts: int) -> ValuePointer | None:
         """Place of the record with this index timestamp."""
         data = self._get(key_of(ts))
-        return None if data is None else value_pointer.decode(data)
+        return None if data is None else decode_pointer(data)
 
     def runs(
         self, after: int, upto: int, records_max: int = 512
@@ -146,7 +144,7 @@ class Index:
                     keys, values = zip(*entries, strict=True)
                     try:
                         timestamps = [ts for (ts,) in _TS.iter_unpack(b"".join(keys))]
-                        places = list(value_pointer.FORMAT.iter_unpack(b"".join(values)))
+                        places = list(POINTER.iter_unpack(b"".join(values)))
                     except struct.error:
                         raise self._malformed(keys, values) from None
                     if len(timestamps) != len(keys) or len(places) != len(values):
@@ -161,7 +159,7 @@ class Index:
         wrong = [
             key
             for key, value in zip(keys, values, strict=True)
-            if len(key) != _KEY.size or len(value) != value_pointer.SIZE
+            if len(key) != _KEY.size or len(value) != POINTER.size
         ]
         return self._damaged(self._path, ValueError(f"entry {wrong[0].hex()} has a wrong size"))
 
@@ -187,7 +185,7 @@ class Index:
                     if seen == records_max:
                         next_ts = int(_KEY.unpack(key)[1])
                         break
-                    if value_pointer.decode(value).fid <= upto_fid:
+                    if decode_pointer(value).fid <= upto_fid:
                         gone.append(key)
                 else:
                     self._check_end(key)
@@ -256,7 +254,7 @@ class Index:
 
     def _pointer_or_start(self, key: bytes) -> ValuePointer:
         data = self._get(key)
-        return START if data is None else value_pointer.decode(data)
+        return START if data is None else decode_pointer(data)
 
     def _integer(self, key: bytes) -> int:
         data = self._get(key)

@@ -24,11 +24,9 @@ from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Advanced, Effect, GivenUp, Late, Sorter
 from pump.index.worker_thread import WorkerThread
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord, ValuePointer, none_above
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import ValuePointer
 from pump.log.writer import WrittenGroup
-from pump.write import admission
 
 _BATCH_RECORDS_MAX = 1024
 _RETRY_S = 1.0
@@ -168,7 +166,7 @@ class Indexer:
         await self._thread.stop()
 
     async def _follow_queue(self) -> None:
-        records: list[Logged] = []
+        records: list[LogRecord] = []
         payloads: list[bytes] = []
         groups = 0
         for group in self._queue:
@@ -214,9 +212,9 @@ class Indexer:
         if not self._overflowed:
             metrics.SLOW_CHASER.labels("turned_off").inc()
 
-    def _possible(self, records: list[Logged]) -> list[Logged]:
+    def _possible(self, records: list[LogRecord]) -> list[LogRecord]:
         """Those whose timestamps the upstream can have given."""
-        if admission.none_ahead([record[:3] for record in records], self._limit_ts):
+        if none_above([record[:3] for record in records], self._limit_ts):
             return records
         left_out = [one for one in records if max(one.start_ts, one.commit_ts) > self._limit_ts]
         _logger.error(
@@ -228,7 +226,7 @@ class Indexer:
         )
         return [one for one in records if max(one.start_ts, one.commit_ts) <= self._limit_ts]
 
-    async def _write(self, records: list[Logged], head: ValuePointer) -> None:
+    async def _write(self, records: list[LogRecord], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""
         trouble = False
         while True:
@@ -245,7 +243,7 @@ class Indexer:
                 self._on_trouble(None)
             return
 
-    def _settle(self, records: list[Logged]) -> None:
+    def _settle(self, records: list[LogRecord]) -> None:
         self._publish(self._sorter.feed(records, self._clock.monotonic_s()))
         while self._marks and self._marks[0][0] <= self.cursor:
             self._publish(self._sorter.mark(self._marks.popleft()[1]))

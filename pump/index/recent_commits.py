@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from common import binlog
 from common.binlog import NINE_OCTETS
 from pump.log.delivery import Delivery
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord
 from pump.log.record_scan import new_tuple
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
@@ -45,7 +45,7 @@ class RecentCommits:
     def bytes_held(self) -> int:
         return self._bytes + self._prewrite_bytes + self._pending_bytes
 
-    def record(self, records: Sequence[Logged], payloads: Sequence[bytes]) -> None:
+    def record(self, records: Sequence[LogRecord], payloads: Sequence[bytes]) -> None:
         """Records in log order, and the payload of each."""
         prewrites, pending, watermark = self._prewrites, self._pending, self._watermark
         for (tp, start_ts, commit_ts, _), payload in zip(records, payloads, strict=True):
@@ -91,7 +91,7 @@ class RecentCommits:
         for start_ts in oldest:
             self._prewrite_bytes -= len(self._prewrites.pop(start_ts)) + _OVERHEAD
 
-    def pass_over(self, records: Iterable[Logged]) -> None:
+    def pass_over(self, records: Iterable[LogRecord]) -> None:
         """Records in log order whose payloads nobody has: their commits are left to the index."""
         prewrites = self._prewrites
         highest = 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pump.log.record import ValuePointer
 from pump.log.value_log import Stretch, ValueLog
-from pump.log.value_pointer import ValuePointer
 
 BATCH_RECORDS = 1024
 """A batch is filed and sorted in one go: large enough for LevelDB, small enough for the event loop."""

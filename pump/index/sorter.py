@@ -25,8 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.binlog import PREWRITE, ROLLBACK
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, LogRecord, ValuePointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Sorter:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def feed(self, records: Iterable[Logged], now_s: float) -> list[Effect]:
+    def feed(self, records: Iterable[LogRecord], now_s: float) -> list[Effect]:
         """Records in log order, each indexed already."""
         published = self.watermark
         effects: list[Effect] = []

@@ -1,7 +1,7 @@
 """Record scan: what a stretch of the value log holds, record by record, every checksum verified.
 
 In     bytes of a log file that begin at a record
-Out    the records as `Logged`, how far they reach, and what is wrong there if something is
+Out    the records as `LogRecord`, how far they reach, and what is wrong there if something is
 Why    a start, the slow chaser and retention read millions of records for nothing but their timestamps.
        Payloads of all known writers begin alike, so one unpacking gives the record's header and both
        timestamps; what begins otherwise goes to the parser
@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 from common import binlog
 from common.errors import Rejected
 from common.record import VALUE_HEADER, VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32c
-from pump.log.log_record import Logged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import LogRecord, ValuePointer
 
 HEAD: Final = struct.Struct("<IQI3BHHIBBHHIB")
 _NOT_A_VARINT: Final = -1 << 70
@@ -53,7 +52,7 @@ UPPER: Final = _Upper()
 class Scanned(NamedTuple):
     """`behind`: offset behind the last whole record; `error`: why there is none, if bytes are left."""
 
-    records: list[Logged]
+    records: list[LogRecord]
     behind: int
     error: RecordError | None
 
@@ -64,7 +63,7 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
     `stop` is where records end in the file: one that claims to reach beyond is an error, one that only
     reaches beyond `data` is not. Raises `NotABinlog`.
     """
-    found: list[Logged] = []
+    found: list[LogRecord] = []
     append, unpack, pair, upper = found.append, HEAD.unpack_from, PAIR, UPPER
     at, end, checksum_of = 0, len(data), crc32c
     sure = end - HEAD.size
@@ -90,14 +89,14 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
         ):
             if tp == binlog.ROLLBACK and data[behind - 2 : behind] == binlog.SETTLED:
                 tp = binlog.SETTLED_ROLLBACK
-            append(new_tuple(Logged, (tp, start_ts, commit_ts, place)))
+            append(new_tuple(LogRecord, (tp, start_ts, commit_ts, place)))
         else:
             append(_parsed(data[body:behind], place))
         at = behind
     return _scan_end(data, fid, base, stop, at, found)
 
 
-def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[Logged]) -> Scanned:
+def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[LogRecord]) -> Scanned:
     """What the quick loop left: short records at the end of the data, and why it stopped."""
     while base + at < stop:
         error = error_at(data, at, base, stop)
@@ -155,10 +154,10 @@ class NotABinlog(Exception):
         self.reason = reason
 
 
-def _parsed(payload: bytes, place: ValuePointer) -> Logged:
+def _parsed(payload: bytes, place: ValuePointer) -> LogRecord:
     try:
         message = binlog.parse(payload)
     except Rejected as error:
         raise NotABinlog(place.offset, error.message) from None
     tp = binlog.SETTLED_ROLLBACK if message.settled and message.tp == binlog.ROLLBACK else message.tp
-    return Logged(tp, message.start_ts, message.commit_ts, place)
+    return LogRecord(tp, message.start_ts, message.commit_ts, place)

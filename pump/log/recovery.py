@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from common.errors import Corruption
 from common.record import VALUE_HEADER_SIZE
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, ValuePointer
 
 _LOST = "restore the missing file, or remove the directory `kv` to accept the loss and rebuild the index"
 

@@ -34,9 +34,8 @@ from common.record import (
 )
 from pump.log import record_scan
 from pump.log.log_file import LogFile
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord, ValuePointer
 from pump.log.record_scan import NotABinlog, Scanned
-from pump.log.value_pointer import ValuePointer
 
 FOOTER_SIZE: Final = VALUE_FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")
@@ -66,7 +65,7 @@ class Walked(NamedTuple):
 
     end: int
     checked_from: int
-    records: list[Logged]
+    records: list[LogRecord]
     error: RecordError | None
 
 
@@ -156,7 +155,7 @@ class Segment:
             found = crc32c_extend(found, self.file.read(offset, min(_CHUNK, at + size - offset)))
         if found != checksum:
             return Scanned([], at, RecordError(at, "checksum mismatch", False))
-        return Scanned([Logged(*header, ValuePointer(self.fid, at))], at + size, None)
+        return Scanned([LogRecord(*header, ValuePointer(self.fid, at))], at + size, None)
 
     def walk(self, start: int, stop: int, checked_bytes: int) -> Walked:
         """Go from header to header in [start, stop). Of the records in the last `checked_bytes`, and at
@@ -175,7 +174,7 @@ class Segment:
             places.append(at)
             while len(places) > 2 and places[1] <= at - checked_bytes:
                 places.popleft()
-        records: list[Logged] = []
+        records: list[LogRecord] = []
         for scanned in self.scan(places[0], at):
             records += scanned.records
             if scanned.error is not None:

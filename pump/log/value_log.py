@@ -17,12 +17,11 @@ from common.errors import Corruption, Rejected
 from common.observe import log
 from common.record import VALUE_HEADER_SIZE, RecordError, value_header
 from pump.log import recovery, segment
+from pump.log.block_cache import BlockCache
 from pump.log.log_file import LogDirectory
-from pump.log.log_record import Logged
+from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.recovery import FoundSegment
 from pump.log.segment import Segment
-from pump.log.value_pointer import START, ValuePointer
-from pump.storage.block_cache import BlockCache
 
 SEGMENT_BYTES_MAX = 500 << 20
 FINALIZE_BYTES_MIN = 51_200  # a newest file at least this large gets its footer at a clean stop
@@ -52,7 +51,7 @@ class ClosedFile:
 class Stretch(NamedTuple):
     """Records in log order and the place behind the last of them."""
 
-    records: list[Logged]
+    records: list[LogRecord]
     behind: ValuePointer
 
 
@@ -281,7 +280,7 @@ class ValueLog:
         return removed
 
 
-def largest_ts(records: Sequence[Logged]) -> int:
+def largest_ts(records: Sequence[LogRecord]) -> int:
     """Largest index timestamp; 0 without records."""
     return max([start if tp == binlog.PREWRITE else commit for tp, start, commit, _ in records], default=0)
 

@@ -23,9 +23,8 @@ from common.binlog import Head
 from common.clock import Clock
 from common.errors import BinlogError
 from pump.log.group_commit import GroupCommit
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import ValuePointer
 
 _RECORD_BYTES: Final = 256  # what a record costs in memory besides its payload
 
@@ -45,7 +44,7 @@ class WriteFailed(BinlogError):
 class WrittenGroup:
     """One durable group: its records, their payloads in the same order, the end of the log behind them."""
 
-    records: list[Logged]
+    records: list[LogRecord]
     payloads: list[bytes]
     end: ValuePointer
     write_s: float
@@ -242,5 +241,5 @@ class Writer:
         max_ts = max([start if tp == binlog.PREWRITE else commit for tp, start, commit in heads])
         self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)
         synced = self._clock.monotonic_s()
-        records = [_new(Logged, (*head, place)) for head, place in zip(heads, places, strict=True)]
+        records = [_new(LogRecord, (*head, place)) for head, place in zip(heads, places, strict=True)]
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)

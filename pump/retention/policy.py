@@ -27,7 +27,7 @@ from typing import Final, Generic, TypeVar
 from common.binlog import PREWRITE
 from common.cluster import node
 from common.tso import LOGICAL_BITS, TS_MAX
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord
 from pump.log.value_log import ClosedFile
 
 DRAINERS: Final = "drainers"
@@ -166,7 +166,7 @@ class Survey:
         self._ended: set[int] = set()  # of the latest, in two generations as in the sorter
         self._ended_before: set[int] = set()
 
-    def feed(self, records: Iterable[Logged]) -> None:
+    def feed(self, records: Iterable[LogRecord]) -> None:
         """The next records of the file, in order."""
         for record in records:
             ts, start_ts = record.index_ts, record.start_ts

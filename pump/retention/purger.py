@@ -29,8 +29,8 @@ from common.quantities import span
 from common.tso import physical_ms
 from common.upstream import TimestampOracle
 from pump import metrics
+from pump.log.record import ValuePointer
 from pump.log.value_log import ClosedFile, Stretch
-from pump.log.value_pointer import ValuePointer
 from pump.retention import policy as retention
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import (

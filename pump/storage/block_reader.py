@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Final
 
 from common.record import VALUE_HEADER_SIZE, RecordError, decode_value
+from pump.log.block_cache import BLOCK_BYTES
+from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import ValuePointer
-from pump.storage.block_cache import BLOCK_BYTES
 
 BLOCK_SIZE: Final = BLOCK_BYTES
 

@@ -17,14 +17,14 @@ from common import binlog
 from common.errors import BinlogError, Corruption
 from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 from pump.index.index import Index, IndexDamaged
-from pump.log.accepted_losses import AcceptedLosses
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page, StoredTail
+from pump.log.record import ValuePointer
 from pump.log.record_scan import HEAD, PAIR, UPPER, new_tuple
 from pump.log.segment import name_of
 from pump.log.value_log import ValueLog, header_of
-from pump.log.value_pointer import ValuePointer
-from pump.pull.missing_prewrite import MissingPrewrites
+from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.block_reader import BlockReader
+from pump.storage.missing_prewrite import MissingPrewrites
 from pump.storage.part_reader import PartReader
 
 _PREWRITES_MAX = 1 << 12

@@ -20,10 +20,10 @@ from common.observe import log
 from common.tso import TS_MAX
 from pump.index import index_files
 from pump.index.index import Index, IndexDamaged
-from pump.log.accepted_losses import AcceptedLosses
 from pump.log.log_file import LogDirectory
+from pump.log.record import START, ValuePointer
 from pump.log.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
-from pump.log.value_pointer import START, ValuePointer
+from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 
 _logger = log.get("storage")

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer
 
 _SAMPLES_MAX: Final = 2048
 _EXACTNESS: Final = 64  # moments nearer than this part of their age may become one

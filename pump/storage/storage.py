@@ -27,17 +27,17 @@ from pump.index.index import Index, IndexDamaged
 from pump.index.indexer import Indexer
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Late, OpenPrewrite, Sorter
-from pump.log.accepted_losses import AcceptedLosses
 from pump.log.delivery import Delivery, LargeDelivery, Page
 from pump.log.group_commit import GroupCommit
 from pump.log.log_file import LogDirectory, OsLogDirectory
+from pump.log.record import ValuePointer
 from pump.log.value_log import Opened, ValueLog
-from pump.log.value_pointer import ValuePointer
 from pump.log.writer import WriteFailed, Writer, WrittenGroup
-from pump.pull.missing_prewrite import MissingPrewrites
 from pump.storage import opening
+from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from pump.storage.history import History, PositionPurged
+from pump.storage.missing_prewrite import MissingPrewrites
 from pump.storage.opening import Limits
 from pump.storage.part_reader import PartReader
 from pump.storage.stages import Places

@@ -24,7 +24,7 @@ from common.observe import log
 from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer
 from pump.storage.stages import Arrivals
 from pump.storage.storage import Storage, WriteFailed
 from pump.watermark.resolve_schedule import Answer, Heard, ResolveSchedule

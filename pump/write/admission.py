@@ -13,7 +13,6 @@ Never  changes the texts: old clients match on them. They give up at once what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -111,8 +110,3 @@ def admit(head: Head, size: int, state: str, disk: Disk, limit_ts: int = TS_MAX)
 def takes_all(size: int, state: str, disk: Disk) -> bool:
     """Whether every write that is no probe is stored, of at most `size` bytes each."""
     return state == node.ONLINE and not disk.is_full and size <= PAYLOAD_BYTES_MAX
-
-
-def none_ahead(heads: Iterable[Head], limit_ts: int) -> bool:
-    """Whether no timestamp is above `limit_ts`."""
-    return not [head for head in heads if head[1] > limit_ts or head[2] > limit_ts]

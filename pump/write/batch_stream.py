@@ -27,6 +27,7 @@ from common.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
 from pump.log.group_commit import GroupCommit
+from pump.log.record import none_above
 from pump.storage.storage import Storage, WriteFailed
 from pump.write import admission, write_request
 from pump.write.admission import Reason, Refuse, Store, Verdict
@@ -174,7 +175,7 @@ class _Stream:
         size, heads = len(data), None
         if self._takes_all(size):
             heads = write_request.heads_if_all_stored(data, len(payloads))
-            if heads is not None and not admission.none_ahead(heads, self._writes.time.limit_ts):
+            if heads is not None and not none_above(heads, self._writes.time.limit_ts):
                 heads = None
         del data
         self._caller.hold(_PAYLOAD_BYTES * len(payloads))

@@ -19,9 +19,8 @@ from typing import Final
 from common import binlog, tso
 from common.record import VALUE_FOOTER_MAGIC, encode_value
 from pump.index.index import Index
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord, ValuePointer
 from pump.log.segment import FOOTER_SIZE, name_of
-from pump.log.value_pointer import ValuePointer
 from pump.storage.data_dir import DataDir
 from tests.benchmarks.door_requests import Writes
 
@@ -132,10 +131,10 @@ class _Batches:
         template = template.replace(b"\x18" + self._varint(commit), b"\x18%b", 1)
         return template.replace(b"%020d" % start, b"%020d", 1)
 
-    def next(self, pairs: int, place: ValuePointer) -> tuple[bytes, list[Logged]]:
+    def next(self, pairs: int, place: ValuePointer) -> tuple[bytes, list[LogRecord]]:
         """The bytes of the next pairs at a place, and what the index is told of them."""
         parts: list[bytes] = []
-        records: list[Logged] = []
+        records: list[LogRecord] = []
         fid, at = place
         for _ in range(pairs):
             start_ts = self._next_ts
@@ -143,9 +142,9 @@ class _Batches:
             varint = self._varint(start_ts)
             prewrite = encode_value(self._prewrite % (varint, start_ts))
             commit = encode_value(self._commit % (varint, self._varint(commit_ts), start_ts))
-            records.append(Logged(binlog.PREWRITE, start_ts, 0, ValuePointer(fid, at)))
+            records.append(LogRecord(binlog.PREWRITE, start_ts, 0, ValuePointer(fid, at)))
             at += len(prewrite)
-            records.append(Logged(binlog.COMMIT, start_ts, commit_ts, ValuePointer(fid, at)))
+            records.append(LogRecord(binlog.COMMIT, start_ts, commit_ts, ValuePointer(fid, at)))
             at += len(commit)
             parts += (prewrite, commit)
             self._next_ts += 2

@@ -15,8 +15,7 @@ from typing import Final
 import plyvel
 
 from pump.index.index import key_of
-from pump.log import value_pointer
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer, encode_pointer
 from tests.benchmarks.door_children import Child, median
 from tests.benchmarks.prepared import FIRST_TS, PAYLOAD_BYTES, prepared
 from tests.benchmarks.report import Result
@@ -49,7 +48,7 @@ def catch_up(directory: Path, watermark: int) -> Round:
 
 def bare_s(directory: Path, records: int) -> float:
     """Seconds of CPU and disk that LevelDB alone takes for as many entries."""
-    value = value_pointer.encode(ValuePointer(1, 1 << 20))
+    value = encode_pointer(ValuePointer(1, 1 << 20))
     database = plyvel.DB(str(directory), create_if_missing=True, write_buffer_size=WRITE_BUFFER_BYTES)
     began_s = time.monotonic()
     try:

@@ -13,8 +13,7 @@ from typing import Final
 
 from pump import __main__ as pump
 from pump.index.index import Index
-from pump.log.log_record import Logged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import LogRecord, ValuePointer
 
 LOOK_S: Final = 0.05
 
@@ -24,7 +23,7 @@ def stall_while(file: Path) -> None:
     write = Index.write
 
     def stalling_write(
-        index: Index, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+        index: Index, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
     ) -> None:
         while file.exists():
             time.sleep(LOOK_S)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from common import binlog
 from pump.log.log_file import OsLogDirectory
+from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import START, ValuePointer
 from tests.crash.disk import Disk
 
 GROUP = 4096

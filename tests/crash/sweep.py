@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable
 from common import binlog
 from common.errors import Corruption
 from common.record import encode_value
+from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import START, ValuePointer
 from tests.crash import disk
 from tests.crash.disk import ROOT, Disk, Inode
 from tests.crash.lives import GROUP, Mount, read_all

@@ -19,8 +19,7 @@ from common.binlog import COMMIT, PREWRITE
 from pump.index import index_files
 from pump.index.index import Index
 from pump.index.index_files import Broken, Whole
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, LogRecord, ValuePointer
 from tests.crash import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
 
@@ -83,7 +82,7 @@ def write_until_killed(path: str, batches: multiprocessing.synchronize.Semaphore
         for _ in range(rng.choice([1, 1, 5, 400])):
             at += 1
             records.append(
-                Logged(*((PREWRITE, at, 0) if at % 9 else (COMMIT, at - 1, at)), ValuePointer(1, at))
+                LogRecord(*((PREWRITE, at, 0) if at % 9 else (COMMIT, at - 1, at)), ValuePointer(1, at))
             )
         index.write(records, ValuePointer(1, at), at, START)
         batches.release()

@@ -13,8 +13,8 @@ import pytest
 from common import binlog
 from common.errors import Corruption
 from common.record import encode_value
+from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import START, ValuePointer
 from pump.storage.storage import Limits
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened, pull, put_pair

@@ -26,8 +26,8 @@ from common.process.systemd import Notifier
 from common.quantities import size_bytes
 from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
+from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.pull.pages import ALONE_BYTES
-from pump.storage.block_cache import BLOCK_BYTES, BLOCKS_MAX
 
 ROOT = Path(__file__).parents[3]
 UNITS = {"pump": PumpConfig, "drainer": DrainerConfig}

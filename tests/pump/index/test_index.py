@@ -11,21 +11,20 @@ import pytest
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from pump.index.index import Index, IndexDamaged
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, LogRecord, ValuePointer
 from tests.pump.support.payloads import filed
 
-P = Logged(PREWRITE, 10, 0, ValuePointer(0, 0))
-C = Logged(COMMIT, 10, 20, ValuePointer(0, 100))
-MARK = Logged(ROLLBACK, 20, 20, ValuePointer(0, 200))
-LATER_MARK = Logged(ROLLBACK, 30, 30, ValuePointer(0, 300))
+P = LogRecord(PREWRITE, 10, 0, ValuePointer(0, 0))
+C = LogRecord(COMMIT, 10, 20, ValuePointer(0, 100))
+MARK = LogRecord(ROLLBACK, 20, 20, ValuePointer(0, 200))
+LATER_MARK = LogRecord(ROLLBACK, 30, 30, ValuePointer(0, 300))
 
 
 @pytest.mark.parametrize(
     "batches",
     [[[P, C], [MARK]], [[P, C, MARK]], [[P, MARK, C]], [[MARK], [P, C]], [[P, C], [MARK], [P, C, MARK]]],
 )
-def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[list[Logged]]) -> None:
+def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[list[LogRecord]]) -> None:
     index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
     for batch in [*batches, [LATER_MARK]]:
         index.write(batch, START, 0, START)
@@ -50,7 +49,7 @@ class Watched:
 
 def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path: Path) -> None:
     index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
-    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(ts % 3, ts)) for ts in range(2, 100)]
+    records = [LogRecord(COMMIT, ts - 1, ts, ValuePointer(ts % 3, ts)) for ts in range(2, 100)]
     index.write(records, START, 0, START)
     index._database = watched = Watched(index._database)
     at: int | None = 10
@@ -80,7 +79,7 @@ def test_an_entry_of_a_wrong_size_is_damage_and_no_timestamp(
 
 def test_a_block_that_cannot_be_read_is_never_stepped_over(tmp_path: Path) -> None:
     """Wherever it lies in what is asked for: at its beginning, in the middle, at its end, as all of it."""
-    records = [Logged(COMMIT, ts - 1, ts, ValuePointer(0, ts)) for ts in range(2, 1000)]
+    records = [LogRecord(COMMIT, ts - 1, ts, ValuePointer(0, ts)) for ts in range(2, 1000)]
     index = Index.open(str(tmp_path / "kv"))
     index.write(records, START, 0, START)
     index.close()

@@ -12,9 +12,8 @@ from pump.index.index import Index
 from pump.index.indexer import Indexer
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Sorter
-from pump.log.log_record import Logged
+from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import START, ValuePointer
 from pump.log.writer import WrittenGroup
 from tests.pump.support.memory_log import MemoryDirectory
 
@@ -25,7 +24,7 @@ class FailingIndex(Index):
     failures = 1
 
     def write(
-        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+        self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
     ) -> None:
         if self.failures:
             self.failures -= 1
@@ -58,7 +57,7 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
     payloads = [binlog.prewrite(10, b"k", b"v"), binlog.commit(10, 11)]
     places = log.append(payloads)
     log.commit(places, len(payloads[-1]), 11, sync=True)
-    records = [Logged(binlog.PREWRITE, 10, 0, places[0]), Logged(binlog.COMMIT, 10, 11, places[1])]
+    records = [LogRecord(binlog.PREWRITE, 10, 0, places[0]), LogRecord(binlog.COMMIT, 10, 11, places[1])]
     indexer.accept(WrittenGroup(records, payloads, log.end, 0.0, 0.0, 0.0))
     following = asyncio.create_task(indexer.run())
     async with asyncio.timeout(10):

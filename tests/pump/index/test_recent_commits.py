@@ -7,13 +7,12 @@ import random
 from common import binlog
 from pump.index.recent_commits import RecentCommits
 from pump.log.delivery import Delivery
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START
+from pump.log.record import START, LogRecord
 
 
 def feed(recent: RecentCommits, payload: bytes, *, remembered: bool = True) -> None:
     header = binlog.header(binlog.parse(payload))
-    record = Logged(header.tp, header.start_ts, header.commit_ts, START)
+    record = LogRecord(header.tp, header.start_ts, header.commit_ts, START)
     if remembered:
         recent.record([record], [payload])
     else:

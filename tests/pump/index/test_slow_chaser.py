@@ -16,8 +16,7 @@ import pytest
 
 from common import binlog
 from pump.index.index import Index
-from pump.log.log_record import Logged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import LogRecord, ValuePointer
 from pump.storage import opening
 from pump.storage.storage import Limits, Storage
 from tests.pump.support.payloads import filed, opened, pull, put, wait_watermark
@@ -37,7 +36,7 @@ class StallingIndex(Index):
     stalled = threading.Event()
 
     def write(
-        self, records: Sequence[Logged], head: ValuePointer, watermark: int, decided: ValuePointer
+        self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
     ) -> None:
         if not self.open_gate.is_set():
             self.stalled.set()

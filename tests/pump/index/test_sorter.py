@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.clock import SystemClock
 from pump.index.sorter import Advanced, Late, Sorter
-from pump.log.log_record import Logged
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, LogRecord, ValuePointer
 
 
 @dataclass(frozen=True)
@@ -22,9 +21,9 @@ class Mark:
 Event = tuple[int, int, int] | Mark
 
 
-def records(*events: tuple[int, int, int]) -> list[Logged]:
+def records(*events: tuple[int, int, int]) -> list[LogRecord]:
     return [
-        Logged(tp, start_ts, commit_ts, ValuePointer(0, at * 10))
+        LogRecord(tp, start_ts, commit_ts, ValuePointer(0, at * 10))
         for at, (tp, start_ts, commit_ts) in enumerate(events)
     ]
 
@@ -80,7 +79,7 @@ def replay(events: Sequence[Event], *, compact_always: bool = False) -> list[int
         if isinstance(event, Mark):
             effects = sorter.mark(event.ts)
         else:
-            effects = sorter.feed([Logged(*event, ValuePointer(0, at))], float(at))
+            effects = sorter.feed([LogRecord(*event, ValuePointer(0, at))], float(at))
         if compact_always:
             sorter._settled_inside += 2000
             sorter._compact()
@@ -148,7 +147,7 @@ def test_a_commit_is_never_at_or_below_a_published_watermark() -> None:
             assert not isinstance(event, Mark)
             if event[2]:
                 assert event[2] > told, events
-            effects = sorter.feed([Logged(*event, ValuePointer(0, at))], 0.0)
+            effects = sorter.feed([LogRecord(*event, ValuePointer(0, at))], 0.0)
             assert not any(isinstance(effect, Late) for effect in effects)
             # Drawn after this event was acknowledged, before the next event draws.
             sorter.mark(100 * (at + 1) + 50)
@@ -188,7 +187,9 @@ def test_prewrite_on_two_pumps_waits_for_the_resolver_here_and_commits_there() -
     assert there.watermark == 5
     here.feed(records(prewrite(1), prewrite(2), commit(2, 7)), 0.0)
     assert here.watermark == 0
-    assert here.feed([Logged(COMMIT, 1, 5, ValuePointer(0, 30))], 1.0) == [Advanced(7, ValuePointer(0, 30))]
+    assert here.feed([LogRecord(COMMIT, 1, 5, ValuePointer(0, 30))], 1.0) == [
+        Advanced(7, ValuePointer(0, 30))
+    ]
 
 
 def test_prewrite_behind_its_commit_is_settled_at_once() -> None:
@@ -196,9 +197,9 @@ def test_prewrite_behind_its_commit_is_settled_at_once() -> None:
     assert sorter.feed(records(commit(1, 5), prewrite(1)), 0.0) == [Advanced(5, ValuePointer(0, 10))]
     assert sorter.open_count == 0
     # Even behind an open one, and however often it is repeated.
-    sorter.feed([Logged(PREWRITE, 7, 0, ValuePointer(0, 20))], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 7, 0, ValuePointer(0, 20))], 0.0)
     for at in (30, 40):
-        sorter.feed([Logged(*commit(3, 9), ValuePointer(0, at)), Logged(PREWRITE, 3, 0, START)], 0.0)
+        sorter.feed([LogRecord(*commit(3, 9), ValuePointer(0, at)), LogRecord(PREWRITE, 3, 0, START)], 0.0)
     sorter.check()
     assert [entry.start_ts for entry in sorter.open_prewrites()] == [7]
     assert sorter.watermark == 5
@@ -207,10 +208,10 @@ def test_prewrite_behind_its_commit_is_settled_at_once() -> None:
 def test_repeated_prewrite_keeps_its_first_place_and_age() -> None:
     sorter = Sorter()
     sorter.feed(records(prewrite(1)), 5.0)
-    sorter.feed([Logged(PREWRITE, 1, 0, ValuePointer(0, 10))], 9.0)
+    sorter.feed([LogRecord(PREWRITE, 1, 0, ValuePointer(0, 10))], 9.0)
     (entry,) = sorter.open_prewrites()
     assert (entry.place, entry.since_s) == (ValuePointer(0, 0), 5.0)
-    assert sorter.feed([Logged(*commit(1, 5), ValuePointer(0, 20))], 9.0) == [
+    assert sorter.feed([LogRecord(*commit(1, 5), ValuePointer(0, 20))], 9.0) == [
         Advanced(5, ValuePointer(0, 20))
     ]
 
@@ -221,13 +222,13 @@ def test_prewrite_long_after_its_forgotten_end_waits_for_the_upstream() -> None:
     sorter.feed(records(prewrite(1), rollback(1), *ends), 0.0)
     # The last two are remembered whatever the generation, the first is not.
     for start_ts in (80, 90):
-        sorter.feed([Logged(PREWRITE, start_ts, 0, ValuePointer(1, start_ts))], 0.0)
+        sorter.feed([LogRecord(PREWRITE, start_ts, 0, ValuePointer(1, start_ts))], 0.0)
         assert sorter.open_count == 0
-    sorter.feed([Logged(PREWRITE, 1, 0, ValuePointer(2, 0))], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 1, 0, ValuePointer(2, 0))], 0.0)
     assert sorter.is_open(1)
     sorter.check()
     # The upstream's answer, the second end of the same transaction, settles it; nothing is published twice.
-    assert sorter.feed([Logged(ROLLBACK, 1, 0, ValuePointer(2, 10))], 0.0) == []
+    assert sorter.feed([LogRecord(ROLLBACK, 1, 0, ValuePointer(2, 10))], 0.0) == []
     assert sorter.decided == ValuePointer(2, 10)
 
 
@@ -236,7 +237,7 @@ def test_forgetting_old_ends_costs_nothing_for_each_record() -> None:
 
     def seconds(sorter: Sorter, first: int) -> float:
         batch = [
-            Logged(tp, start_ts, (start_ts + 1) * tp, ValuePointer(0, start_ts))
+            LogRecord(tp, start_ts, (start_ts + 1) * tp, ValuePointer(0, start_ts))
             for start_ts in range(first, first + 40_000, 2)
             for tp in (PREWRITE, COMMIT)
         ]
@@ -253,10 +254,10 @@ def test_forgetting_old_ends_costs_nothing_for_each_record() -> None:
 
 def test_mark_waits_for_prewrites_before_it_only() -> None:
     sorter = Sorter()
-    sorter.feed([Logged(PREWRITE, 1, 0, ValuePointer(0, 0))], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 1, 0, ValuePointer(0, 0))], 0.0)
     assert sorter.mark(50) == []
-    sorter.feed([Logged(PREWRITE, 60, 0, ValuePointer(0, 10))], 0.0)
-    assert sorter.feed([Logged(COMMIT, 1, 20, ValuePointer(0, 20))], 0.0) == [
+    sorter.feed([LogRecord(PREWRITE, 60, 0, ValuePointer(0, 10))], 0.0)
+    assert sorter.feed([LogRecord(COMMIT, 1, 20, ValuePointer(0, 20))], 0.0) == [
         Advanced(50, ValuePointer(0, 0))
     ]
 
@@ -265,13 +266,13 @@ def test_decided_place_is_before_the_first_open_prewrite() -> None:
     sorter = Sorter()
     sorter.feed(records(prewrite(1), commit(1, 2), prewrite(3), prewrite(4), commit(4, 5)), 0.0)
     assert sorter.decided == ValuePointer(0, 10)
-    sorter.feed([Logged(ROLLBACK, 3, 0, ValuePointer(0, 50))], 0.0)
+    sorter.feed([LogRecord(ROLLBACK, 3, 0, ValuePointer(0, 50))], 0.0)
     assert sorter.decided == ValuePointer(0, 50)
 
 
 def test_late_commit_of_an_unknown_transaction_is_reported_once() -> None:
     sorter = Sorter(watermark=100)
-    late = Logged(COMMIT, 1, 50, START)
+    late = LogRecord(COMMIT, 1, 50, START)
     assert sorter.feed([late], 0.0) == [Late(1, 50, was_open=False)]
     assert sorter.feed([late], 0.0) == []
     assert sorter.watermark == 100
@@ -280,17 +281,17 @@ def test_late_commit_of_an_unknown_transaction_is_reported_once() -> None:
 def test_a_commit_below_the_watermark_is_reported_though_its_prewrite_is_open() -> None:
     """Whatever raised the watermark above it: a time mark from the future stood in front of the prewrite."""
     sorter = Sorter()
-    sorter.feed([Logged(ROLLBACK, 100, 100, ValuePointer(0, 0))], 0.0)
-    sorter.feed([Logged(PREWRITE, 40, 0, ValuePointer(0, 10))], 0.0)
-    late = Logged(COMMIT, 40, 50, ValuePointer(0, 20))
+    sorter.feed([LogRecord(ROLLBACK, 100, 100, ValuePointer(0, 0))], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 40, 0, ValuePointer(0, 10))], 0.0)
+    late = LogRecord(COMMIT, 40, 50, ValuePointer(0, 20))
     assert sorter.feed([late], 0.0) == [Late(40, 50, was_open=True)]
     assert sorter.feed([late], 0.0) == [], "repeated"
 
 
 def test_open_prewrites_tell_since_when() -> None:
     sorter = Sorter()
-    sorter.feed([Logged(PREWRITE, 1, 0, START)], 5.0)
-    sorter.feed([Logged(PREWRITE, 2, 0, ValuePointer(0, 1))], 6.0)
+    sorter.feed([LogRecord(PREWRITE, 1, 0, START)], 5.0)
+    sorter.feed([LogRecord(PREWRITE, 2, 0, ValuePointer(0, 1))], 6.0)
     assert [(entry.start_ts, entry.since_s) for entry in sorter.open_prewrites()] == [(1, 5.0), (2, 6.0)]
     assert sorter.open_count == 2
     assert sorter.is_open(1)
@@ -298,19 +299,21 @@ def test_open_prewrites_tell_since_when() -> None:
 
 def test_empty_records_of_old_pumps_are_passed_over() -> None:
     sorter = Sorter()
-    sorter.feed([Logged(PREWRITE, 0, 0, START)], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 0, 0, START)], 0.0)
     assert sorter.open_count == 0
 
 
 def test_memory_grows_with_open_prewrites_only() -> None:
     sorter = Sorter(ended_max=100)
-    sorter.feed([Logged(PREWRITE, 1, 0, START)], 0.0)
+    sorter.feed([LogRecord(PREWRITE, 1, 0, START)], 0.0)
     for number in range(2, 50_000, 2):
         place = ValuePointer(0, number)
-        sorter.feed([Logged(PREWRITE, number, 0, place), Logged(COMMIT, number, number + 1, place)], 0.0)
+        sorter.feed(
+            [LogRecord(PREWRITE, number, 0, place), LogRecord(COMMIT, number, number + 1, place)], 0.0
+        )
     sorter.check()
     assert len(sorter._queue) < 3000
     assert sorter.watermark == 0
-    sorter.feed([Logged(ROLLBACK, 1, 0, ValuePointer(1, 0))], 0.0)
+    sorter.feed([LogRecord(ROLLBACK, 1, 0, ValuePointer(1, 0))], 0.0)
     assert sorter.watermark == 49_999
     assert len(sorter._queue) == 0

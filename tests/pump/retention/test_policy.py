@@ -16,9 +16,8 @@ from common.errors import ConfigError
 from common.tso import TS_MAX
 from pump.config import ENV_PREFIX, PumpConfig
 from pump.index.sorter import Sorter
-from pump.log.log_record import Logged
+from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.value_log import ClosedFile
-from pump.log.value_pointer import START, ValuePointer
 from pump.retention.policy import (
     DISK,
     DRAINERS,
@@ -42,16 +41,16 @@ MARGIN = 10 * MINUTE
 FILE_BYTES = 100
 
 
-def log_of(records: Sequence[tuple[int, int, int]], cuts: Sequence[int]) -> list[list[Logged]]:
+def log_of(records: Sequence[tuple[int, int, int]], cuts: Sequence[int]) -> list[list[LogRecord]]:
     """Records as (type, start_ts, commit_ts), cut into files in front of these positions."""
-    files: list[list[Logged]] = [[] for _ in range(len(cuts) + 1)]
+    files: list[list[LogRecord]] = [[] for _ in range(len(cuts) + 1)]
     for at, (tp, start_ts, commit_ts) in enumerate(records):
         fid = sum(cut <= at for cut in cuts)
-        files[fid].append(Logged(tp, start_ts, commit_ts, ValuePointer(fid, at)))
+        files[fid].append(LogRecord(tp, start_ts, commit_ts, ValuePointer(fid, at)))
     return files
 
 
-def survey_of(fid: int, records: Sequence[Logged]) -> Survey:
+def survey_of(fid: int, records: Sequence[LogRecord]) -> Survey:
     survey = Survey(fid)
     for record in records:
         survey.feed([record])
@@ -59,7 +58,7 @@ def survey_of(fid: int, records: Sequence[Logged]) -> Survey:
     return survey
 
 
-def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[Logged]]) -> Purge | None:
+def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]]) -> Purge | None:
     """What the shell does: choose, walk, choose again, follow the ends, decide."""
     surveys = [survey_of(fid, records) for fid, records in enumerate(files)]
     count = len(candidates(policy, now))
@@ -73,17 +72,17 @@ def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[Logged]]) 
     return decide(found, straddlers.found, now.gc_ts)
 
 
-def settled_by(files: Sequence[Sequence[Logged]], ended_elsewhere: Sequence[int] = ()) -> tuple[int, int]:
+def settled_by(files: Sequence[Sequence[LogRecord]], ended_elsewhere: Sequence[int] = ()) -> tuple[int, int]:
     """(file of the settled place, watermark) that the sorter arrives at."""
     sorter = Sorter()
     for records in files:
         sorter.feed(records, 0.0)
     for start_ts in ended_elsewhere:
-        sorter.feed([Logged(ROLLBACK, start_ts, 0, sorter.decided)], 0.0)
+        sorter.feed([LogRecord(ROLLBACK, start_ts, 0, sorter.decided)], 0.0)
     return sorter.decided.fid, sorter.watermark
 
 
-def naive(policy: Policy, now: Situation, files: Sequence[Sequence[Logged]]) -> tuple[int, int] | None:
+def naive(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]]) -> tuple[int, int] | None:
     """(files that go, purged timestamp): every prefix is tried, the longest that the rules allow wins."""
     live = [
         drainer
@@ -129,7 +128,7 @@ def naive(policy: Policy, now: Situation, files: Sequence[Sequence[Logged]]) -> 
     return best
 
 
-def situation(logs: Sequence[Sequence[Logged]], **more: object) -> Situation:
+def situation(logs: Sequence[Sequence[LogRecord]], **more: object) -> Situation:
     settled_fid, watermark = settled_by(logs)
     closed = [
         ClosedFile(fid, FILE_BYTES, max((record.index_ts for record in records), default=0))
@@ -428,11 +427,11 @@ def test_memory_of_a_survey_is_what_reaches_beyond_the_file() -> None:
     for number in range(1, 20_000):
         place = ValuePointer(0, number)
         survey.feed(
-            [Logged(PREWRITE, 2 * number, 0, place), Logged(COMMIT, 2 * number, 2 * number + 1, place)]
+            [LogRecord(PREWRITE, 2 * number, 0, place), LogRecord(COMMIT, 2 * number, 2 * number + 1, place)]
         )
-    survey.feed([Logged(COMMIT, 4, 5, START), Logged(PREWRITE, 400_000, 0, START)])
-    survey.feed([Logged(PREWRITE, 39_000, 0, START), Logged(COMMIT, 39_000, 39_001, START)])  # repeated
-    survey.feed([Logged(PREWRITE, 39_002, 0, START)])  # repeated behind its end
+    survey.feed([LogRecord(COMMIT, 4, 5, START), LogRecord(PREWRITE, 400_000, 0, START)])
+    survey.feed([LogRecord(PREWRITE, 39_000, 0, START), LogRecord(COMMIT, 39_000, 39_001, START)])  # repeated
+    survey.feed([LogRecord(PREWRITE, 39_002, 0, START)])  # repeated behind its end
     survey.finish()
     assert survey.entries == 1
     assert (survey.min_ts, survey.max_ts) == (2, 400_000)

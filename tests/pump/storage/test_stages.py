@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, ValuePointer
 from pump.storage.stages import Arrivals, bytes_between
 
 

@@ -20,8 +20,8 @@ from common.process.daemon import exit_code
 from pump.index.index import IndexDamaged
 from pump.log import segment
 from pump.log.delivery import Delivery
+from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import START, ValuePointer
 from pump.storage.data_dir import DataDir
 from pump.storage.history import PositionPurged
 from pump.storage.opening import oldest_whole_commit

@@ -31,7 +31,7 @@ from common.clock import SystemClock
 from common.errors import Corruption
 from pump.index import index, indexer
 from pump.index.index import IndexDamaged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer
 from pump.retention.policy import Policy
 from pump.retention.purger import Pace, Retention
 from pump.storage.data_dir import DataDir

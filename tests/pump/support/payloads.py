@@ -12,7 +12,7 @@ from common import binlog
 from common.clock import SystemClock
 from pump.index.index import Index
 from pump.log.delivery import Delivery
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Storage
 

@@ -19,8 +19,7 @@ from common import tso
 from common.binlog import COMMIT, PREWRITE, ROLLBACK, SETTLED_ROLLBACK
 from common.upstream import Committed, RolledBack, Unknown
 from pump.index.sorter import GivenUp, Sorter
-from pump.log.log_record import Logged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import LogRecord, ValuePointer
 from tests.fakes.mvcc import KeyFailure
 from tests.fakes.world import TikvWorld
 
@@ -42,7 +41,7 @@ CLIENTS = {
 class World:
     hold: bool
     tikv: TikvWorld = field(default_factory=TikvWorld)
-    log: list[Logged] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
     truth: int = 0
     failed: bool = False
     collected: bool = False
@@ -95,10 +94,10 @@ class World:
     # The pump.
 
     def append(self, tp: int, commit_ts: int) -> None:
-        self.log.append(Logged(tp, self.start_ts, commit_ts, ValuePointer(0, len(self.log) * 10)))
+        self.log.append(LogRecord(tp, self.start_ts, commit_ts, ValuePointer(0, len(self.log) * 10)))
         self.feed(self.log[-1:])
 
-    def feed(self, records: list[Logged]) -> None:
+    def feed(self, records: list[LogRecord]) -> None:
         self.given_up |= {
             effect.start_ts for effect in self.sorter.feed(records, 0.0) if isinstance(effect, GivenUp)
         }

@@ -13,7 +13,7 @@ from common.observe import metrics
 from common.upstream import Committed, Undecided
 from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
-from pump.log.value_pointer import START
+from pump.log.record import START
 from pump.watermark import stall_report as stuck
 from pump.watermark.resolve_schedule import Answer, Heard
 from pump.watermark.stall_monitor import Watch

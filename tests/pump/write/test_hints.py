@@ -17,8 +17,7 @@ from common.upstream import Committed, RolledBack, Undecided, Unknown
 from common.upstream.garbage_hold import BACK_MAX_S
 from common.upstream_time import UpstreamTime
 from pump.index.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
-from pump.log.log_record import Logged
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import Answer
 from pump.watermark.trace_hold import RENEW_S, TRANSACTION_S, TTL_S, TraceHold
 from tests.pump.support.payloads import opened, put
@@ -111,7 +110,7 @@ def test_the_sorter_settles_by_what_the_pump_wrote() -> None:
     sorter = Sorter(clients_know=False)
 
     def fed(tp: int, commit_ts: int, at: int) -> list[object]:
-        effects = sorter.feed([Logged(tp, 10, commit_ts, ValuePointer(0, at))], 0.0)
+        effects = sorter.feed([LogRecord(tp, 10, commit_ts, ValuePointer(0, at))], 0.0)
         sorter.check()
         return [*effects]
 

@@ -28,7 +28,7 @@ from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.log.log_file import OsLogDirectory
-from pump.log.log_record import Logged
+from pump.log.record import LogRecord
 from pump.log.segment import Segment
 from pumpclient.pumps.health import State
 from tests.pump.support.process import PumpProcess
@@ -114,7 +114,7 @@ def log_of(directory: Path) -> Log:
     return prewrites, commits
 
 
-def _take(record: Logged, prewrites: set[int], commits: set[tuple[int, int]]) -> None:
+def _take(record: LogRecord, prewrites: set[int], commits: set[tuple[int, int]]) -> None:
     if record.tp == binlog.PREWRITE:
         prewrites.add(record.start_ts)
     elif record.tp == binlog.COMMIT:

@@ -16,7 +16,7 @@ from common.errors import ConfigError, Corruption
 from common.observe import metrics
 from pump.index.index import IndexDamaged
 from pump.log.delivery import Delivery
-from pump.log.value_pointer import ValuePointer
+from pump.log.record import ValuePointer
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Limits
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
@@ -173,7 +173,7 @@ async def test_a_loss_is_forgotten_with_its_file(tmp_path: Path) -> None:
 
 
 def test_a_note_that_nobody_can_read_is_told(tmp_path: Path) -> None:
-    from pump.log.accepted_losses import AcceptedLosses
+    from pump.storage.accepted_losses import AcceptedLosses
 
     data_dir = DataDir(str(tmp_path))
     for note in ("here and there\n", "000001.vlog:\u00b2\n", f"000001.vlog:{'1' * 5000}\n"):

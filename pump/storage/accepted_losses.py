@@ -16,7 +16,7 @@ from common.errors import ConfigError
 from common.observe import log
 from pump import metrics
 from pump.log import segment
-from pump.log.value_pointer import START, ValuePointer
+from pump.log.record import START, ValuePointer
 from pump.storage.data_dir import DataDir
 
 _TOLD_MAX: Final = 1 << 16

@@ -18,9 +18,9 @@ from common import binlog
 from common.errors import Corruption
 from pump.index.index import IndexDamaged
 from pump.log import segment
-from pump.log.accepted_losses import AcceptedLosses
+from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog
-from pump.log.value_pointer import ValuePointer
+from pump.storage.accepted_losses import AcceptedLosses
 
 _KNOWN_MAX: Final = 1 << 12
 

@@ -1,0 +1,56 @@
+"""Recovery: the plan of a start, and what becomes of a tear."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from common.errors import Corruption
+from pump.log import recovery
+from pump.log.record import START, ValuePointer
+from pump.log.recovery import Cut, FoundSegment, Plan, Refuse, Tear
+
+
+class TestRecoveryPlan:
+    SEGMENTS = (FoundSegment(3, 1000), FoundSegment(4, 1000), FoundSegment(5, 500))
+
+    @pytest.mark.parametrize(
+        ("head", "handle", "expected"),
+        [
+            (START, START, Plan(ValuePointer(5, 0), ValuePointer(3, 0))),
+            (ValuePointer(5, 100), ValuePointer(5, 50), Plan(ValuePointer(5, 100), ValuePointer(5, 50))),
+            (ValuePointer(5, 100), ValuePointer(4, 50), Plan(ValuePointer(5, 100), ValuePointer(4, 50))),
+            (ValuePointer(4, 100), ValuePointer(4, 200), Plan(ValuePointer(5, 0), ValuePointer(4, 100))),
+            # Never before the first file that is left.
+            (ValuePointer(5, 100), ValuePointer(1, 50), Plan(ValuePointer(5, 100), ValuePointer(3, 0))),
+        ],
+    )
+    def test_positions(self, head: ValuePointer, handle: ValuePointer, expected: Plan) -> None:
+        assert recovery.plan(self.SEGMENTS, head, handle) == expected
+
+    @pytest.mark.parametrize("pointer", [ValuePointer(5, 490), ValuePointer(6, 0)])
+    def test_positions_behind_the_log_are_refused(self, pointer: ValuePointer) -> None:
+        for head, handle in ((pointer, START), (START, pointer)):
+            with pytest.raises(Corruption, match="the value log ends at") as caught:
+                recovery.plan(self.SEGMENTS, head, handle)
+            assert "remove the directory `kv`" in caught.value.hint
+
+    def test_gap_is_refused(self) -> None:
+        with pytest.raises(Corruption, match=r"000004\.vlog is missing"):
+            recovery.plan((FoundSegment(3, 9), FoundSegment(5, 9)), START, START)
+
+    def test_tear_table(self) -> None:
+        for offset, later, acknowledged, accepted, pair in itertools.product(
+            (0, 100), (None, 150, 5000), (0, 50, 200), (False, True), (False, True)
+        ):
+            tear = Tear(offset, 9000, "checksum mismatch", later, pair)
+            verdict = recovery.judge_tear(
+                tear, acknowledged_to=acknowledged, group_bytes_max=1000, loss_accepted=accepted
+            )
+            is_far = later is not None and later - offset > 1000
+            if not accepted and (offset < acknowledged or is_far or pair):
+                assert isinstance(verdict, Refuse)
+                assert verdict.offset == offset
+            else:
+                assert verdict == Cut(offset, later is not None)
