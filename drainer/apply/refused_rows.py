@@ -27,7 +27,7 @@ from drainer.sink.mysql.change import REMOVE, Change
 from drainer.sink.mysql.column_match import UniqueKey
 from drainer.sink.mysql.refusal import Refusal, refusal_of
 from drainer.sink.mysql.row_fold import TableFold, fold
-from drainer.sink.mysql.sql_literal import quote_name
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.sink.mysql.statement import Statement, removals, writes
 
 Execute = Callable[["pymysql.Connection[Any]", Statement], int]

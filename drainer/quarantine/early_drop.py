@@ -38,7 +38,7 @@ from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.errors import is_transient, safe_text
 from drainer.sink.mysql.refusal import Refusal
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import TableVersion
 
 logger = log.get(__name__)

@@ -19,7 +19,7 @@ from typing import Final
 from common.errors import ConfigError
 from common.table_info import FLAG_PRIMARY, Column, TableInfo
 from drainer.rules.table_filter import Pattern, compile_name
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 
 NOTHING: Final[frozenset[int]] = frozenset()
 

@@ -32,7 +32,7 @@ from drainer.schema import ddl_job
 from drainer.schema import sql_tokens as ddl_text
 from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import Names, SchemaChange
-from drainer.sink.mysql.sql_literal import quote_name
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Name = tuple[str, str]
 

@@ -29,7 +29,7 @@ from drainer.ddl.derive.definition import (
     Partitioning,
 )
 from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.sql_literal import quote_name
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 KEY_BYTES_MAX: Final = 3072
 ROW_BYTES_MAX: Final = 65535

@@ -41,7 +41,8 @@ from common.table_info import (
     Index,
     TableInfo,
 )
-from drainer.sink.mysql.column_match import DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 
 class Spread(Enum):

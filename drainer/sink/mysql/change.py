@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from drainer.sink.mysql.causality import Spread
-from drainer.sink.mysql.sql_literal import SqlPlan
+from drainer.sink.mysql.sql_literal.plan import SqlPlan
 from drainer.txn import TableVersion
 
 PUT_INSERT: Final = 0  # an INSERT row: the key is new

@@ -22,6 +22,7 @@ from typing import Final
 
 from common.errors import ConfigError, DownstreamError
 from common.table_info import Column, TableInfo
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 FULL: Final = 1
 PARTIAL: Final = 2
@@ -51,26 +52,6 @@ class Dialect(Enum):
     MARIADB = "MariaDB"
     MYSQL = "MySQL"
     TIDB = "TiDB"
-
-
-@dataclass(frozen=True, slots=True)
-class DownstreamColumn:
-    """`type` is the name without length; `length` in characters (bytes of binary strings), 0 for others.
-
-    `digits` are those behind the decimal point or behind the second. `charset` and `collation` are "" for
-    what is no text.
-    """
-
-    name: str
-    type: str
-    length: int = 0
-    digits: int = 0
-    nullable: bool = True
-    has_default: bool = True  # also AUTO_INCREMENT
-    generated: bool = False
-    charset: str = ""
-    collation: str = ""
-    checks_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from drainer.sink.mysql.change import (
 )
 from drainer.sink.mysql.keyless_net import KeylessNet, keyless_net
 from drainer.sink.mysql.row_fold import TableFold
-from drainer.sink.mysql.sql_literal import quote_name
 from drainer.sink.mysql.sql_literal.literals import ENUM_ZERO
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 ROWS_MAX: Final = 1000
 Text = tuple[tuple[str, int], ...]

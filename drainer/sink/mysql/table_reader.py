@@ -19,7 +19,8 @@ import pymysql
 
 from common.errors import DownstreamError
 from drainer.sink.mysql import connection as mysql
-from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 __all__ = ["Dialect", "DownstreamColumn", "DownstreamTable", "KeyPart", "UniqueKey", "read"]
 

@@ -10,7 +10,8 @@ from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.causality import KeyFacts, fold_id_of, key_facts, lane_of_table
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
-from drainer.sink.mysql.sql_literal import Charset, SqlPlan, Written, compile_sql
+from drainer.sink.mysql.sql_literal.charset import Charset
+from drainer.sink.mysql.sql_literal.plan import SqlPlan, Written, compile_sql
 from drainer.txn import TableVersion
 
 

@@ -57,7 +57,7 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 
 _NULL: Final = "null"
 _dumps: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode

@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 from common.errors import Corruption
 from drainer.sink.mysql.causality import fold_id_of
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
-from drainer.sink.mysql.sql_literal import ImageSqlPlan, compile_sql
+from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.decode.records import Changes
 from drainer.txn import DELETE, INSERT, TableVersion
 

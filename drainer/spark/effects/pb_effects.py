@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from common.rowcodec.row_error import UnsupportedTable
 from common.table_info import INTEGER_TYPES
 from drainer.sink.mysql.change import PUT_INSERT, PUT_UPDATE, REMOVE
-from drainer.sink.mysql.sql_literal import ImageSqlPlan, compile_sql
+from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.columns.pb_arrays import numbers_of
 from drainer.spark.columns.pb_spans import Buffer, Events, Numbers, Spans, elements, events
 from drainer.spark.columns.pb_table import names_at, names_of, shape_of

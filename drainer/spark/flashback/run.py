@@ -24,7 +24,7 @@ from common.time_text import utc
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import TableTarget
 from drainer.sink.mysql.session_mode import DEFAULT
-from drainer.sink.mysql.sql_literal import ImageSqlPlan
+from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.table_target import target_of
 from drainer.spark.effects.operations import Effect
 from drainer.spark.flashback import undo

@@ -26,7 +26,7 @@ from common.time_text import utc
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog import writer as obinlog
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange

@@ -27,7 +27,7 @@ from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, Table
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.errors import Trouble, trouble_of
 from drainer.sink.mysql.row_fold import TableFold
-from drainer.sink.mysql.sql_literal import ImageSqlPlan
+from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.statement import Statement, removals, writes
 from drainer.sink.mysql.table_target import missing, target_of
 from drainer.spark.decode.definitions import Definitions

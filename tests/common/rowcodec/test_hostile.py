@@ -19,7 +19,7 @@ from common.rowcodec.put import put_value
 from common.rowcodec.strict import PAIRS_MAX
 from common.rowcodec.varint import put_svarint, put_uvarint
 from common.table_info import FieldType, TableInfo
-from drainer.sink.mysql.sql_literal import SqlPlan, compile_sql
+from drainer.sink.mysql.sql_literal.plan import SqlPlan, compile_sql
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 
 INFO = table(("id", key("bigint")), ("v", kind("bigint")), ("s", kind("varchar")))

@@ -9,7 +9,7 @@ from typing import Any
 from common.rowcodec.plan import TablePlan
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.sql_literal import ImageSqlPlan
+from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.table_target import target_of
 from drainer.spark.decode.records import Row
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction

@@ -6,10 +6,3 @@
 Knows how a value is written and which rows can be the same row for the server; never runs a statement.
 Expects a session without NO_BACKSLASH_ESCAPES, with time zone +00:00.
 """
-
-from drainer.sink.mysql.sql_literal.charset import Charset
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.sql_literal.literals import quote_name
-from drainer.sink.mysql.sql_literal.plan import SqlPlan, Written, compile_sql
-
-__all__ = ["Charset", "ImageSqlPlan", "SqlPlan", "Written", "compile_sql", "quote_name"]

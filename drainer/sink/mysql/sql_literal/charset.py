@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql.sql_literal.literals import binary_literal, quote_bytes, text_literal
+from drainer.sink.mysql.sql_literal.quoting import binary_literal, quote_bytes, text_literal
 
 _HEX_MAX: Final = 256
 # MySQL's latin1 is cp1252 with the five bytes that it leaves out.

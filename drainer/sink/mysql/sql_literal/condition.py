@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from common.table_info import STRING_TYPES
-from drainer.sink.mysql.sql_literal.literals import NULL, ColumnSql, quote_name, text_literal
+from drainer.sink.mysql.sql_literal.literals import NULL, ColumnSql
+from drainer.sink.mysql.sql_literal.quoting import quote_name, text_literal
 
 
 def json_to_compare(raw: bytes) -> bytes:

@@ -20,8 +20,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from common.table_info import DECIMAL, INTEGER_TYPES
-from drainer.sink.mysql.column_match import DownstreamColumn
-from drainer.sink.mysql.sql_literal.literals import ColumnSql, binary_literal
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.sql_literal.literals import ColumnSql
+from drainer.sink.mysql.sql_literal.quoting import binary_literal
 
 Literal = Callable[[Any], bytes]
 

@@ -10,7 +10,8 @@ from common.rowcodec.layout import Layout
 from common.rowcodec.row_error import RowError
 from common.table_info import INTEGER_TYPES, STRING_TYPES, WHOLE_COLUMN, Index
 from drainer.sink.mysql.sql_literal.identity import Canonical, identity_of, normal_form_of, sized
-from drainer.sink.mysql.sql_literal.literals import ColumnSql, quote_name
+from drainer.sink.mysql.sql_literal.literals import ColumnSql
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Values = Sequence[Any]  # raw values of all writable columns
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from common.rowcodec.binary_json import read_json
 from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
@@ -57,42 +57,11 @@ from common.table_info import (
     Column,
     FieldType,
 )
-
-if TYPE_CHECKING:
-    from drainer.sink.mysql.sql_literal.charset import Charset
+from drainer.sink.mysql.sql_literal.charset import Charset
+from drainer.sink.mysql.sql_literal.quoting import binary_literal, text_literal
 
 NULL: Final = b"NULL"
 ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: what has this token is looked at
-_HEX_MAX: Final = 256
-
-
-def quote_name(name: str) -> bytes:
-    """A name between backquotes."""
-    return b"`%b`" % name.encode().replace(b"`", b"``")
-
-
-def quote_bytes(raw: bytes) -> bytes:
-    """Content of a quoted literal: quote and backslash doubled, nothing else."""
-    if 92 in raw:
-        raw = raw.replace(b"\\", b"\\\\")
-    if 39 in raw:
-        raw = raw.replace(b"'", b"''")
-    return raw
-
-
-def binary_literal(raw: bytes) -> bytes:
-    if len(raw) <= _HEX_MAX:
-        return b"x'%b'" % raw.hex().encode()
-    return b"_binary'%b'" % quote_bytes(raw)
-
-
-def text_literal(raw: bytes) -> bytes:
-    if not raw.isascii():
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            return binary_literal(raw)
-    return b"'%b'" % quote_bytes(raw)
 
 
 def double_literal(value: float) -> bytes:

@@ -14,12 +14,13 @@ from common.rowcodec.layout import Image
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.row_error import RowError
 from common.table_info import ENUM, JSON, Column, Index, TableInfo
-from drainer.sink.mysql.column_match import DownstreamColumn
 from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.condition import assigned, equals, json_to_compare
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.key_literal import key_literal
 from drainer.sink.mysql.sql_literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
-from drainer.sink.mysql.sql_literal.literals import NULL, ColumnSql, column_sql, integer_literal, quote_name
+from drainer.sink.mysql.sql_literal.literals import NULL, ColumnSql, column_sql, integer_literal
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 _IMAGES: Final = {image.value: image for image in Image}
 

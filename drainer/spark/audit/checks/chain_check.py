@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from common.rowcodec.row_error import RowError
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.audit.checks.chain_rule import Link, finding, judge
 from drainer.spark.audit.checks.tasks import batched
 from drainer.spark.audit.findings import LISTED_MAX, Finding, Findings

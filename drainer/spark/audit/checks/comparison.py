@@ -14,7 +14,8 @@ from typing import Final
 from common.rowcodec.row_error import RowError
 from common.table_info import Column
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
-from drainer.sink.mysql.sql_literal import Charset, compile_sql
+from drainer.sink.mysql.sql_literal.charset import Charset
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.live_rows import THREE_BYTES, LiveColumn, LiveTable, comparable

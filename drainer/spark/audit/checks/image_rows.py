@@ -21,7 +21,8 @@ from pyarrow import parquet
 
 from common.errors import Corruption
 from common.table_info import Column, FieldType
-from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.spark.audit.checks.comparison import Compared, Comparison
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical, form_of

@@ -20,8 +20,9 @@ import pymysql
 from common.errors import DownstreamError
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
-from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable
-from drainer.sink.mysql.sql_literal import quote_name
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical
 

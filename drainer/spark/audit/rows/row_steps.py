@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from common.rowcodec.row_error import RowError
-from drainer.sink.mysql.sql_literal import compile_sql
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.decode.records import Changes
 from drainer.txn import TableVersion
 

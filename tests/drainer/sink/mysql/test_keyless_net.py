@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from common.rowcodec.encoder import RowEncoder
 from drainer.sink.mysql.change import APPEND, DROP_ONE, REPLACE_ONE, Change
-from drainer.sink.mysql.column_match import DownstreamColumn, DownstreamTable
+from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.keyless_net import keyless_net, old_literal
 from drainer.sink.mysql.row_fold import fold
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.statement import statements
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion

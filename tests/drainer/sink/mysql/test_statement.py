@@ -17,8 +17,9 @@ from drainer.sink.mysql.change import (
     Form,
     TableTarget,
 )
-from drainer.sink.mysql.column_match import PARTIAL, DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.column_match import PARTIAL, DownstreamTable, KeyPart, UniqueKey
 from drainer.sink.mysql.row_fold import fold
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.statement import Statement, statements
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion

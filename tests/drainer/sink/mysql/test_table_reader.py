@@ -13,7 +13,8 @@ from common.errors import DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
-from drainer.sink.mysql.column_match import Dialect, DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,10 @@ import pytest
 
 from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder
-from drainer.sink.mysql.column_match import DownstreamColumn, DownstreamTable, KeyPart, UniqueKey
-from drainer.sink.mysql.sql_literal import Charset, Written, compile_sql
+from drainer.sink.mysql.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.sql_literal.charset import Charset
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.sql_literal.plan import Written, compile_sql
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import index, key, kind, table

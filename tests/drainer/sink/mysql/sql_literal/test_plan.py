@@ -10,8 +10,9 @@ import pytest
 from common.rowcodec import RowError
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, TableInfo
-from drainer.sink.mysql.sql_literal import SqlPlan, compile_sql, quote_name
 from drainer.sink.mysql.sql_literal.identity import normal_form_of
+from drainer.sink.mysql.sql_literal.plan import SqlPlan, compile_sql
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 

@@ -14,7 +14,8 @@ from common.table_info import TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import SQL_MODE
 from drainer.sink.mysql.session_mode import DEFAULT
-from drainer.sink.mysql.sql_literal import SqlPlan, compile_sql, quote_name
+from drainer.sink.mysql.sql_literal.plan import SqlPlan, compile_sql
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 from tests.common.rowcodec.recorded import DELETE, INSERT, events, expected, history
 from tests.common.rowcodec.tables import kind, table
 
