@@ -1,7 +1,7 @@
-"""Field walk: the fields of a protobuf message that is too large to be decoded at once.
+"""Protobuf fields: a message, or one that is too large to be decoded at once, is walked field by field.
 
-In     who reads a stretch of it, where it begins and ends
-Out    (tag, number or length, place behind them) of each field; contents are stepped over
+In     a function that reads a stretch of it, where it begins and ends
+Out    (tag, number or length, offset after them) of each field; contents are stepped over
 Why    a message is walked from window to window: what is in memory does not depend on its size
 Never  decodes what a field means
 """
@@ -20,12 +20,12 @@ Read = Callable[[int, int], bytes]
 """(offset, size): bytes of the message, fewer only at its end."""
 
 
-class Broken(Exception):
+class Malformed(ValueError):
     """Not a protobuf message."""
 
 
 def fields(read: Read, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(tag, value or length, offset behind them) of each field in [start, stop) of the payload."""
+    """(tag, value or length, offset after them) of each field in [start, stop) of the payload."""
     base, data, at, last = start, b"", 0, -1
     while True:
         if at > last:
@@ -39,7 +39,7 @@ def fields(read: Read, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
-                raise Broken(f"a field of {value} bytes ends early")
+                raise Malformed(f"a field of {value} bytes ends early")
 
 
 def sure_to(data: bytes, base: int, stop: int) -> int:
@@ -47,30 +47,33 @@ def sure_to(data: bytes, base: int, stop: int) -> int:
     if base + len(data) >= stop:
         return len(data) - 1
     if len(data) < WINDOW_BYTES:
-        raise Broken("the payload ends early")
+        raise Malformed("the payload ends early")
     return len(data) - _HEAD_BYTES
 
 
 def field_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, number or length, and the offset behind them."""
-    tag, at = varint(data, at)
+    """Tag, number or length, and the offset after them."""
+    if at < len(data) and (tag := data[at]) < 0x80:
+        at += 1
+    else:
+        tag, at = varint(data, at)
     wire = tag & 7
     if not 0 < tag >> 3 < 1 << 29:
-        raise Broken(f"a field with number {tag >> 3}")
+        raise Malformed(f"a field with number {tag >> 3}")
     if wire in (VARINT, LENGTH):
         value, at = varint(data, at)
         return tag, value, at
     if wire in (1, 5) and at + (8 if wire == 1 else 4) <= len(data):
         return tag, 0, at + (8 if wire == 1 else 4)
-    raise Broken(f"a field of wire type {wire}")
+    raise Malformed(f"a field of wire type {wire}")
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at `at` and the offset behind it."""
+def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The number at `at` and the offset after it."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Broken("a number ends early")
+            raise Malformed("a number ends early")
         octet = data[at]
         at += 1
         value |= (octet & 0x7F) << shift

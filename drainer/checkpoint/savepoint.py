@@ -15,8 +15,8 @@ import os
 import tomllib
 from typing import Final
 
-from common.durable_file import replace_file
 from common.errors import ConfigError, Corruption, ForeignDirectory
+from common.filesystem import replace_file
 from drainer.checkpoint.value import Checkpoint
 
 NAME: Final = "savepoint"

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import datetime
 import errno
-import fcntl
 import os
 from collections.abc import Sequence
 from typing import Final
 
+from common import filesystem
 from common.clock import Clock
-from common.durable_file import replace_file, sync_directory
 from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
+from common.filesystem import read_at, replace_file, sync_directory
 from common.record import RecordError, crc32c
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
 
 PURGED: Final = ".purged"
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_BUFFERS_MAX: Final = 512
-_JOIN_BYTES_MAX: Final = 1 << 20
 
 
 class NoRoom(BinlogError):
@@ -52,17 +50,7 @@ class BinlogFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Fewer bytes only at the end."""
-        data = os.pread(self.descriptor, size, offset)
-        if len(data) == size or not data:
-            return data
-        pieces, have = [data], len(data)
-        while have < size:  # one call returns at most 2 GiB
-            data = os.pread(self.descriptor, size - have, offset + have)
-            if not data:
-                break
-            pieces.append(data)
-            have += len(data)
-        return b"".join(pieces)
+        return read_at(self.descriptor, offset, size)
 
     def payload(self, place: Place) -> bytes:
         """A record's payload, compared with its checksum. Raises `Corruption`."""
@@ -113,9 +101,7 @@ class BinlogDirectory:
 
     @staticmethod
     def _flock(descriptor: int, path: str) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not filesystem.lock(descriptor):
             os.close(descriptor)
             raise DirectoryLocked(
                 f"{path} is locked: file already locked",
@@ -157,14 +143,9 @@ class BinlogDirectory:
         if gone is not None:
             raise binlog_file.damage(file.path, gone)
         if last:
-            self._renew(file, synced.offset if synced and synced.index == file.index else 0)
-
-    def _renew(self, file: BinlogFile, start: int) -> None:
-        """Bring to the medium what a process wrote that was killed. It is written again: if its sync had
-        failed, the kernel takes the pages for clean, and another sync alone would do nothing."""
-        for at in range(start, file.size, _JOIN_BYTES_MAX):
-            self._write_at(file.path, at, file.read(at, min(_JOIN_BYTES_MAX, file.size - at)))
-        os.fsync(file.descriptor)
+            # What a process wrote that was killed.
+            start = synced.offset if synced and synced.index == file.index else 0
+            filesystem.renew(file.path, file.descriptor, start, file.size)
 
     def _read_mark(self) -> Synced | None:
         return Synced.from_bytes(os.pread(self._mark, SYNCED_SIZE, 0))
@@ -225,11 +206,7 @@ class BinlogDirectory:
         file = self._writable()
         start = file.size
         try:
-            if sum(map(len, parts)) <= _JOIN_BYTES_MAX:
-                file.size += self._write_all(file.descriptor, [b"".join(parts)])
-            else:
-                for at in range(0, len(parts), _BUFFERS_MAX):
-                    file.size += self._write_all(file.descriptor, parts[at : at + _BUFFERS_MAX])
+            file.size += filesystem.append(file.descriptor, parts)
         except OSError as error:
             self._undo(file, start, error)
         return start
@@ -244,36 +221,13 @@ class BinlogDirectory:
             raise NoRoom(f"{file.path}: {error.strerror}", hint="make room on its disk")
         raise self._break(file.path, error) from None
 
-    @staticmethod
-    def _write_all(descriptor: int, parts: Sequence[bytes]) -> int:
-        buffers = [memoryview(part) for part in parts if part]
-        total = 0
-        while buffers:
-            written = os.writev(descriptor, buffers)
-            total += written
-            while buffers and written >= len(buffers[0]):
-                written -= len(buffers.pop(0))
-            if written:
-                buffers[0] = buffers[0][written:]
-        return total
-
     def overwrite(self, offset: int, data: bytes) -> None:
         """Put bytes in the place of others in the newest file. Raises `Broken`."""
         file = self._writable()
         try:
-            self._write_at(file.path, offset, data)
+            filesystem.write_at(file.path, offset, data)
         except OSError as error:
             raise self._break(file.path, error) from None
-
-    @staticmethod
-    def _write_at(path: str, offset: int, data: bytes) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
-        try:
-            at = 0
-            while at < len(data):
-                at += os.pwrite(descriptor, data[at:], offset + at)
-        finally:
-            os.close(descriptor)
 
     def sync(self, whole: int | None = None) -> None:
         """Everything appended is on the medium. Raises `Broken`, also for ever after a failure.
@@ -301,7 +255,7 @@ class BinlogDirectory:
         before = self._writable()
         self.sync()
         self._create(before.index + 1)
-        fcntl.flock(before.descriptor, fcntl.LOCK_UN)
+        filesystem.unlock(before.descriptor)
         if self._newest_only:
             del self.files[before.index], self.places[before.index]
             os.close(before.descriptor)

@@ -19,8 +19,8 @@ from typing import BinaryIO, Final
 
 import zstandard
 
-from common.durable_file import sync_directory
 from common.errors import Corruption
+from common.filesystem import sync_directory
 
 SUFFIX: Final = ".zst"
 UNFINISHED: Final = ".tmp"

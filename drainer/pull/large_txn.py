@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from common import binlog
-from common import protobuf_fields as field_walk
+from common import binlog, protobuf_fields
 from common.errors import Corruption
-from common.protobuf_fields import LENGTH, VARINT, WINDOW_BYTES, Broken, Read, field_head, sure_to, varint
+from common.protobuf_fields import LENGTH, VARINT, WINDOW_BYTES, Malformed, Read, field_head, sure_to, varint
 from drainer.pull.merger import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
@@ -57,12 +56,12 @@ def outline(read: Read, size: int) -> Outline:
     numbers: dict[int, int] = {}
     value: tuple[int, int] | None = None
     try:
-        for tag, found, begin in field_walk.fields(read, 0, size):
+        for tag, found, begin in protobuf_fields.fields(read, 0, size):
             if tag & 7 == VARINT:
                 numbers[tag >> 3] = found
             elif tag == 0x2A:
                 value = (begin, found)
-    except Broken as error:
+    except Malformed as error:
         raise Corruption(f"payload of {size} bytes is not a binlog: {error}", hint=_HINT) from None
     get = numbers.get
     return Outline(get(1, 0), get(2, 0), get(3, 0), get(7, 0), value)
@@ -79,7 +78,7 @@ def pieces(
     where = f"transaction with commit_ts {spilled.commit_ts}"
     try:
         version, mutations = _survey(spilled)
-    except Broken as error:
+    except Malformed as error:
         raise Corruption(f"{where}: rows cannot be decoded: {error}", hint=_HINT) from None
     tables = []
     for mutation in mutations:
@@ -139,7 +138,7 @@ def _survey(spilled: Spilled) -> tuple[int, list[_Mutation]]:
         raise Corruption(f"commit without prewrite: {where} has no rows", hint=_HINT)
     begin, length = found.value
     version, mutations = 0, []
-    for tag, value, at in field_walk.fields(read, begin, begin + length):
+    for tag, value, at in protobuf_fields.fields(read, begin, begin + length):
         if tag == 0x08:
             version = value
         elif tag == 0x12:
@@ -169,7 +168,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
         if tag in counts:
             rows, at = _run_of_rows(data, at, sure)
             if base + at > stop:
-                raise Broken("a row ends early")
+                raise Malformed("a row ends early")
             counts[tag] += rows
             begins.setdefault(tag, base + head)
             ends[tag] = base + at
@@ -178,7 +177,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
         if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
-                raise Broken(f"a field of {value} bytes ends early")
+                raise Malformed(f"a field of {value} bytes ends early")
         if tag == 0x08:
             found.table_id = value if value < 1 << 63 else value - (1 << 64)
         elif tag in _TAGS_OBSOLETE:
@@ -208,7 +207,7 @@ def _run_of_rows(data: bytes, at: int, sure: int) -> tuple[int, int]:
                 at += size
             rows += 1
     except IndexError:
-        raise Broken("the length of a row ends early") from None
+        raise Malformed("the length of a row ends early") from None
     return rows, at
 
 

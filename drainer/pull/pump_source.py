@@ -26,8 +26,7 @@ from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from common import protobuf_fields as field_walk
-from common import rpc
+from common import protobuf_fields, rpc
 from common.backoff import Backoff
 from common.errors import Corruption, Unavailable
 from common.observe import log
@@ -342,10 +341,10 @@ class PumpSource:
             for wanted in (0x0A, 0x12):  # PullBinlogResp.entity, Entity.payload
                 begin, size = next(
                     (at, value)
-                    for tag, value, at in field_walk.fields(read, begin, begin + size)
+                    for tag, value, at in protobuf_fields.fields(read, begin, begin + size)
                     if tag == wanted
                 )
-        except (field_walk.Broken, StopIteration) as error:
+        except (protobuf_fields.Malformed, StopIteration) as error:
             raise self._nonsense(data, error) from None
         with self._blamed():
             file = await self._spill.keep(self._account, view[begin : begin + size])

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from common.protobuf_fields import varint
 from common.record import crc32c
 
 _BLOCK: Final = 32 << 10
@@ -115,9 +116,9 @@ class _State:
         at = 0
         added: dict[tuple[int, int], int] = {}
         while at < len(edit):
-            tag, at = _varint(edit, at)
+            tag, at = varint(edit, at)
             if tag in (2, 3, 4, 9):
-                value, at = _varint(edit, at)
+                value, at = varint(edit, at)
                 if tag == 2:
                     self.log = value
                 elif tag == 4:
@@ -127,14 +128,14 @@ class _State:
             elif tag == 1:
                 at = _skip(edit, at)
             elif tag == 5:
-                at = _skip(edit, _varint(edit, at)[1])
+                at = _skip(edit, varint(edit, at)[1])
             elif tag in (6, 7):
-                level, at = _varint(edit, at)
-                number, at = _varint(edit, at)
+                level, at = varint(edit, at)
+                number, at = varint(edit, at)
                 if tag == 6:
                     self.tables.pop((level, number), None)
                     continue
-                added[level, number], at = _varint(edit, at)
+                added[level, number], at = varint(edit, at)
                 at = _skip(edit, _skip(edit, at))
             else:
                 raise ValueError(f"unknown tag {tag}")
@@ -153,19 +154,9 @@ class _State:
         return None if self.log in logs else f"{self.log:06d}.log is not there"
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        octet = data[at]
-        value |= (octet & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if octet < 0x80:
-            return value, at
-
-
 def _skip(data: bytes, at: int) -> int:
     """Behind a string with its length in front."""
-    length, at = _varint(data, at)
+    length, at = varint(data, at)
     if at + length > len(data):
         raise ValueError("a string ends early")
     return at + length

@@ -18,11 +18,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from common.durable_file import sync_directory
+from common import filesystem
+from common.filesystem import read_at, sync_directory
 
-_JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
-_BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
-_RENEWED_AT_ONCE: Final = 8 << 20
 _OPEN_MAX: Final = 64  # log files open at once
 
 
@@ -97,39 +95,15 @@ class OsLogFile:
         return os.fstat(self._held().number).st_size
 
     def append(self, parts: Sequence[bytes]) -> None:
-        total = sum(map(len, parts))
-        if total <= _JOIN_BYTES_MAX:
-            self._write_all([b"".join(parts)])
-            return
-        for at in range(0, len(parts), _BUFFERS_MAX):
-            self._write_all(parts[at : at + _BUFFERS_MAX])
-
-    def _write_all(self, parts: Sequence[bytes]) -> None:
         held = self._held()
-        buffers = [memoryview(part) for part in parts if part]
-        while buffers:
-            written = os.writev(held.number, buffers)
-            while buffers and written >= len(buffers[0]):
-                written -= len(buffers.pop(0))
-            if written:
-                buffers[0] = buffers[0][written:]
+        filesystem.append(held.number, parts)
 
     def sync(self) -> None:
         os.fdatasync(self._held().number)
 
     def read(self, offset: int, size: int) -> bytes:
         held = self._descriptor or self._held()
-        data = os.pread(held.number, size, offset)
-        if len(data) in (size, 0):
-            return data
-        pieces, have = [data], len(data)
-        while have < size:  # one call returns at most 2 GiB
-            data = os.pread(held.number, size - have, offset + have)
-            if not data:
-                break
-            pieces.append(data)
-            have += len(data)
-        return b"".join(pieces)
+        return read_at(held.number, offset, size)
 
     def truncate(self, size: int) -> None:
         held = self._held()
@@ -137,14 +111,8 @@ class OsLogFile:
         os.fsync(held.number)
 
     def renew(self, start: int) -> None:
-        at, size = start, self.size()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
-        try:
-            while at < size:
-                at += os.pwrite(descriptor, self.read(at, min(_RENEWED_AT_ONCE, size - at)), at)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+        held = self._held()
+        filesystem.renew(self._path, held.number, start, self.size())
 
     def adopt(self, descriptor: int) -> None:
         """Use a descriptor that is open already."""

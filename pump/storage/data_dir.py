@@ -22,15 +22,15 @@ Never creates the index or the log itself; `storage` does.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from common.durable_file import make_directory, replace_file, sync_directory
+from common import filesystem
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
+from common.filesystem import make_directory, replace_file, sync_directory
 from common.observe import log
 
 PRIVATE: Final = 0o700
@@ -64,9 +64,7 @@ class DataDir:
                 f"data directory {self.path} cannot be used: {error.filename or directory}: {error.strerror}",
                 hint="set data-dir to a directory that this user may write",
             ) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not filesystem.lock(descriptor):
             os.close(descriptor)
             raise DirectoryLocked(
                 f"data directory {self.path} is locked: file already locked",

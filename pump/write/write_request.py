@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from common import binlog
 from common.binlog import Head
 from common.errors import Rejected
+from common.protobuf_fields import Malformed, varint
 from common.wire import pump_pb2, stored_binlog_pb2
 
 PAYLOADS_MAX: Final = 1 << 14
@@ -124,18 +125,25 @@ def _too_many() -> Rejected:
 
 def _walk(data: memoryview) -> tuple[int, list[bytes]]:
     """`read_many` without the parser, which would copy a large message once more and believe any count."""
+    try:
+        return _fields_of(data)
+    except Malformed:
+        raise Rejected("request cannot be decoded: a number does not end") from None
+
+
+def _fields_of(data: memoryview) -> tuple[int, list[bytes]]:
     cluster_id, at, end = 0, 0, len(data)
     payloads: list[bytes] = []
     while at < end:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         wire, number = tag & 7, tag >> 3
         if not 0 < number < 1 << 29:
             raise Rejected(f"request cannot be decoded: field number {number}")
         value = 0
         if wire == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
         elif wire == 2:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             at += value
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
@@ -150,16 +158,3 @@ def _walk(data: memoryview) -> tuple[int, list[bytes]]:
                 raise _too_many()
             payloads.append(bytes(data[at - value : at]))
     return cluster_id, payloads
-
-
-def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Value of the varint at `at`, and the place behind it. Raises `Rejected`."""
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        octet = data[at]
-        at += 1
-        value |= (octet & 0x7F) << shift
-        if octet < 0x80:
-            return value, at
-        shift += 7
-    raise Rejected("request cannot be decoded: a number does not end")

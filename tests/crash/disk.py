@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from common import durable_file
+from common import filesystem
 from pump.log import log_file
 
 ROOT = "/disk-in-memory"
@@ -326,7 +326,7 @@ def mounted() -> Iterator[Callable[[Disk], log_file.OsLogDirectory]]:
         _calls.disk = disk
         return log_file.OsLogDirectory(ROOT + "/value")
 
-    log_file.os = durable_file.os = _calls  # type: ignore[attr-defined]
+    log_file.os = filesystem.os = _calls  # type: ignore[attr-defined]
     try:
         yield mount
     finally:

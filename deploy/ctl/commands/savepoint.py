@@ -14,8 +14,8 @@ from typing import Final
 from common import time_text as moment
 from common import tso
 from common.clock import SystemClock
-from common.durable_file import replace_file
 from common.errors import ConfigError, Rejected
+from common.filesystem import replace_file
 from common.observe import show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON

@@ -16,8 +16,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from common.durable_file import replace_file, sync_directory
 from common.errors import Corruption
+from common.filesystem import replace_file, sync_directory
 from common.observe import log
 from common.record import RecordError
 from common.wire import pb_binlog_pb2

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from common.errors import ConfigError, Corruption, Unavailable
+from common.filesystem import read_at
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -89,17 +90,7 @@ class _LocalFile(_Closing):
     def read(self, offset: int, size: int) -> bytes:
         assert self.size is not None
         size = min(size, self.size - offset)  # it may grow meanwhile; and a damaged length is no size
-        data = os.pread(self._descriptor, size, offset) if size > 0 else b""
-        if len(data) == size or not data:
-            return data
-        pieces, have = [data], len(data)
-        while have < size:  # one call returns at most 2 GiB
-            data = os.pread(self._descriptor, size - have, offset + have)
-            if not data:
-                break
-            pieces.append(data)
-            have += len(data)
-        return b"".join(pieces)
+        return read_at(self._descriptor, offset, size) if size > 0 else b""
 
     def close(self) -> None:
         os.close(self._descriptor)

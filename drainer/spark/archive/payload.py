@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from common.errors import Corruption
-from common.protobuf_fields import LENGTH, Broken, field_head, varint
+from common.protobuf_fields import LENGTH, Malformed, field_head, varint
 from common.wire import secondary_binlog_pb2
 
 PB: Final = "pb"
@@ -66,7 +66,7 @@ class _Upper(dict[bytes, int]):
     def __missing__(self, octets: bytes) -> int:
         value, end = varint(octets, 0)
         if end != len(octets):
-            raise Broken
+            raise Malformed
         if len(self) >= _UPPER_MAX:
             self.clear()
         found = self[octets] = value << 28
@@ -88,7 +88,7 @@ def body(payload: bytes) -> Body:
                     size, at = varint(payload, 13)
                 if at + size <= len(payload):
                     return Body(low | _UPPER[payload[7:12]], payload[12], at, at + size)
-    except (IndexError, Broken):
+    except (IndexError, Malformed):
         pass
     return _unusual_body(payload)
 
@@ -106,7 +106,7 @@ def _unusual_body(payload: bytes) -> Body:
                 return Body(commit_ts, tag, at, at + value)
             elif tag & 7 == LENGTH:
                 at += value
-    except Broken:
+    except Malformed:
         pass
     raise _foreign(payload)
 
@@ -133,7 +133,7 @@ def kind_of(payload: bytes) -> str:
                 if tag >> 3 >= 3:
                     return PB if tag == _EVENT_KIND else RELAY
                 at += value
-    except Broken:
+    except Malformed:
         raise _foreign(payload) from None
     return PB
 
@@ -168,7 +168,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
             else:
                 size, inner = varint(payload, at + 1)
             if payload[at] != _FIRST:
-                raise Broken
+                raise Malformed
             at = inner + size
             rows += 1
             if counts is None:
@@ -176,7 +176,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
             if not name or not payload.startswith(name, inner):
                 name, known = counts.last = _counted(payload, inner, counts)
             known[payload[inner + len(name)]] += 1
-    except (IndexError, Broken):
+    except (IndexError, Malformed):
         raise _foreign(payload) from None
     if at != stop:
         raise _foreign(payload)
@@ -187,7 +187,7 @@ def _counted(payload: bytes, at: int, counts: Counts) -> tuple[bytes, list[int]]
     """How an event begins, up to its kind, and the counts of its table by kind."""
     kind = _behind_names(payload, at)
     if payload[kind] != _EVENT_KIND:
-        raise Broken
+        raise Malformed
     return payload[at : kind + 1], counts.setdefault(payload[at:kind], [0, 0, 0])
 
 
@@ -195,7 +195,7 @@ def _behind_names(payload: bytes, at: int) -> int:
     """Offset of what follows fields 1 and 2."""
     for tag in (_FIRST, _SECOND):
         if payload[at] != tag:
-            raise Broken
+            raise Malformed
         size, at = varint(payload, at + 1)
         at += size
     return at
@@ -212,7 +212,7 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
             _, size, at = field_head(payload, at)
             rows += _count_table(payload, at, at + size, Counts() if counts is None else counts)
             at += size
-    except (IndexError, Broken):
+    except (IndexError, Malformed):
         raise _foreign(payload) from None
     return Head(commit_ts, pos, len(payload), False, rows)
 
@@ -226,7 +226,7 @@ def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
         if tag == _MUTATION:
             kind, number, _ = field_head(payload, at)
             if kind != 0x08 or number >= _KINDS:
-                raise Broken
+                raise Malformed
             known[number] += 1
             rows += 1
         if tag & 7 == LENGTH:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from common.clock import SystemClock
-from common.durable_file import replace_file
 from common.errors import ConfigError
+from common.filesystem import replace_file
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.task_progress import TaskProgress

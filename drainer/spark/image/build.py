@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from common.durable_file import replace_file as write_durably
 from common.errors import ConfigError, Conflict, Rejected
+from common.filesystem import replace_file as write_durably
 from common.time_text import utc
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog import writer as obinlog

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import durable_file
+from common import filesystem
 from common.clock import ManualClock
 from common.errors import BinlogError
 from common.record import encode_file
@@ -27,10 +27,10 @@ LARGE = [b"l" * 700, b"m" * 900]
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    for module in (binlog_directory, durable_file):
+    for module in (binlog_directory, filesystem):
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
-    monkeypatch.setattr(binlog_directory, "fcntl", locks)
+    monkeypatch.setattr(filesystem, "fcntl", locks)
 
     def put(found: Disk) -> None:
         disk._calls.disk = found

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import binlog
-from common import protobuf_fields as field_walk
+from common import binlog, protobuf_fields
 from common.errors import Corruption
 from common.record import crc32c
 from common.wire import binlog_pb2
@@ -36,7 +35,7 @@ WINDOW = 64
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every few fields lie across the end of a window."""
-    for module in (field_walk, large_txn):
+    for module in (protobuf_fields, large_txn):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
 
 

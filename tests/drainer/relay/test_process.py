@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import durable_file
+from common import filesystem
 from common.clock import ManualClock
 from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
 from common.rowcodec.row_error import RowError
@@ -258,10 +258,10 @@ class SmallDisk(Disk):
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    for module in (binlog_directory, durable_file):
+    for module in (binlog_directory, filesystem):
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
-    monkeypatch.setattr(binlog_directory, "fcntl", locks)
+    monkeypatch.setattr(filesystem, "fcntl", locks)
     monkeypatch.setattr(relay_process, "Backoff", lambda *pauses: SimpleNamespace(next_s=lambda: 0.001))
 
     def put(found: Disk) -> None:

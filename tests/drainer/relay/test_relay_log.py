@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import durable_file
+from common import filesystem
 from common.clock import ManualClock, SystemClock
 from common.errors import BinlogError, ForeignDirectory
 from common.rowcodec.encoder import RowEncoder
@@ -247,10 +247,10 @@ async def test_a_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    for module in (binlog_directory, durable_file):
+    for module in (binlog_directory, filesystem):
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
-    monkeypatch.setattr(binlog_directory, "fcntl", locks)
+    monkeypatch.setattr(filesystem, "fcntl", locks)
     monkeypatch.setattr(
         relay_process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0)
     )

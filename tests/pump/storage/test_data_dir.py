@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import durable_file
+from common import filesystem
 from common.errors import ConfigError
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Limits
@@ -63,13 +63,13 @@ def test_the_directory_itself_is_on_the_medium_before_anything_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
-    sync = durable_file.sync_directory
+    sync = filesystem.sync_directory
 
     def watched(path: str) -> None:
         synced.append((path, sorted(os.listdir(path))))
         sync(path)
 
-    monkeypatch.setattr(durable_file, "sync_directory", watched)
+    monkeypatch.setattr(filesystem, "sync_directory", watched)
     DataDir(str(tmp_path / "new" / "pump")).close()
     assert (str(tmp_path), ["new"]) in synced
     assert (str(tmp_path / "new"), ["pump"]) in synced

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from common import durable_file
+from common import filesystem
 from common.clock import ManualClock
 from common.errors import BinlogError
 from common.record import decode_file
@@ -38,10 +38,10 @@ PLANS: dict[object, object] = {}
 
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
-    for module in (binlog_directory, durable_file, archive_segments):
+    for module in (binlog_directory, filesystem, archive_segments):
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
-    monkeypatch.setattr(binlog_directory, "fcntl", locks)
+    monkeypatch.setattr(filesystem, "fcntl", locks)
 
     def put(found: Disk) -> None:
         disk._calls.disk = found

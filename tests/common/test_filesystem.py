@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common import durable_file
-from common.durable_file import make_directory, replace_file
+from common import filesystem
+from common.filesystem import make_directory, replace_file
 
 
 def test_a_planted_link_leads_nowhere(tmp_path: Path) -> None:
@@ -38,13 +38,13 @@ def test_a_file_that_somebody_holds_open_is_not_the_new_one(tmp_path: Path) -> N
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
     """What was synced, and what was in it then."""
     seen = []
-    sync = durable_file.sync_directory
+    sync = filesystem.sync_directory
 
     def watched(path: str) -> None:
         seen.append((path, sorted(os.listdir(path))))
         sync(path)
 
-    monkeypatch.setattr(durable_file, "sync_directory", watched)
+    monkeypatch.setattr(filesystem, "sync_directory", watched)
     return seen
 
 
