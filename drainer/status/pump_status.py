@@ -8,19 +8,16 @@ Never   asks for its own sake: an idle or a current drainer asks nobody. A pump 
 
 from __future__ import annotations
 
-import asyncio
-import http.client
 import json
-import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from common import tso
 from common.clock import Clock
-from common.errors import ConfigError
+from common.errors import Unavailable
 from common.foreign_document import UNREADABLE
-from common.net.port import split_address
+from common.net.http_client import HttpClient
 from common.net.tls import TlsConfig
 from drainer.status.lag import OpenTransaction
 
@@ -29,7 +26,8 @@ SILENT_S: Final = 30.0
 _TIMEOUT_S: Final = 2.0
 _BYTES_MAX: Final = 1 << 20
 
-Fetch = Callable[[str], bytes]
+Fetch = Callable[[str], Awaitable[bytes]]
+"""The body of GET /status at an address. Raises `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class PumpLook:
 
     def __init__(self, clock: Clock, tls: TlsConfig | None = None, fetch: Fetch | None = None) -> None:
         self._clock = clock
-        self._tls = tls
+        self._http = HttpClient(clock, tls, _TIMEOUT_S, _BYTES_MAX)
         self._fetch = fetch or self._get
         self._words: dict[str, PumpWord] = {}
         self._silent: dict[str, float] = {}
@@ -91,24 +89,13 @@ class PumpLook:
         if now_s - self._silent.get(node_id, -SILENT_S) < SILENT_S:
             return
         try:
-            word = read_word(await asyncio.to_thread(self._fetch, address), now_s)
-        except (OSError, http.client.HTTPException, ConfigError, ValueError):
+            word = read_word(await self._fetch(address), now_s)
+        except Unavailable:
             word = None
         if word is None:
             self._silent[node_id] = now_s
             return
         self._words[node_id] = word
 
-    def _get(self, address: str) -> bytes:
-        host, port = split_address("pump", address)
-        context: ssl.SSLContext | None = self._tls.client_context() if self._tls else None
-        connection = (
-            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
-            if context
-            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-        )
-        try:
-            connection.request("GET", "/status")
-            return connection.getresponse().read(_BYTES_MAX)
-        finally:
-            connection.close()
+    async def _get(self, address: str) -> bytes:
+        return (await self._http.get(address, "/status")).body

@@ -20,6 +20,7 @@ from common.clock import Clock, SystemClock
 from common.cluster.node import OFFLINE
 from common.errors import BinlogError, FlagError
 from common.etcd.client import parse_endpoints
+from common.net.http_client import HttpClient
 from common.net.port import split_address
 from common.net.tls import TlsConfig
 from common.upstream.choice import KINDS
@@ -37,7 +38,6 @@ from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.gather.downstream import look as look_downstream
 from deploy.ctl.doctor.gather.nodes import NodeLook, RegistrySeen
 from deploy.ctl.doctor.gather.upstream import TIDB, UpstreamLook, UpstreamSeen
-from deploy.ctl.net.http_client import HttpClient
 from drainer.sink.mysql.connection import Target
 
 TIMEOUT_S: Final = 5.0

@@ -16,9 +16,9 @@ from typing import Any, Final
 from common.clock import SystemClock
 from common.errors import BinlogError, Rejected, Unavailable
 from common.foreign_document import UNREADABLE
+from common.net.http_client import HttpClient, NotHttp
 from common.net.port import STATUS_PORT_STEP, split_address
 from common.net.tls import TlsConfig
-from deploy.ctl.net.http_client import HttpClient, NotHttp
 
 DEADLINE_S: Final = 10.0
 _CODE_OK: Final = 200

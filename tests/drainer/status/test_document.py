@@ -93,7 +93,7 @@ class World:
             upstream_s=lambda: self.clock.wall_s() - host_ahead_s,
         )
 
-    def _fetch(self, address: str) -> bytes:
+    async def _fetch(self, address: str) -> bytes:
         self.asked.append(address)
         return self.page
 

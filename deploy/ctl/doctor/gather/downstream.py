@@ -14,9 +14,9 @@ import pymysql
 
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
+from common.net.abandonable_thread import in_abandonable_thread
 from deploy.ctl.doctor.checks.variables import VARIABLES
 from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
-from deploy.ctl.net.abandonable_thread import aside
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.connection import Target
 
@@ -45,7 +45,7 @@ async def look(
     """`row_table`: table of the checkpoint row, None if it is elsewhere; `state_table`: ours are here too."""
     where = f"downstream {target!r}"
     try:
-        return await aside(
+        return await in_abandonable_thread(
             _look,
             target,
             clock,

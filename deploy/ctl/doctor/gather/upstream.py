@@ -16,6 +16,7 @@ from common.clock import Clock
 from common.errors import BinlogError, Unavailable
 from common.etcd.client import parse_endpoints
 from common.foreign_document import UNREADABLE
+from common.net.http_client import HttpClient
 from common.net.tls import TlsConfig
 from common.tso import physical_s
 from common.upstream.standalone import StandaloneUpstream
@@ -23,7 +24,6 @@ from common.upstream.tidb.pd.oracle import PdOracle
 from common.upstream.tidb.pd.pd import NotPd, PdClient
 from common.upstream.tidb.tikv.regions import StoreState
 from deploy.ctl.doctor.facts import ClockSeen, MemberSeen, StoreSeen
-from deploy.ctl.net.http_client import HttpClient
 
 TIDB: Final = "tidb"
 STANDALONE: Final = "standalone"

@@ -15,12 +15,12 @@ import pytest
 from common.clock import ManualClock, SystemClock
 from common.cluster.registry import PUMPS
 from common.errors import Unavailable
+from common.net.http_client import HttpClient, NotHttp
 from common.net.port import free_ports
 from common.net.tls import TlsConfig
 from deploy.ctl.doctor.facts import ClockSeen, NodeSeen
 from deploy.ctl.doctor.gather.nodes import NodeLook
 from deploy.ctl.net import node_http
-from deploy.ctl.net.http_client import HttpClient, NotHttp
 from tests import certificates
 
 

@@ -1,7 +1,7 @@
-"""HTTP client: one request with one deadline for all of it, however slowly the other side drips.
+"""HTTP client: one request with one deadline for all of it, however slowly the other side sends.
 
-Out    `Page`, with the time that its `Date` tells; `Unavailable` in one line that says how far it came
-Never  follows a redirect, uses a proxy of the environment, reads more than `BYTES_MAX`
+Out    `Page`, with the time of its `Date`; `Unavailable` in one line that says how far it came
+Never  follows a redirect, uses a proxy of the environment, reads more than its limit
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, Final, cast
 
 from common.clock import Clock
 from common.errors import ConfigError, Unavailable
+from common.net.abandonable_thread import in_abandonable_thread
 from common.net.port import split_address
 from common.net.tls import TlsConfig
-from deploy.ctl.net.abandonable_thread import aside
 
 BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`began_s` and `ended_s`: our wall clock; `date_s`: theirs, cut to whole seconds, None if not told."""
+    """`began_s` and `ended_s`: our wall clock; `date_s`: theirs, cut to whole seconds, None without one."""
 
     status: int
     body: bytes
@@ -38,16 +38,19 @@ class Page:
 
 
 class NotHttp(Unavailable):
-    """Somebody listens, and does not speak HTTP."""
+    """A server listens, and does not speak HTTP."""
 
 
 class HttpClient:
     """Requests over one TLS configuration, or in clear."""
 
-    def __init__(self, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
+    def __init__(
+        self, clock: Clock, tls: TlsConfig | None, timeout_s: float, bytes_max: int = BYTES_MAX
+    ) -> None:
         self._clock = clock
         self._tls = tls
         self._timeout_s = timeout_s
+        self._bytes_max = bytes_max
 
     @property
     def scheme(self) -> str:
@@ -56,9 +59,11 @@ class HttpClient:
     async def resolve(self, host: str, port: int = 0) -> tuple[str, ...]:
         """Addresses of a host. Raises `Unavailable`."""
         try:
-            found = await aside(
+            found = await in_abandonable_thread(
                 socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM, timeout_s=self._timeout_s
             )
+        except UnicodeError:  # of the codec for names of other alphabets
+            raise Unavailable(f"{host} is no name of a host") from None
         except OSError as error:  # a timeout too
             why = error.strerror or "takes too long"
             raise Unavailable(f"the name {host} cannot be resolved here: {why}") from None
@@ -72,7 +77,7 @@ class HttpClient:
             return None
 
     async def connects(self, address: str) -> None:
-        """Whether somebody listens. Raises `Unavailable`."""
+        """Whether a server listens. Raises `Unavailable`."""
         host, port = _split(address)
         addresses = await self.resolve(host, port)
         try:
@@ -99,34 +104,38 @@ class HttpClient:
         addresses = await self.resolve(host, port)
         try:
             async with asyncio.timeout(self._timeout_s):
-                data = await _exchange(addresses, port, tls, _request(method, address, path, body))
+                data = await _exchange(
+                    addresses, port, tls, _request(method, address, path, body), self._bytes_max
+                )
         except ssl.SSLError as error:
             raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
         except ConnectionResetError:
             raise NotHttp(f"{address} breaks the connection off") from None
         except OSError as error:
             raise Unavailable(_why_not(error, self._timeout_s)) from None
-        if len(data) > BYTES_MAX:
-            raise Unavailable(f"{address} answers more than {BYTES_MAX >> 20} MiB")
+        if len(data) > self._bytes_max:
+            raise Unavailable(f"{address} answers more than {self._bytes_max >> 20} MiB")
         return _page(address, data, began_s, self._clock.wall_s())
 
 
 async def _open(
     addresses: Sequence[str], port: int, **tls: Any
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first address that takes it: a name may have one that nobody listens at."""
+    """To the first address that takes it: a name may have one that no server listens at."""
     for address in addresses[:-1]:
         with contextlib.suppress(ConnectionError):
             return await asyncio.open_connection(address, port, **tls)
     return await asyncio.open_connection(addresses[-1], port, **tls)
 
 
-async def _exchange(addresses: Sequence[str], port: int, tls: dict[str, Any], request: bytes) -> bytes:
+async def _exchange(
+    addresses: Sequence[str], port: int, tls: dict[str, Any], request: bytes, bytes_max: int
+) -> bytes:
     reader, writer = await _open(addresses, port, **tls)
     try:
         writer.write(request)
         data = bytearray()
-        while len(data) <= BYTES_MAX and (part := await reader.read(1 << 16)):
+        while len(data) <= bytes_max and (part := await reader.read(1 << 16)):
             data += part
         return bytes(data)
     finally:

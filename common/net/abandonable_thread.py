@@ -1,4 +1,4 @@
-"""Aside: work that blocks, on threads that nothing waits for.
+"""Abandonable thread: work that blocks, on threads that nothing waits for.
 
 Why     a name server, a server behind a dead link or a network file system may hold a thread for minutes; the
         event loop's own threads are waited for at its end, these are not
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def aside(function: Callable[..., T], *arguments: Any, timeout_s: float) -> T:
-    """The function's value. Raises what it raises, or `TimeoutError`: it is left behind then."""
+async def in_abandonable_thread(function: Callable[..., T], *arguments: Any, timeout_s: float) -> T:
+    """The function's value. Raises what it raises, or `TimeoutError`: the thread is abandoned then."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -35,9 +35,9 @@ async def aside(function: Callable[..., T], *arguments: Any, timeout_s: float) -
             failure = error
         try:
             loop.call_soon_threadsafe(settle, value, failure)
-        except RuntimeError:  # nobody waits any more: the loop is closed
+        except RuntimeError:  # nothing waits any more: the loop is closed
             return
 
-    threading.Thread(target=work, name="aside", daemon=True).start()
+    threading.Thread(target=work, name="abandonable", daemon=True).start()
     async with asyncio.timeout(timeout_s):
         return await future
