@@ -31,7 +31,7 @@ from drainer.app.operations import Operating
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.loopback_marks import LoopbackMarks
-from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.row_mismatch import Drift
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint import resume as takeover
@@ -47,7 +47,7 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.pull.collector import Collector
 from drainer.pull.spill import SpillDirectory
-from drainer.quarantine.controller import take_over
+from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
 from drainer.relay.child import RelayChild
 from drainer.relay.relay_log import RelayLog
@@ -353,7 +353,7 @@ async def build(
         prepare=ready.prepare,
         wait_for=operating.wait_for,
     )
-    waiting = await patiently(lambda: take_over(store, foreign=start.foreign), store.close)
+    waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
@@ -370,7 +370,7 @@ async def build(
         runner_for(schema.tracker, translator.route, store.guard_ddl),
         applier_settings(settings, marks, schema.keep, clock),
         clock,
-        DeskPlan(
+        QuarantineSetup(
             waiting,
             Policy(ddl_rules.parse(settings.ddl_rules)),
             schema.tracker,

@@ -31,7 +31,7 @@ from drainer.control.pause_and_reload import Commit, Control, Reload, add_own, r
 from drainer.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.ddl import rules as ddl_rules
 from drainer.quarantine import http_routes as ddl_routes
-from drainer.quarantine.controller import DdlDesk
+from drainer.quarantine.controller import QuarantineController
 from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
 from drainer.sink.file.applier import ArchiveApplier
 from drainer.status import progress_line
@@ -91,7 +91,7 @@ class Operating:
         self._running = False
         self._status: Status | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._desk: DdlDesk | None = None
+        self._quarantine: QuarantineController | None = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
         self.went_back: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ class Operating:
 
         def ddl(fresh: DrainerConfig) -> Commit:
             found = ddl_rules.parse(fresh.ddl_rules)
-            return lambda: applier.desk.set_rules(found)
+            return lambda: applier.quarantine.set_rules(found)
 
         def pace(fresh: DrainerConfig) -> Commit:
             return lambda: applier.change_pace(
@@ -157,14 +157,14 @@ class Operating:
         self._follow_rules(applier.rules.check, applier.rules.change)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
-        if self._desk is None and self._status is None:  # the first one
-            ddl_routes.add_routes(self._routes, self._desk_now)
-        self._desk = applier.desk
+        if self._quarantine is None and self._status is None:  # the first one
+            ddl_routes.add_routes(self._routes, self._quarantine_now)
+        self._quarantine = applier.quarantine
 
-    def _desk_now(self) -> DdlDesk:
-        if self._desk is None:
+    def _quarantine_now(self) -> QuarantineController:
+        if self._quarantine is None:
             raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
-        return self._desk
+        return self._quarantine
 
     def make_archive_live(self, applier: ArchiveApplier) -> None:
         """The same for a drainer whose downstream is a directory."""
@@ -241,7 +241,7 @@ class Operating:
         if went_back:
             noted = {"time": self._clock.wall_s(), "why": reason}
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
-        self._running, self._interrupted, self._desk = False, reason, None
+        self._running, self._interrupted, self._quarantine = False, reason, None
         self._starting.begin_again()
         if self._looking is not None:
             self._looking.cancel()

@@ -26,7 +26,7 @@ from drainer.app.operations import Operating
 from drainer.apply.applier import Applier
 from drainer.checkpoint.committed import WentBack
 from drainer.pull.collector import Collector
-from drainer.quarantine.refused_table import set_aside
+from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.sink.file.applier import ArchiveApplier
 from drainer.sink.mysql.refusal import RowsRefused
 
@@ -134,7 +134,7 @@ class Pipeline:
         await asyncio.wait(self._running)
         if isinstance(error, RowsRefused):
             with contextlib.suppress(RowsRefused):  # the downstream is away by now: it is met once more
-                await set_aside(applier.desk.rooms, error)
+                await quarantine_rows(applier.quarantine.dependencies, error)
         await applier.abandon()
         await self._ends.aclose()
         while True:

@@ -229,7 +229,7 @@ class RelayRecovery:
             await applier.run(source.batches())
             waiting[:] = await applier.finish_waiting()
 
-        works = [through(), applier.watch(), applier.keep_checkpoint(), applier.desk.run()]
+        works = [through(), applier.watch(), applier.keep_checkpoint(), applier.quarantine.run()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

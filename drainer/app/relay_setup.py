@@ -18,7 +18,7 @@ from drainer.app.build_mysql import applier_settings, patiently, seen
 from drainer.app.recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
 from drainer.apply.applier import Applier
 from drainer.apply.loopback_marks import LoopbackMarks
-from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
 from drainer.config.downstream import row_target_of, target_of
@@ -29,7 +29,7 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.connection import TrackedSchema
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import take_over
+from drainer.quarantine.controller import load_waiting
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_history import RuleHistory
@@ -111,8 +111,8 @@ def _applier(
         runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
         applier_settings(settings, marks, lambda _commit_ts: None, clock),
         clock,
-        DeskPlan(
-            take_over(store, foreign=start.foreign),
+        QuarantineSetup(
+            load_waiting(store, foreign=start.foreign),
             Policy(ddl_rules.parse(settings.ddl_rules)),
             source.schema,
             lambda frozen: runner_of(frozen, frozen.route, RELEASE),

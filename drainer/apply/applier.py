@@ -23,7 +23,7 @@ from drainer.apply.ddl_barrier import DdlBarrier
 from drainer.apply.lane_count import LaneCount
 from drainer.apply.lane_feed import HandOver
 from drainer.apply.lane_set import LaneSet
-from drainer.apply.quarantine_setup import DeskPlan, open_desk, open_early
+from drainer.apply.quarantine_setup import QuarantineSetup, open_early, open_quarantine
 from drainer.apply.rule_taking import RuleTaking
 from drainer.apply.settings import ApplierSettings, ItemSource
 from drainer.apply.table_learning import TableLearning
@@ -34,7 +34,6 @@ from drainer.checkpoint.upkeep import CheckpointUpkeep
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.run.runner import DdlRunner
 from drainer.pull.merger import MergedBatch, Spilled
-from drainer.quarantine.controller import DdlDesk
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
@@ -56,7 +55,7 @@ class Applier:
         ddl_runner: DdlRunner,
         settings: ApplierSettings,
         clock: Clock,
-        desk_plan: DeskPlan,
+        quarantine_setup: QuarantineSetup,
         *,
         rules: RuleChange | None = None,
         control: Control | None = None,
@@ -71,28 +70,28 @@ class Applier:
         self._settings = settings
         self._clock = clock
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = CheckpointKeeper(
+        keeper = self._keeper = CheckpointKeeper(
             store, start, self._failure, clock, always_safe=settings.safe_mode, maps=settings.maps_positions
         )
         self._highest_ts = max(position.commit_ts for position in start.positions)
         self._waiting_tables = TableReader(target, sync_mode=settings.sync_mode)
-        early = open_early(desk_plan, self._keeper, ddl_runner, lambda: self.desk, clock)
+        early = open_early(quarantine_setup, self._keeper, ddl_runner, lambda: self.quarantine, clock)
         lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
         self._settings = replace(settings, lane=lane)
-        self.desk: DdlDesk = open_desk(
-            desk_plan, self._highest_ts, self._keeper, target, lane, self._waiting_tables, clock
+        self.quarantine = open_quarantine(
+            quarantine_setup, self._highest_ts, self._keeper, target, lane, self._waiting_tables, clock
         )
         self._barrier = DdlBarrier(
-            ddl_runner, self._keeper, start.intent, clock, settings.keep_schema, self.desk, self._hands, early
+            ddl_runner, keeper, start.intent, clock, settings.keep_schema, self.quarantine, self._hands, early
         )
         self._changed = asyncio.Event()
-        self._control.on_change = self.desk.on_change = self._changed.set
-        if self.desk.waits:  # all of it comes again from the checkpoint on
+        self._control.on_change = self.quarantine.on_change = self._changed.set
+        if self.quarantine.waits:  # all of it comes again from the checkpoint on
             self._keeper.stored_ts = start.floor_ts
         self._learning = TableLearning(self._tables, self._keeper, start, lambda: self._lanes, self.settle)
         change = rules or RuleChange(None, Rules(), start.basis)
         self.rules = RuleTaking(change, self._learning, self._keeper, start.past_ts, self)
-        self._lanes = self._lane_set(start.positions, start.floor_ts if self.desk.waits else None)
+        self._lanes = self._lane_set(start.positions, start.floor_ts if self.quarantine.waits else None)
         count = 1 if settings.whole_transactions else len(start.positions)
         self.lane_count = LaneCount(
             count, settings.lanes_max or count, lambda: self._lanes, lambda: self.rows, clock
@@ -168,7 +167,7 @@ class Applier:
             "DDL": {
                 "progress": self._barrier.progress,
                 "missing": list(self._ddl_runner.missing),
-                **self.desk.document(),
+                **self.quarantine.document(),
             },
             "Relay": {"on": self._hands.logs, "waiting_for": self._hands.waiting_for},
         }
@@ -209,7 +208,7 @@ class Applier:
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs beside it, by name; to be called once."""
         tuning = {} if self._settings.whole_transactions else {"tuning": self.lane_count.run()}
-        return {**tuning, "release": self.desk.run()}
+        return {**tuning, "release": self.quarantine.run()}
 
     async def watch(self) -> None:
         """Ends with the error of the first lane that failed."""
@@ -232,7 +231,7 @@ class Applier:
         """
         self._taking.stop()
         self._control.let_go()
-        self.desk.stop()
+        self.quarantine.stop()
         self._changed.set()
         drained = False
         try:
@@ -247,7 +246,7 @@ class Applier:
         except Exception as error:
             logger.failure("lanes could not finish", error)
         await self._lanes.end(drained=drained)
-        await self.desk.close()
+        await self.quarantine.close()
         if drained and not self._cut_short:
             await self._keeper.settle(self._lanes.resolved_ts)
         await self._close()
@@ -256,16 +255,16 @@ class Applier:
         return drained and not self._cut_short
 
     async def finish_waiting(self) -> list[dict[str, Any]]:
-        """Behind the end of `run`, do what waited and is decided; what still waits, as the desk shows it."""
+        """Behind the end of `run`, do what waited and is decided; what still waits, as operators see it."""
         await self._drained()
-        await self.desk.finish(self._last_ts)
-        return self.desk.documents()
+        await self.quarantine.finish(self._last_ts)
+        return self.quarantine.documents()
 
     async def abandon(self) -> None:
         """End, and store nothing. What calls into this one has ended."""
-        self.desk.stop()
+        self.quarantine.stop()
         await self._lanes.end(drained=False)
-        await self.desk.close()
+        await self.quarantine.close()
         await self._close()
 
     async def _close(self) -> None:
@@ -310,9 +309,9 @@ class Applier:
             await self.rules.leave_past()
         if self.rules.wanted:
             await self.rules.take()
-        if self.desk.wants_pause(self._last_ts):
+        if self.quarantine.wants_pause(self._last_ts):
             await self._drained()
-            await self.desk.pause(self._last_ts)
+            await self.quarantine.pause(self._last_ts)
             self._lanes.forget()
         if self.lane_count.wanted != len(self._lanes) and self._last_ts >= self._highest_ts:
             await self._change_lanes(self.lane_count.wanted)
@@ -378,7 +377,7 @@ class Applier:
         if transaction.last and not self._cut_short:
             self._hands.append(transaction)
         lanes = self._lanes
-        transaction = self.desk.divert(transaction)
+        transaction = self.quarantine.divert(transaction)
         if not lanes.knows(transaction):
             await self._learning.learn(transaction)
         self.rows += lanes.dispatch(transaction)
@@ -410,7 +409,8 @@ class Applier:
     async def _room(self) -> None:
         """Wait until every lane can take more; always lets other tasks run."""
         await asyncio.sleep(0)
-        await self._until(lambda: self._lanes.has_room and (self.desk.has_room or self._taking.is_stopping()))
+        kept = self.quarantine
+        await self._until(lambda: self._lanes.has_room and (kept.has_room or self._taking.is_stopping()))
 
     async def _drained(self) -> None:
         await self._hands.settled()

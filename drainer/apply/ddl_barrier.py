@@ -1,6 +1,6 @@
 """DDL barrier: what happens to one DDL while all lanes are drained.
 
-Drives  the desk, which says what is to become of it; the relay log, the DDL runner, the checkpoint store
+Drives  the quarantine, which decides about it; the relay log, the DDL runner, the checkpoint store
 Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
         its end, in one transaction. After a crash the shape of the downstream decides whether it had run
 """
@@ -18,8 +18,9 @@ from drainer import metrics
 from drainer.apply.lane_feed import HandOver
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import Intent
+from drainer.ddl.policy import APPLY, REWRITE
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import APPLY, REWRITE, DdlDesk
+from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.early_drop import EarlyDrops
 from drainer.txn import Ddl
 
@@ -41,13 +42,13 @@ class DdlBarrier:
         pending: Intent | None,
         clock: Clock,
         keep_schema: Callable[[int], None],
-        desk: DdlDesk,
+        quarantine: QuarantineController,
         hands: HandOver,
         early: EarlyDrops | None = None,
     ) -> None:
         self._early = early
-        self._desk = desk
-        desk.log_kept = lambda ddl: hands.log_ddl(ddl, None)
+        self._quarantine = quarantine
+        quarantine.log_kept = lambda ddl: hands.log_ddl(ddl, None)
         self._hands = hands
         self._keep_schema = keep_schema
         self._runner = runner
@@ -64,7 +65,7 @@ class DdlBarrier:
         keeper = self._keeper
         if ddl.half_done and self._early is not None:
             await self._early.half_done(ddl.job_id)
-        ruling = await self._desk.judge(ddl, keeper.schema_version)
+        ruling = await self._quarantine.judge(ddl, keeper.schema_version)
         ran = False
         if ruling.action in (APPLY, REWRITE):
             self.doing = f"running DDL job {ddl.job_id}"
@@ -105,7 +106,7 @@ class DdlBarrier:
             before = await call(runner.before, ddl)
             if ddl.refused and text is None:  # what the downstream would make of it loses rows
                 await self._hands.log_ddl(ddl, None)
-                await self._desk.refused(ddl, self._keeper.schema_version, before, ddl.refused)
+                await self._quarantine.refused(ddl, self._keeper.schema_version, before, ddl.refused)
                 return False
             if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)
@@ -116,6 +117,6 @@ class DdlBarrier:
         try:
             await call(runner.run, ddl, text)
         except DownstreamError as error:
-            await self._desk.refused(ddl, self._keeper.schema_version, intent.before, error.message)
+            await self._quarantine.refused(ddl, self._keeper.schema_version, intent.before, error.message)
             return False
         return True

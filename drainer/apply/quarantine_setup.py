@@ -1,4 +1,4 @@
-"""DDL assembly: the desk and the rooms that it works with, put together for one applier.
+"""DDL assembly: the quarantine and the dependencies that it works with, put together for one applier.
 
 Drives  nothing
 Owns    what a release lane takes from the applier: settings, the downstream, the way tables are read
@@ -20,17 +20,17 @@ from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import DdlDesk, Waiting
+from drainer.quarantine.controller import QuarantineController, Waiting
 from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
 from drainer.quarantine.frozen_schema import Frozen, Schema
-from drainer.quarantine.release import Rooms
+from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.store import ReleaseTable
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
 
 
 @dataclass(frozen=True, slots=True)
-class DeskPlan:
+class QuarantineSetup:
     """`runner_for` makes a runner that sees schema and routes as they were behind one DDL; `bytes_max` may
     wait; `route` gives where tables go now. `jobs`: of an upstream that can be asked.
     """
@@ -45,15 +45,15 @@ class DeskPlan:
     route: Callable[[], Route] = lambda: same_names
 
 
-def open_desk(
-    plan: DeskPlan,
+def open_quarantine(
+    plan: QuarantineSetup,
     highest_ts: int,
     keeper: CheckpointKeeper,
     target: mysql.Target,
     settings: LaneSettings,
     tables: TableReader,
     clock: Clock,
-) -> DdlDesk:
+) -> QuarantineController:
     """`tables` is release's own. From here on the keeper holds the checkpoint below what waits."""
 
     def make_lanes(
@@ -75,33 +75,33 @@ def open_desk(
             first=SIDE_LANES,
         )
 
-    def rooms(on_freed: Callable[[], None], numbers: itertools.count[int]) -> Rooms:
-        return Rooms(
+    def dependencies(on_freed: Callable[[], None], numbers: itertools.count[int]) -> ReleaseDependencies:
+        return ReleaseDependencies(
             keeper, plan.waiting.table, make_lanes, tables.targets, plan.runner_for, clock, numbers, on_freed
         )
 
-    desk = DdlDesk(
+    quarantine = QuarantineController(
         plan.waiting,
         highest_ts,
         plan.schema,
-        rooms,
+        dependencies,
         plan.policy,
         plan.data_dir,
         plan.bytes_max,
         plan.route,
     )
-    keeper.floor = lambda: desk.floor
-    return desk
+    keeper.floor = lambda: quarantine.floor
+    return quarantine
 
 
 def open_early(
-    plan: DeskPlan,
+    plan: QuarantineSetup,
     keeper: CheckpointKeeper,
     runner: DdlRunner,
-    desk: Callable[[], DdlDesk],
+    quarantine: Callable[[], QuarantineController],
     clock: Clock,
 ) -> EarlyDrops | None:
     """None where no upstream can be asked. It works on the runner's session, on the keeper's thread."""
     if plan.jobs is None:
         return None
-    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, desk, clock)
+    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, quarantine, clock)

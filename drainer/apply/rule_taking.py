@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from common.errors import ConfigError, Rejected
 from drainer.apply.table_learning import TableLearning
 from drainer.checkpoint.keeper import CheckpointKeeper
-from drainer.quarantine.controller import DdlDesk
+from drainer.quarantine.controller import QuarantineController
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.sink.mysql.change import Position
@@ -26,7 +26,7 @@ NEVER: Final = 1 << 63
 class Stream(Protocol):
     """The applier."""
 
-    desk: DdlDesk
+    quarantine: QuarantineController
 
     @property
     def doing(self) -> str: ...
@@ -57,12 +57,12 @@ class RuleTaking:
 
     def check(self, rules: Rules) -> None:
         """Raises `ConfigError`, `Rejected` for rules that cannot be taken."""
-        self._change.check(rules, self._stream.desk.waits_for)
+        self._change.check(rules, self._stream.quarantine.waits_for)
 
     def check_start(self) -> None:
         """Raises `ConfigError` for rules of the configuration that cannot follow those of before."""
         try:
-            self._change.check_wanted(self._stream.desk.waits_for)
+            self._change.check_wanted(self._stream.quarantine.waits_for)
         except Rejected as error:
             raise ConfigError(error.message, hint=error.hint) from None
 

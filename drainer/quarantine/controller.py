@@ -1,4 +1,4 @@
-"""DDL desk: what is to become of each DDL, and of the tables that wait for somebody to say so.
+"""Quarantine controller: whether a DDL of the stream runs or waits, and what an operator decides about it.
 
 Drives  policy and quarantine (cores), the log of what waits, release, the stored entries and decisions
 Owns    the order between them: an entry is durable before the stream goes on behind its DDL; a decision is
@@ -27,14 +27,14 @@ from drainer import metrics
 from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.derive import same_names
-from drainer.ddl.policy import APPLY, REWRITE, SKIP, STOP, Policy, Ruling
+from drainer.ddl.policy import SKIP, STOP, Policy, Ruling
 from drainer.ddl.rules import Rule
 from drainer.quarantine import decisions
-from drainer.quarantine.core import Decision, Entry, Floor, Met, Quarantine, Queue
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
-from drainer.quarantine.release import Release, Rooms, entry_of
+from drainer.quarantine.release import Release, ReleaseDependencies, entry_of
 from drainer.quarantine.store import Decided, QuarantineTable
+from drainer.quarantine.waiting_tables import DdlClass, Decision, Entry, Floor, Quarantine, Queue
 from drainer.txn import Ddl, Transaction
 
 logger = log.get(__name__)
@@ -59,7 +59,7 @@ class Waiting:
     last_number: int
 
 
-def take_over(store: CheckpointStore, *, foreign: bool) -> Waiting:
+def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
     """Blocking, after `store.start`: the entries that wait, which are this drainer's from now on.
 
     `foreign`: another program has written the checkpoint since; what waited is given up, and comes again.
@@ -70,14 +70,14 @@ def take_over(store: CheckpointStore, *, foreign: bool) -> Waiting:
     numbers: list[int] = []
 
     def work(connection: Any) -> None:
-        found[:] = table.take_over(connection, foreign=foreign)
+        found[:] = table.claim_entries(connection, foreign=foreign)
         numbers[:] = [table.last_number(connection)]
 
     store.together(work)
     return Waiting(table, tuple(found), numbers[0])
 
 
-class DdlDesk:
+class QuarantineController:
     """`highest_ts`: of the highest lane position at the start. `route` gives where tables go now.
     `on_change`: the stream may go on now. `log_kept` is awaited with a DDL that waits, before it is stored.
     """
@@ -87,7 +87,7 @@ class DdlDesk:
         waiting: Waiting,
         highest_ts: int,
         schema: Schema,
-        rooms: Callable[[Callable[[], None], itertools.count[int]], Rooms],
+        dependencies: Callable[[Callable[[], None], itertools.count[int]], ReleaseDependencies],
         policy: Policy,
         data_dir: str,
         bytes_max: int,
@@ -102,9 +102,9 @@ class DdlDesk:
         self._schema = schema
         self._policy = policy
         self.numbers = itertools.count(waiting.last_number + 1)
-        self.rooms = rooms(self._freed, self.numbers)
-        self._keeper = self.rooms.keeper
-        self._release = Release(self._quarantine, self.rooms, lambda: self._policy)
+        self.dependencies = dependencies(self._freed, self.numbers)
+        self._keeper = self.dependencies.keeper
+        self._release = Release(self._quarantine, self.dependencies, lambda: self._policy)
         self._releasing = asyncio.Lock()
         self._busy: Queue | None = None
         self._caught_up: set[int] = set()  # release met the end of what was kept, not long ago
@@ -155,24 +155,24 @@ class DdlDesk:
             return Ruling(SKIP, ddl.skip)
         if len(self._quarantine.queues) > 1:
             async with self._releasing:  # it may make two queues one
-                meeting = self._quarantine.meet(ddl)
+                classified = self._quarantine.classify(ddl)
         else:
-            meeting = self._quarantine.meet(ddl)
-        if meeting.met is Met.FREE:
+            classified = self._quarantine.classify(ddl)
+        if classified.ddl_class is DdlClass.FREE:
             return self._rule(ddl)
-        if meeting.met is not Met.KEPT:
+        if classified.ddl_class is not DdlClass.KEPT:
             return Ruling(PASSED, "done before the last stop")
-        queue = meeting.queue
+        queue = classified.queue
         assert queue is not None
         await self.log_kept(ddl)
         queue.exhausted = False  # release may have come to the end meanwhile
         log_of = self._logs[queue.number]
-        for other in meeting.absorbed:
+        for other in classified.absorbed:
             log_of.absorb(self._logs.pop(other.number))
             self._asked.discard(other.number)
             self._caught_up.discard(other.number)
         log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
-        changed = meeting.changed
+        changed = classified.changed
         if changed is not None:
             await self._keeper.call(
                 functools.partial(
@@ -212,7 +212,7 @@ class DdlDesk:
                 f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
                 hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
             )
-        entry = entry_of(ddl, schema_version, reason, before, self.rooms.clock)
+        entry = entry_of(ddl, schema_version, reason, before, self.dependencies.clock)
         await self._keeper.call(
             functools.partial(
                 self._keeper.store.together,
@@ -440,6 +440,3 @@ class DdlDesk:
 
 async def _unlogged(_ddl: Ddl) -> None:
     """Without a relay log."""
-
-
-__all__ = ["APPLY", "KEPT", "PASSED", "REWRITE", "SKIP", "DdlDesk", "Frozen", "Waiting", "take_over"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.errors import Conflict, Rejected
-from drainer.quarantine.core import DECISIONS, RETRY, REWRITE, Entry, Queue
+from drainer.quarantine.waiting_tables import DECISIONS, RETRY, REWRITE, Entry, Queue
 
 
 def check(queue: Queue, entry: Entry, *, busy: bool, action: str, text: str) -> None:

@@ -28,10 +28,11 @@ from common.upstream import SchemaHistory
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.derive.render import Server, name_of
+from drainer.ddl.policy import APPLY
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import APPLY, DdlDesk
+from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.store import Decided, QuarantineTable
 from drainer.schema import ddl_job
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
@@ -87,7 +88,7 @@ class EarlyDrops:
         keeper: CheckpointKeeper,
         runner: DdlRunner,
         table: QuarantineTable,
-        desk: Callable[[], DdlDesk],
+        controller: Callable[[], QuarantineController],
         clock: Clock,
     ) -> None:
         """`table`: of decisions."""
@@ -95,7 +96,7 @@ class EarlyDrops:
         self._keeper = keeper
         self._runner = runner
         self._table = table
-        self._desk = desk
+        self._controller = controller
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._one_by_one = asyncio.Lock()
@@ -143,7 +144,7 @@ class EarlyDrops:
     def _is_wanted(self, version: TableVersion, later: Later) -> bool:
         """The job's own statement is to run downstream."""
         names = [(version.schema, version.name)]
-        ruling = self._desk().explain(later.action, names, later.query)
+        ruling = self._controller().explain(later.action, names, later.query)
         return ruling.action == APPLY and self._jobs.wanted(version, later.action, later.query)
 
     # -- the upstream ---------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class EarlyDrops:
         refused: DownstreamError | None = None
         for statement in await self._on_session(functools.partial(_statements, name, found)):
             noted = Decided(
-                next(self._desk().numbers),
+                next(self._controller().numbers),
                 job_id,
                 int(self._clock.wall_s() * 1000),
                 "upstream",

@@ -20,8 +20,8 @@ from common.door import Request, Response, Routes, json_response
 from common.errors import Conflict, Rejected, Unavailable
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Ruling
-from drainer.quarantine.core import DECISIONS
 from drainer.quarantine.store import Decided
+from drainer.quarantine.waiting_tables import DECISIONS
 from drainer.schema import ddl_job
 
 _CODES: Final = {name: code for code, name in ddl_job.ACTION_NAMES.items() if code}
@@ -30,7 +30,7 @@ _CODES: Final = {name: code for code, name in ddl_job.ACTION_NAMES.items() if co
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
 
-class Desk(Protocol):
+class FakeController(Protocol):
     """What the routes ask (`ddl_desk`)."""
 
     def documents(self) -> list[dict[str, Any]]: ...
@@ -40,20 +40,20 @@ class Desk(Protocol):
     async def decide(self, job_id: int, action: str, text: str, asked_from: str) -> dict[str, Any]: ...
 
 
-def add_routes(routes: Routes, desk_now: Callable[[], Desk]) -> None:
-    """`desk_now` raises `Unavailable` while there is none."""
+def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> None:
+    """`controller_now` raises `Unavailable` while there is none."""
 
     async def everything(_params: dict[str, str]) -> Response:
-        desk = desk_now()
-        decisions = [asdict(decided) for decided in await desk.decisions()]
-        found = {"waiting": desk.documents(), "decisions": decisions, "rules": desk.rules()}
+        controller = controller_now()
+        decisions = [asdict(decided) for decided in await controller.decisions()]
+        found = {"waiting": controller.documents(), "decisions": decisions, "rules": controller.rules()}
         return _answer(200, "DDL", found)
 
     async def one(params: dict[str, str]) -> Response:
-        desk = desk_now()
+        controller = controller_now()
         job_id = _number(params["job_id"])
-        found = next((document for document in desk.documents() if document["job_id"] == job_id), None)
-        decisions = [asdict(decided) for decided in await desk.decisions() if decided.job_id == job_id]
+        found = next((document for document in controller.documents() if document["job_id"] == job_id), None)
+        decisions = [asdict(decided) for decided in await controller.decisions() if decided.job_id == job_id]
         if found is None and not decisions:
             return _answer(404, f"no DDL job {params['job_id']} waits")
         return _answer(200, "DDL", {"waiting": found, "decisions": decisions})
@@ -63,7 +63,7 @@ def add_routes(routes: Routes, desk_now: Callable[[], Desk]) -> None:
         if kind not in _CODES:
             return _answer(400, "kind: name one kind of DDL, such as add-index")
         names = [(params.get("db", ""), params.get("table", ""))] if "db" in params else []
-        ruling = desk_now().explain(_CODES[kind], names, params.get("sql", ""))
+        ruling = controller_now().explain(_CODES[kind], names, params.get("sql", ""))
         return _answer(200, ruling.reason, asdict(ruling))
 
     async def decide(request: Request, params: dict[str, str]) -> Response:
@@ -76,13 +76,15 @@ def add_routes(routes: Routes, desk_now: Callable[[], Desk]) -> None:
         decision = params["decision"]
         if decision not in DECISIONS:
             return _answer(400, "the decision is one of " + ", ".join(DECISIONS))
-        desk = desk_now()
+        controller = controller_now()
         try:
-            found = await desk.decide(
+            found = await controller.decide(
                 _number(params["job_id"]), decision, text, request.peer.address or "local"
             )
         except Rejected as error:
-            missing = all(document["job_id"] != _number(params["job_id"]) for document in desk.documents())
+            missing = all(
+                document["job_id"] != _number(params["job_id"]) for document in controller.documents()
+            )
             return _answer(404 if missing else 400, str(error))
         except Conflict as error:
             return _answer(409, str(error))

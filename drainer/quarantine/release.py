@@ -29,9 +29,9 @@ from drainer.ddl.policy import APPLY, STOP, Policy, Ruling
 from drainer.ddl.policy import REWRITE as REWRITE_BY_RULE
 from drainer.ddl.policy import SKIP as SKIP_BY_RULE
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.core import REWRITE, SKIP, Decision, Entry, Floor, Quarantine, Queue
 from drainer.quarantine.log import KeptDdl, QuarantineLog
 from drainer.quarantine.store import Decided, QuarantineTable, ReleaseTable
+from drainer.quarantine.waiting_tables import REWRITE, SKIP, Decision, Entry, Floor, Quarantine, Queue
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
@@ -66,7 +66,7 @@ MakeLanes = Callable[
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class ReleaseDependencies:
     """What release works with. `targets` blocks; `runner_for` takes the tracked schema behind a DDL."""
 
     keeper: CheckpointKeeper
@@ -82,9 +82,15 @@ class Rooms:
 class Release:
     """`policy` gives the rules in force for DDL that waited behind the one that was decided."""
 
-    def __init__(self, quarantine: Quarantine, rooms: Rooms, policy: Callable[[], Policy]) -> None:
+    def __init__(
+        self, quarantine: Quarantine, dependencies: ReleaseDependencies, policy: Callable[[], Policy]
+    ) -> None:
         self._quarantine = quarantine
-        self._rooms = rooms
+        self._dependencies = dependencies
+        self._keeper = dependencies.keeper
+        self._table = dependencies.table
+        self._numbers = dependencies.numbers
+        self._clock = dependencies.clock
         self._policy = policy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="release")
         self._changed = asyncio.Event()
@@ -122,7 +128,7 @@ class Release:
                     return
                 if isinstance(item, Transaction):
                     await self._take(queue, kept, self._quarantine.rest_of(item))
-                elif not self._quarantine.is_done(item.ddl) and not await self._meet(queue, item):
+                elif not self._quarantine.is_done(item.ddl) and not await self._handle_ddl(queue, item):
                     return
         except DownstreamError as error:
             queue.halted = str(error)
@@ -141,7 +147,7 @@ class Release:
         lanes = self._lanes or self._begin_lanes(queue)
         unknown = lanes.unknown(part)
         if unknown:
-            targets = await self._blocking(self._rooms.targets, unknown, 1)
+            targets = await self._blocking(self._dependencies.targets, unknown, 1)
             lanes.learn(may_repeat(targets) if any(e.is_rows for e in queue.entries.values()) else targets)
         lanes.dispatch(part)
         last = part.tables[-1]
@@ -155,16 +161,15 @@ class Release:
             await asyncio.sleep(0)
 
     def _begin_lanes(self, queue: Queue) -> ReleaseLanes:
-        rooms = self._rooms
-        store = rooms.keeper.store.lane_table()
+        store = self._keeper.store.lane_table()
         entries = [(entry.job_id, entry.position) for entry in queue.entries.values()]
         self._committed = Committed()
         table = ReleaseTable(
-            store.schema, store.cluster_id, store.epoch, rooms.table, entries, committed=self._committed
+            store.schema, store.cluster_id, store.epoch, self._table, entries, committed=self._committed
         )
         self._failure = None
         # What is applied already is left out before it comes here.
-        self._lanes = rooms.make_lanes(Position(0), table, self._changed.set, self._fail)
+        self._lanes = self._dependencies.make_lanes(Position(0), table, self._changed.set, self._fail)
         self._lanes.start()
         return self._lanes
 
@@ -186,7 +191,7 @@ class Release:
 
     def _free(self, kept: QuarantineLog, applied_ts: int) -> None:
         kept.free(applied_ts)
-        self._rooms.on_freed()
+        self._dependencies.on_freed()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Until it holds, or release is to stop."""
@@ -210,32 +215,30 @@ class Release:
         if drained and reached is not None:
             self._quarantine.advance(queue, reached)
         elif isinstance(self._failure, DownstreamError):
-            found = await self._rooms.keeper.call(self._read_positions, list(queue.entries))
+            found = await self._keeper.call(self._read_positions, list(queue.entries))
             self._quarantine.advance(queue, min(found, key=place))
 
     def _read_positions(self, jobs: list[int]) -> list[Position]:
         found: list[Position] = []
-        self._rooms.keeper.store.together(
-            lambda connection: found.extend(self._rooms.table.positions(connection, jobs))
-        )
+        self._keeper.store.together(lambda connection: found.extend(self._table.positions(connection, jobs)))
         return found
 
     # -- DDL ------------------------------------------------------------------------------------------
 
-    async def _meet(self, queue: Queue, kept: KeptDdl) -> bool:
+    async def _handle_ddl(self, queue: Queue, kept: KeptDdl) -> bool:
         """Whether it is over, and release goes on behind it."""
         ddl = kept.ddl
         entry = queue.entries.get(ddl.job_id)
         if entry is not None and entry.decision is None:
             entry = await self._decide_by_rule(entry, ddl)
         if entry is not None and entry.decision is None:
-            if self._quarantine.behind(queue, ddl):
+            if self._quarantine.entries_before(queue, ddl):
                 await self._stop_at(queue, kept, entry)
             if not await self._found_downstream(entry, kept):
                 return False
-            number = next(self._rooms.numbers)
+            number = next(self._numbers)
             decided = Decided(number, ddl.job_id, self.now_ms(), "downstream", SKIP)
-            await self._store(lambda connection: self._rooms.table.decided(connection, decided))
+            await self._store(lambda connection: self._table.decided(connection, decided))
             await self._finish(queue, ddl, Decision(SKIP, "", number), "downstream has it already")
             return True
         decision = entry.decision if entry is not None else None
@@ -255,15 +258,15 @@ class Release:
         if not ruling.rule or ruling.action not in _BY_RULE or tried in self._tried:
             return entry
         self._tried.add(tried)
-        decision = Decision(_BY_RULE[ruling.action], ruling.text, next(self._rooms.numbers))
+        decision = Decision(_BY_RULE[ruling.action], ruling.text, next(self._numbers))
         stored = entry.decided(decision)
         decided = Decided(
             decision.number, ddl.job_id, self.now_ms(), f"rule {ruling.rule}", decision.action, decision.text
         )
 
         def work(connection: Any) -> None:
-            self._rooms.table.put_decision(connection, stored)
-            self._rooms.table.decided(connection, decided)
+            self._table.put_decision(connection, stored)
+            self._table.decided(connection, decided)
 
         await self._store(work)
         logger.info("DDL that waited is decided by a rule", job_id=ddl.job_id, rule=ruling.reason)
@@ -283,7 +286,7 @@ class Release:
         """Whether somebody has brought the tables to where the DDL leads, since it was refused."""
         if not entry.before:
             return False
-        runner = self._rooms.runner_for(kept.schema)
+        runner = self._dependencies.runner_for(kept.schema)
         try:
             if await self._blocking(runner.before, kept.ddl) == entry.before:
                 return False
@@ -297,7 +300,7 @@ class Release:
     async def _run(self, queue: Queue, kept: KeptDdl, decision: Decision | None, text: str | None) -> bool:
         ddl = kept.ddl
         self.doing = f"running DDL job {ddl.job_id}, which waited"
-        runner = self._rooms.runner_for(kept.schema)
+        runner = self._dependencies.runner_for(kept.schema)
         intent: Intent | None = None
         try:
             intent, again = await self._intent(queue, ddl, runner)
@@ -335,7 +338,7 @@ class Release:
         before = await self._blocking(runner.before, ddl)
         holder = min(entries, key=lambda entry: entry.commit_ts).job_id
         await self._store(
-            lambda connection: self._rooms.table.put_intent(connection, holder, ddl.commit_ts, before)
+            lambda connection: self._table.put_intent(connection, holder, ddl.commit_ts, before)
         )
         return Intent(ddl.commit_ts, ddl.job_id, ddl.query, before), False
 
@@ -345,9 +348,9 @@ class Release:
         jobs = [job for job, entry in queue.entries.items() if place(entry.position) < place(position)]
 
         def work(connection: Any) -> None:
-            self._rooms.table.advance(connection, jobs, position)
+            self._table.advance(connection, jobs, position)
             if decision is not None:
-                self._rooms.table.outcome(connection, decision.number, outcome)
+                self._table.outcome(connection, decision.number, outcome)
 
         await self._store(work)
         self._committed.note(SIDE_LANES, position)
@@ -360,31 +363,31 @@ class Release:
         """It waits for a decision, again or for the first time."""
         ddl = kept.ddl
         known = queue.entries.get(ddl.job_id)
-        made = entry_of(ddl, kept.version_before, reason, before, self._rooms.clock)
+        made = entry_of(ddl, kept.version_before, reason, before, self._clock)
         logger.warning("DDL that waited was refused", job_id=ddl.job_id, reason=reason)
         await self._stop_at(queue, kept, made)
         if known is not None and known.decision is not None:
             number = known.decision.number
             await self._store(
-                lambda connection: self._rooms.table.outcome(connection, number, f"refused: {reason}")
+                lambda connection: self._table.outcome(connection, number, f"refused: {reason}")
             )
 
     async def _stop_at(self, queue: Queue, kept: KeptDdl, made: Entry) -> None:
-        behind = [entry.job_id for entry in self._quarantine.behind(queue, kept.ddl)]
+        behind = [entry.job_id for entry in self._quarantine.entries_before(queue, kept.ddl)]
         entry = self._quarantine.stop_at(queue, kept.ddl, made)
-        await self._store(lambda connection: self._rooms.table.put(connection, entry, behind))
+        await self._store(lambda connection: self._table.put(connection, entry, behind))
 
     def now_ms(self) -> int:
-        return int(self._rooms.clock.wall_s() * 1000)
+        return int(self._clock.wall_s() * 1000)
 
     # -- threads --------------------------------------------------------------------------------------
 
     async def _store(self, work: Callable[[Any], None]) -> None:
-        await self._rooms.keeper.call(self._rooms.keeper.store.together, work)
+        await self._keeper.call(self._keeper.store.together, work)
 
     async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         """On release's own thread: a long DDL keeps nobody else waiting."""
-        return await self._rooms.keeper.call(function, *arguments, thread=self._thread)
+        return await self._keeper.call(function, *arguments, thread=self._thread)
 
 
 def may_repeat(targets: Iterable[TableTarget]) -> list[TableTarget]:

@@ -22,7 +22,7 @@ import pymysql
 from common.foreign_document import typed
 from drainer.checkpoint.resume import place
 from drainer.checkpoint.store import LaneTable
-from drainer.quarantine.core import Decision, Entry, Floor, Name
+from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Name
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
 
@@ -73,7 +73,7 @@ class QuarantineTable:
         self._quarantine = mysql.qualified(schema, "quarantine")
         self._decisions = mysql.qualified(schema, "ddl_decisions")
 
-    def take_over(self, connection: pymysql.Connection[Any], *, foreign: bool) -> list[Entry]:
+    def claim_entries(self, connection: pymysql.Connection[Any], *, foreign: bool) -> list[Entry]:
         """Make the tables if there are none; the entries, which belong to this epoch from now on.
 
         `foreign`: another program has gone on from the checkpoint since, so what waits is outdated.

@@ -99,7 +99,7 @@ CORES = (
     "drainer.formats.pb.writer",
     "drainer.formats.pb.column",
     "drainer.apply.progress",
-    "drainer.quarantine.core",
+    "drainer.quarantine.waiting_tables",
     "drainer.control.rate_limit",
     "drainer.formats.record_groups",
     "drainer.sink.mysql.row_fold",

@@ -218,7 +218,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
             cast(Operating, operating),
             lambda: 0,
         )
-        assert applier.desk.waits is waits
+        assert applier.quarantine.waits is waits
         assert set(upstream.asked) == {applier.start_ts}
         assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
         assert applier.start_ts == (199 if waits else 300)

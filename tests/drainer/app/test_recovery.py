@@ -206,7 +206,7 @@ async def first_life(
         DdlRunner(target, RelaySchema()),
         ApplierSettings(LaneSettings(batch_rows=7), checkpoint_interval_s=0.02),
         SystemClock(),
-        world.desk_plan(store, start, target, RelaySchema(), path.parent),
+        world.quarantine_setup(store, start, target, RelaySchema(), path.parent),
         relay=log,
     )
 

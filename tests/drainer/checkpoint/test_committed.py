@@ -12,8 +12,8 @@ from common.errors import Conflict
 from drainer.checkpoint.committed import Committed, Owner, WentBack
 from drainer.checkpoint.inspection import look
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
-from drainer.quarantine.core import Entry, Floor
 from drainer.quarantine.store import QuarantineTable, ReleaseTable
+from drainer.quarantine.waiting_tables import Entry, Floor
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import COMPLETE, Position
 
@@ -256,7 +256,7 @@ def test_release_looks_at_every_entry_of_its_queue(server: Server, lost: str) ->
     store = began(server)
     table = QuarantineTable("tidb_binlog", CLUSTER, store.epoch)
     at = {1: Position(210), 2: Position(300, 7)}
-    store.together(lambda connection: table.take_over(connection, foreign=False) and None)
+    store.together(lambda connection: table.claim_entries(connection, foreign=False) and None)
     store.together(lambda connection: [table.put(connection, entry(job, at[job])) for job in at] and None)
     lanes = ReleaseTable(
         "tidb_binlog", CLUSTER, store.epoch, table, [(job, at[job]) for job in at], committed=Committed()

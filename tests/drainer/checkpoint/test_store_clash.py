@@ -422,4 +422,4 @@ def test_a_table_of_the_checkpoint_that_cannot_roll_back_is_refused(target: mysq
 
 
 def take_over_quarantine(connection: Any, epoch: int) -> None:
-    QuarantineTable("tidb_binlog", CLUSTER, epoch).take_over(connection, foreign=False)
+    QuarantineTable("tidb_binlog", CLUSTER, epoch).claim_entries(connection, foreign=False)

@@ -1,4 +1,4 @@
-"""The desk on a real MariaDB: what waits is stored and kept, decided and released, while others go on."""
+"""The quarantine on a real MariaDB: what waits is stored, decided and released, while others are applied."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from common.errors import Conflict, DownstreamError, Rejected
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
 from drainer.apply.lane import LaneSettings
-from drainer.apply.quarantine_setup import DeskPlan, open_desk
+from drainer.apply.quarantine_setup import QuarantineSetup, open_quarantine
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import APPLY, SKIP, Policy
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import KEPT, PASSED, DdlDesk, take_over
-from drainer.quarantine.core import RETRY, REWRITE
-from drainer.quarantine.core import SKIP as SKIP_IT
+from drainer.quarantine.controller import KEPT, PASSED, QuarantineController, load_waiting
+from drainer.quarantine.waiting_tables import RETRY, REWRITE
+from drainer.quarantine.waiting_tables import SKIP as SKIP_IT
 from drainer.sink.mysql import connection as mysql
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 
@@ -78,7 +78,7 @@ class NoCollations:
 
 
 class Stage:
-    """A desk between a stream that the test plays and a downstream. Lanes that do not wait are not here."""
+    """A quarantine between a stream that the test plays and a downstream, without the lanes of the stream."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Stage:
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.keeper = CheckpointKeeper(self.store, start, failure, clock, always_safe=False)
         self.tables = TableReader(target, sync_mode=1)
-        plan = DeskPlan(
-            take_over(self.store, foreign=start.foreign),
+        plan = QuarantineSetup(
+            load_waiting(self.store, foreign=start.foreign),
             Policy(ddl_rules.parse(rules)),
             NoCollations(),
             lambda frozen: DdlRunner(target, frozen),
@@ -104,22 +104,24 @@ class Stage:
         )
         highest_ts = max(position.commit_ts for position in start.positions)
         settings = LaneSettings()
-        self.desk: DdlDesk = open_desk(plan, highest_ts, self.keeper, target, settings, self.tables, clock)
-        self.task = asyncio.create_task(self.desk.run())
+        self.controller: QuarantineController = open_quarantine(
+            plan, highest_ts, self.keeper, target, settings, self.tables, clock
+        )
+        self.task = asyncio.create_task(self.controller.run())
 
     async def refuse(self, statement: Ddl) -> None:
         """The downstream takes it in no form."""
         runner = DdlRunner(self.target, NoCollations())
         before = runner.before(statement)
         runner.close()
-        assert (await self.desk.judge(statement, 1)).action == APPLY
-        await self.desk.refused(statement, 1, before, "refused by the test")
+        assert (await self.controller.judge(statement, 1)).action == APPLY
+        await self.controller.refused(statement, 1, before, "refused by the test")
 
     async def close(self) -> None:
-        self.desk.stop()
+        self.controller.stop()
         with contextlib.suppress(Conflict):
             await self.task
-        await self.desk.close()
+        await self.controller.close()
         await self.keeper.close(self.tables.close)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -144,9 +146,9 @@ class Stage:
 
     async def finish(self, at_ts: int) -> None:
         """Release has met the end; the stream stands still for a moment."""
-        await self.until(lambda: self.desk.wants_pause(at_ts))
-        await self.desk.pause(at_ts)
-        assert not self.desk.waits
+        await self.until(lambda: self.controller.wants_pause(at_ts))
+        await self.controller.pause(at_ts)
+        assert not self.controller.waits
         assert (
             self.sql(f"SELECT applied_ts, applied_rows FROM tidb_binlog.lanes WHERE lane < {SIDE_LANES}")
             == [(at_ts, -1)] * 2
@@ -176,13 +178,13 @@ async def stage(target: mysql.Target, tmp_path: Path) -> AsyncIterator[MakeStage
 async def test_a_rule_stops_the_drainer_before_the_statement(stage: MakeStage) -> None:
     s = stage(rules=[{"kind": "add column", "action": "stop"}, {"tbl-name": "u", "action": "skip"}])
     with pytest.raises(DownstreamError, match=r"DDL job 200 .* ddl-rule 1 \(kind = 'add column'") as caught:
-        await s.desk.judge(ddl(200, "ALTER TABLE t ADD b INT"), 1)
+        await s.controller.judge(ddl(200, "ALTER TABLE t ADD b INT"), 1)
     assert caught.value.exit_code == 7
     other = ddl(201, "ALTER TABLE u ADD KEY (a)", "u", action=7)
-    assert (await s.desk.judge(other, 1)).action == SKIP
-    s.desk.set_rules(())
-    assert (await s.desk.judge(other, 1)).action == APPLY
-    assert (await s.desk.judge(ddl(200, "ALTER TABLE t ADD b INT"), 1)).action == APPLY
+    assert (await s.controller.judge(other, 1)).action == SKIP
+    s.controller.set_rules(())
+    assert (await s.controller.judge(other, 1)).action == APPLY
+    assert (await s.controller.judge(ddl(200, "ALTER TABLE t ADD b INT"), 1)).action == APPLY
 
 
 async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woken(
@@ -191,9 +193,9 @@ async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woke
     monkeypatch.setattr("drainer.quarantine.controller.RETRY_S", 0.05)
     s = stage()
     looked: list[bool] = []
-    s.desk.on_change = lambda: looked.append(True)
+    s.controller.on_change = lambda: looked.append(True)
     while not looked:
-        s.desk._wake.set()
+        s.controller._wake.set()
         await asyncio.sleep(0)
 
 
@@ -203,23 +205,23 @@ async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed
     monkeypatch.setattr("drainer.quarantine.controller.RETRY_S", 0.05)
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    assert s.desk.floor == (199, 1)
+    assert s.controller.floor == (199, 1)
     both = row(210, T_WIDE, U)
-    assert [events.table for events in s.desk.divert(both).tables] == [U]
+    assert [events.table for events in s.controller.divert(both).tables] == [U]
     await asyncio.sleep(0.3)
-    (waiting,) = s.desk.documents()
+    (waiting,) = s.controller.documents()
     assert (waiting["state"], waiting["tables"], waiting["kept_bytes"] > 0) == (
         "waiting for a decision", ["d.t"], True,
     )  # fmt: skip
     assert s.values("t") == []
     s.sql("ALTER TABLE d.t ADD COLUMN b INT", "SHOW DATABASES")
     await s.until(lambda: s.values("t") == [210])
-    assert [events.table for events in s.desk.divert(row(220, T_WIDE, U)).tables] == [U]
+    assert [events.table for events in s.controller.divert(row(220, T_WIDE, U)).tables] == [U]
     await s.finish(230)
     assert sorted(s.values("t")) == [210, 220]
     after = row(240, T_WIDE, U)
-    assert s.desk.divert(after) is after
-    (decided,) = await s.desk.decisions()
+    assert s.controller.divert(after) is after
+    (decided,) = await s.controller.decisions()
     assert (decided.job_id, decided.asked_from, decided.outcome) == (
         200,
         "downstream",
@@ -232,25 +234,25 @@ async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, acti
     s = stage()
     query = "CREATE TABLE d.made (a INT)" if action == RETRY else "ALTER TABLE t FROBNICATE b"
     await s.refuse(ddl(200, query))
-    s.desk.divert(row(210, T, U))
-    s.desk.stop()  # nothing is carried out any more in this life
+    s.controller.divert(row(210, T, U))
+    s.controller.stop()  # nothing is carried out any more in this life
     await s.task
     text = "CREATE TABLE d.other (a INT)" if action == REWRITE else ""
-    await s.desk.decide(200, action, text, "192.0.2.1")
+    await s.controller.decide(200, action, text, "192.0.2.1")
 
     later = stage()
-    assert later.desk.floor == (199, 1)
-    assert (await later.desk.judge(ddl(200, query), 1)).action == KEPT
-    later.desk.divert(row(210, T, U))
+    assert later.controller.floor == (199, 1)
+    assert (await later.controller.judge(ddl(200, query), 1)).action == KEPT
+    later.controller.divert(row(210, T, U))
     await later.until(lambda: later.values("t") == [210])
     await later.finish(220)
     made = [name for (name,) in later.sql("SHOW TABLES FROM d")]
     assert made == {RETRY: ["made", "t", "u"], SKIP_IT: ["t", "u"], REWRITE: ["other", "t", "u"]}[action]
-    (decided,) = await later.desk.decisions()
+    (decided,) = await later.controller.decisions()
     assert (decided.action, decided.text, decided.asked_from) == (action, text, "192.0.2.1")
     assert decided.outcome.startswith("skipped" if action == SKIP_IT else "ran")
     with pytest.raises(Conflict):
-        await s.desk.decide(200, SKIP_IT, "", "")  # the old life is fenced off
+        await s.controller.decide(200, SKIP_IT, "", "")  # the old life is fenced off
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -261,43 +263,45 @@ async def test_a_rule_that_was_written_since_decides(stage: MakeStage, again: bo
     await s.refuse(ddl(200, query))
     rules = [{"action": "rewrite", "sql": "FROBNICATE", "text": "CREATE TABLE {db}.other (a INT)"}]
     if again:
-        s.desk.stop()
+        s.controller.stop()
         await s.task
         s = stage(rules=rules)
-        assert (await s.desk.judge(ddl(200, query), 1)).action == KEPT
+        assert (await s.controller.judge(ddl(200, query), 1)).action == KEPT
     else:
-        s.desk.set_rules(ddl_rules.parse(rules))
-    s.desk.divert(row(210, T))
+        s.controller.set_rules(ddl_rules.parse(rules))
+    s.controller.divert(row(210, T))
     await s.until(lambda: s.values("t") == [210])
     await s.finish(220)
     assert ("other",) in s.sql("SHOW TABLES FROM d")
-    (decided,) = await s.desk.decisions()
+    (decided,) = await s.controller.decisions()
     assert (decided.action, decided.asked_from) == (REWRITE, "rule 1")
 
 
 async def test_a_rule_whose_text_is_refused_is_tried_once(stage: MakeStage) -> None:
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    s.desk.set_rules(ddl_rules.parse([{"action": "rewrite", "sql": "FROBNICATE", "text": "NO STATEMENT"}]))
+    s.controller.set_rules(
+        ddl_rules.parse([{"action": "rewrite", "sql": "FROBNICATE", "text": "NO STATEMENT"}])
+    )
     for _ in range(3):
-        await s.desk.finish(210)
-    (decided,) = await s.desk.decisions()
+        await s.controller.finish(210)
+    (decided,) = await s.controller.decisions()
     assert decided.outcome.startswith("refused")
-    assert s.desk.waits
+    assert s.controller.waits
 
 
 async def test_rows_that_are_refused_halt_only_their_queue(stage: MakeStage) -> None:
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    s.desk.divert(row(210, T))
-    s.desk.divert(row(220, T_WIDE))
-    await s.desk.decide(200, SKIP_IT, "", "here")
-    await s.until(lambda: "rows were refused" in s.desk.documents()[0]["state"])
-    assert "b" in s.desk.documents()[0]["state"]
+    s.controller.divert(row(210, T))
+    s.controller.divert(row(220, T_WIDE))
+    await s.controller.decide(200, SKIP_IT, "", "here")
+    await s.until(lambda: "rows were refused" in s.controller.documents()[0]["state"])
+    assert "b" in s.controller.documents()[0]["state"]
     with pytest.raises(Rejected, match="rows behind it were refused"):
-        await s.desk.decide(200, SKIP_IT, "", "here")
+        await s.controller.decide(200, SKIP_IT, "", "here")
     s.sql("ALTER TABLE d.t ADD COLUMN b INT", "SHOW DATABASES")
-    await s.desk.decide(200, RETRY, "", "here")
+    await s.controller.decide(200, RETRY, "", "here")
     await s.until(lambda: sorted(s.values("t")) == [210, 220])
     await s.finish(230)
 
@@ -305,21 +309,21 @@ async def test_rows_that_are_refused_halt_only_their_queue(stage: MakeStage) -> 
 async def test_a_ddl_that_touches_another_table_takes_it_in(stage: MakeStage) -> None:
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    assert s.desk.divert(row(205, U)).tables
+    assert s.controller.divert(row(205, U)).tables
     rename = ddl(210, "RENAME TABLE `u` TO `w`, `t` TO `u`", "u", "w", "t", action=47)
-    assert (await s.desk.judge(rename, 3)).action == KEPT
-    assert not s.desk.divert(row(220, T, U)).tables
+    assert (await s.controller.judge(rename, 3)).action == KEPT
+    assert not s.controller.divert(row(220, T, U)).tables
     stored = s.sql("SELECT `tables` FROM tidb_binlog.quarantine")
     assert '"w", 210' in stored[0][0]
 
     later = stage()  # after a kill the tables are known, and since when
-    assert (await later.desk.judge(ddl(200, "ALTER TABLE t FROBNICATE b"), 1)).action == KEPT
-    assert later.desk.divert(row(205, U)).tables
+    assert (await later.controller.judge(ddl(200, "ALTER TABLE t FROBNICATE b"), 1)).action == KEPT
+    assert later.controller.divert(row(205, U)).tables
     elsewhere = ddl(207, "ALTER TABLE v ADD c INT", "v")
-    assert (await later.desk.judge(elsewhere, 2)).action == PASSED
-    assert (await later.desk.judge(rename, 3)).action == KEPT
-    assert not later.desk.divert(row(220, T, U)).tables
-    await later.desk.decide(200, SKIP_IT, "", "here")
+    assert (await later.controller.judge(elsewhere, 2)).action == PASSED
+    assert (await later.controller.judge(rename, 3)).action == KEPT
+    assert not later.controller.divert(row(220, T, U)).tables
+    await later.controller.decide(200, SKIP_IT, "", "here")
     await later.until(lambda: [name for (name,) in later.sql("SHOW TABLES FROM d")] == ["u", "w"])
 
 
@@ -329,18 +333,18 @@ async def test_when_the_disk_is_used_up_the_stream_waits_until_something_is_rele
     s = stage(bytes_max=300)
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
     told: list[None] = []
-    s.desk.on_change = lambda: told.append(None)
+    s.controller.on_change = lambda: told.append(None)
     commit_ts = 200
-    while s.desk.has_room:
+    while s.controller.has_room:
         commit_ts += 1
-        s.desk.divert(row(commit_ts, T))
+        s.controller.divert(row(commit_ts, T))
     assert commit_ts < 220
-    assert s.desk.document()["full"]
+    assert s.controller.document()["full"]
     told.clear()
-    await s.desk.decide(200, SKIP_IT, "", "here")
+    await s.controller.decide(200, SKIP_IT, "", "here")
     await s.until(lambda: bool(told) and len(s.values("t")) == commit_ts - 200)
     await s.finish(commit_ts)
-    assert s.desk.has_room
+    assert s.controller.has_room
 
 
 async def test_decisions_that_make_no_sense_are_refused(stage: MakeStage) -> None:
@@ -353,15 +357,15 @@ async def test_decisions_that_make_no_sense_are_refused(stage: MakeStage) -> Non
         (200, RETRY, "DO 0", "takes no text"),
     ):
         with pytest.raises(Rejected, match=says):
-            await s.desk.decide(job_id, action, text, "here")
-    assert await s.desk.decisions() == []
+            await s.controller.decide(job_id, action, text, "here")
+    assert await s.controller.decisions() == []
 
 
 async def test_nothing_may_wait(stage: MakeStage) -> None:
     s = stage(bytes_max=0)
     with pytest.raises(DownstreamError, match=r"DDL job 200 .* refused by the test"):
         await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    assert not s.desk.waits
+    assert not s.controller.waits
 
 
 async def test_what_another_program_went_on_from_is_given_up(stage: MakeStage) -> None:
@@ -370,5 +374,5 @@ async def test_what_another_program_went_on_from_is_given_up(stage: MakeStage) -
     go = '{"consistent":false,"commitTS":400,"ts-map":{},"schema-version":3}'
     s.sql(f"UPDATE tidb_binlog.checkpoint SET checkPoint='{go}'", "SHOW DATABASES")
     later = stage()
-    assert not later.desk.waits
+    assert not later.controller.waits
     assert later.sql("SELECT COUNT(*) FROM tidb_binlog.quarantine") == [(0,)]

@@ -28,8 +28,8 @@ WAITING = {
 RULES = ({"kind": "add-index", "db-name": "shop", "action": "skip"},)
 
 
-class Desk:
-    """What the routes see of a desk on which job 7 waits and job 8 is being carried out."""
+class FakeController:
+    """What the routes see of a controller on which job 7 waits and job 8 is being carried out."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, str, str, str]] = []
@@ -59,11 +59,11 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def drainer(desk: Desk | None, guard: door.Guard | None = None) -> AsyncIterator[str]:
+async def drainer(controller: FakeController | None, guard: door.Guard | None = None) -> AsyncIterator[str]:
     """The address of a port that has the routes, or none of them."""
     routes = door.Routes()
-    if desk is not None:
-        add_routes(routes, lambda: desk)
+    if controller is not None:
+        add_routes(routes, lambda: controller)
     server = await door.serve([], routes, "127.0.0.1", 0, guard=guard or door.AdminGuard())
     try:
         yield f"127.0.0.1:{server.port}"
@@ -91,7 +91,7 @@ async def test_what_waits_in_every_form(
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setenv("COLUMNS", "200")
-    async with drainer(Desk()) as address:
+    async with drainer(FakeController()) as address:
         await ctl_ddl.run(command("list"), address, None, output)
         listed = capsys.readouterr().out
         await ctl_ddl.run(command("show", 7), address, None, output)
@@ -99,7 +99,7 @@ async def test_what_waits_in_every_form(
         await ctl_ddl.run(command("show", 5), address, None, output)
         decided = capsys.readouterr().out
     if output == "json":
-        assert json.loads(listed)["waiting"] == Desk().documents()
+        assert json.loads(listed)["waiting"] == FakeController().documents()
         assert json.loads(listed)["rules"][0]["action"] == "skip"
         assert json.loads(shown) == {"waiting": WAITING, "decisions": []}
         assert json.loads(decided)["waiting"] is None
@@ -114,8 +114,8 @@ async def test_what_waits_in_every_form(
 
 
 async def test_deciding() -> None:
-    desk = Desk()
-    async with drainer(desk) as address:
+    controller = FakeController()
+    async with drainer(controller) as address:
         await ctl_ddl.run(command("rewrite", 7, "ALTER TABLE t ADD KEY (`ä`)"), address, None, "json")
         await ctl_ddl.run(command("skip", 7), address, None, "json")
         with pytest.raises(Conflict, match="job 8 is being carried out") as late:
@@ -125,19 +125,19 @@ async def test_deciding() -> None:
         with pytest.raises(Rejected, match="the text is too large"):
             await ctl_ddl.run(command("rewrite", 7, "x" * 40_000), address, None, "json")
     assert late.value.exit_code == 5
-    assert desk.asked == [
+    assert controller.asked == [
         (7, "rewrite", "ALTER TABLE t ADD KEY (`ä`)", "127.0.0.1"),
         (7, "skip", "", "127.0.0.1"),
     ]
 
 
 async def test_who_may_not_administrate_decides_nothing() -> None:
-    desk = Desk()
-    async with drainer(desk, Nobody()) as address:
+    controller = FakeController()
+    async with drainer(controller, Nobody()) as address:
         with pytest.raises(Rejected, match="may not administrate"):
             await ctl_ddl.run(command("skip", 7), address, None, "json")
         await ctl_ddl.run(command("list"), address, None, "json")
-    assert desk.asked == []
+    assert controller.asked == []
 
 
 async def test_a_drainer_that_decides_no_ddl_and_one_that_is_away() -> None:
@@ -160,7 +160,7 @@ async def test_a_drainer_that_decides_no_ddl_and_one_that_is_away() -> None:
 )
 async def test_which_rule_would_decide(query: str, status: int, rule: int | None) -> None:
     routes = door.Routes()
-    add_routes(routes, lambda: Desk())
+    add_routes(routes, lambda: FakeController())
     request = door.Request("GET", f"/ddl-rule?{query}", "h", None, door.Peer(""))
     answer = await routes.answer(request, door.AdminGuard())
     assert answer.status == status
@@ -184,7 +184,7 @@ async def test_which_rule_would_decide(query: str, status: int, rule: int | None
 )
 async def test_statuses(method: str, path: str, body: bytes | None, status: int) -> None:
     routes = door.Routes()
-    add_routes(routes, lambda: Desk())
+    add_routes(routes, lambda: FakeController())
     request = door.Request(method, path, "localhost", None, door.Peer("127.0.0.1"), body)
     assert (await routes.answer(request, door.AdminGuard())).status == status
 

@@ -26,7 +26,7 @@ from deploy.playground.scenario import load
 from deploy.playground.workload.limits import MARIADB, misplaced
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
-from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.store import CheckpointStore, Start
 from drainer.control.pause_and_reload import Control
@@ -34,9 +34,9 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.pull.merger import Merged, MergedBatch
-from drainer.quarantine.controller import take_over
+from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
-from drainer.quarantine.refused_table import set_aside
+from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
@@ -158,8 +158,8 @@ class Life:
                 lane or LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings
             ),
             clock,
-            DeskPlan(
-                take_over(self.store, foreign=self.start.foreign),
+            QuarantineSetup(
+                load_waiting(self.store, foreign=self.start.foreign),
                 Policy(),
                 tracker,
                 lambda frozen: DdlRunner(target, frozen, frozen.route, keep=keep),
@@ -219,7 +219,7 @@ class Life:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await set_aside(self.applier.desk.rooms, refused)
+            await quarantine_rows(self.applier.quarantine.dependencies, refused)
             raise
         finally:
             for task in tasks:

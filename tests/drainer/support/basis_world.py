@@ -148,7 +148,9 @@ class Running:
         self._given: asyncio.Queue[MergedBatch | None] = asyncio.Queue()
         self._given_ts = self.applier.start_ts
         self.task = asyncio.create_task(self.applier.run(self._batches()))
-        self._others = [asyncio.create_task(work) for work in (self.applier.watch(), self.applier.desk.run())]
+        self._others = [
+            asyncio.create_task(work) for work in (self.applier.watch(), self.applier.quarantine.run())
+        ]
 
     async def _batches(self) -> AsyncIterator[MergedBatch]:
         while (batch := await self._given.get()) is not None:

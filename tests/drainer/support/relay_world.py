@@ -26,7 +26,7 @@ from deploy.playground.workload.limits import MARIADB
 from drainer.app.recovery import RelayRecovery, Summary, stored_checkpoint
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
-from drainer.apply.quarantine_setup import DeskPlan
+from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import look
 from drainer.checkpoint.store import CheckpointStore, Start
@@ -34,7 +34,7 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import take_over
+from drainer.quarantine.controller import load_waiting
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.rules.rule_set import Rules
@@ -104,17 +104,17 @@ def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool 
     connection.close()
 
 
-def desk_plan(
+def quarantine_setup(
     store: CheckpointStore,
     start: Start,
     target: mysql.Target,
     schema: RelaySchema,
     directory: Path,
     rules: Sequence[Rule] = (),
-) -> DeskPlan:
-    """A desk, without rules but for those given."""
-    return DeskPlan(
-        take_over(store, foreign=start.foreign),
+) -> QuarantineSetup:
+    """A quarantine, without rules but for those given."""
+    return QuarantineSetup(
+        load_waiting(store, foreign=start.foreign),
         Policy(rules),
         schema,
         lambda frozen: DdlRunner(target, frozen),
@@ -133,7 +133,7 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[R
             DdlRunner(target, source.schema, keep=KeepDropped(SCHEMA, CLUSTER_ID, 86400.0)),
             ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
             SystemClock(),
-            desk_plan(store, start, target, source.schema, path.parent, rules),
+            quarantine_setup(store, start, target, source.schema, path.parent, rules),
         )
 
     return RelayRecovery(

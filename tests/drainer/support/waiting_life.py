@@ -10,7 +10,7 @@ from common.upstream import SchemaHistory
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.row_mismatch import Drift
-from drainer.quarantine.core import RETRY
+from drainer.quarantine.waiting_tables import RETRY
 from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.refusal import RowsRefused
 from tests.drainer.support.apply_life import Life, Recording
@@ -41,7 +41,7 @@ async def live(
         waiting[:] = await applier.finish_waiting()
         if waiting and correct is not None:
             correct(waiting[0])
-            await applier.desk.decide(waiting[0]["job_id"], RETRY, "", "test")
+            await applier.quarantine.decide(waiting[0]["job_id"], RETRY, "", "test")
             waiting[:] = await applier.finish_waiting()
 
     lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)

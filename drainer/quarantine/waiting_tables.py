@@ -1,6 +1,6 @@
 """Quarantine: which tables wait for a decision about a DDL, and what of the stream belongs to them.
 
-In     the stream in order (`meet` each DDL, `divert` each transaction), decisions, what release has applied
+In     the stream in order (`classify` a DDL, `divert` a transaction), decisions, what release has applied
 Out    what goes on to the lanes, what is kept and for which queue, how far the checkpoint may go
 Holds  each change of a waiting table is applied exactly once, in the table's order, over any kill; the
        checkpoint stays below everything that waits; other tables are not touched
@@ -130,7 +130,7 @@ class Queue:
         return min(undecided, key=lambda entry: entry.commit_ts, default=None)
 
 
-class Met(Enum):
+class DdlClass(Enum):
     """What a DDL of the stream is to the quarantine."""
 
     FREE = auto()  # nothing: it goes its usual way
@@ -139,10 +139,10 @@ class Met(Enum):
     KEPT = auto()  # it waits behind them
 
 
-class Meeting(NamedTuple):
+class Classification(NamedTuple):
     """`changed`: the entry to be stored before the stream goes on, because tables came in."""
 
-    met: Met
+    ddl_class: DdlClass
     queue: Queue | None = None
     changed: Entry | None = None
     absorbed: tuple[Queue, ...] = ()
@@ -232,7 +232,7 @@ class Quarantine:
 
     # -- the stream -----------------------------------------------------------------------------------
 
-    def meet(self, ddl: Ddl) -> Meeting:
+    def classify(self, ddl: Ddl) -> Classification:
         """What the next DDL of the stream is. One that does nothing downstream (`skip`) is never asked for.
 
         With KEPT, the driver stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
@@ -241,20 +241,20 @@ class Quarantine:
         own = self.queue_of(ddl.job_id)
         if not touched and own is not None:  # it concerns no table
             if own.entries[ddl.job_id].done:
-                return Meeting(Met.DONE)
+                return Classification(DdlClass.DONE)
             own.exhausted = False
-            return Meeting(Met.KEPT, own)
+            return Classification(DdlClass.KEPT, own)
         if not touched:
-            return Meeting(Met.PASSED if ddl.commit_ts <= self._highest_ts else Met.FREE)
+            return Classification(DdlClass.PASSED if ddl.commit_ts <= self._highest_ts else DdlClass.FREE)
         names = {name_of(*name) for name in ddl.names}
         new = {name for name in names if self._owner(name, ddl.commit_ts) is None}
         if ddl.commit_ts <= self._highest_ts:
             if new & {name_of(*name) for name in ddl.tables}:
                 # It would have taken these tables in: an earlier life had a reason to leave it out.
-                return Meeting(Met.PASSED)
+                return Classification(DdlClass.PASSED)
             new.clear()  # an earlier life kept it when only names upstream waited
         if all(ddl.commit_ts <= self._owners[key][1].position.complete_ts for key in touched):
-            return Meeting(Met.DONE)
+            return Classification(DdlClass.DONE)
         queues = sorted(set(touched.values()), key=lambda queue: queue.number)
         queue = queues[0]
         for other in queues[1:]:
@@ -265,7 +265,7 @@ class Quarantine:
             changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
             self.put(changed)
         queue.exhausted = False
-        return Meeting(Met.KEPT, queue, changed, tuple(queues[1:]))
+        return Classification(DdlClass.KEPT, queue, changed, tuple(queues[1:]))
 
     def begin(self, entry: Entry) -> Queue:
         """A DDL was refused: its tables wait from it on. The entry is durable."""
@@ -357,7 +357,7 @@ class Quarantine:
             self.put(entry)
         return moved
 
-    def behind(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
+    def entries_before(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
         """Entries other than the DDL's own that have come up to it, and no further.
 
         One that joined the queue late may have been released past it already.
@@ -369,14 +369,14 @@ class Quarantine:
         )
 
     def stop_at(self, queue: Queue, ddl: Ddl, made: Entry) -> Entry:
-        """Everything before a kept DDL is applied, and it waits for a decision: one entry for all `behind`.
+        """Everything before a kept DDL is applied, and it waits for a decision: one entry for all before it.
 
         `made` has what is new about it (reason, floor, shape, decision); its tables and position come from
         the queue. The driver stores it in place of those behind it.
         """
         known = queue.entries.get(ddl.job_id)
         tables = dict(known.tables) if known else {}
-        for entry in self.behind(queue, ddl):
+        for entry in self.entries_before(queue, ddl):
             tables.update(entry.tables)
             del queue.entries[entry.job_id]
         entry = replace(made, tables=tables, position=Position(ddl.commit_ts - 1))

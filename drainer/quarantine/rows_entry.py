@@ -1,6 +1,6 @@
 """Rows aside: a table whose rows the downstream refuses for good waits, and all others go on.
 
-In     the refusal, the rooms of a pipeline whose tasks have ended
+In     the refusal, the dependencies of a pipeline whose tasks have ended
 Out    an entry of the quarantine, durable
 Why    lanes have more rows of the table in their queues, above the refused one. Nothing of that is taken
        apart: the entry says up to where the table is applied, all is pulled again from the checkpoint, and a
@@ -19,9 +19,9 @@ from common.clock import Clock
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.resume import place
 from drainer.checkpoint.store import SIDE_LANES
-from drainer.quarantine.core import ROWS, Entry, Floor, name_of
-from drainer.quarantine.release import Rooms
+from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.store import Decided
+from drainer.quarantine.waiting_tables import ROWS, Entry, Floor, name_of
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.refusal import RowsRefused
@@ -30,19 +30,19 @@ WAIT: Final = "wait"
 """Besides what operators decide, in the list of decisions."""
 
 
-async def set_aside(rooms: Rooms, refused: RowsRefused) -> None:
+async def quarantine_rows(dependencies: ReleaseDependencies, refused: RowsRefused) -> None:
     """Durable when it returns."""
-    keeper, number = rooms.keeper, next(rooms.numbers)
+    keeper, number = dependencies.keeper, next(dependencies.numbers)
 
     def work(connection: Any) -> None:
         position = reached(keeper.store.lane_table(), connection, refused)
         # A lane that has nothing is moved by the checkpoint alone.
         position = max(position, Position(keeper.store.stored_ts), key=place)
         floor = Floor(keeper.schema_ts, keeper.schema_version)
-        entry = rows_entry(refused, number, position, floor, rooms.clock)
+        entry = rows_entry(refused, number, position, floor, dependencies.clock)
         noted = Decided(number, entry.job_id, entry.since_ms, "downstream", WAIT, outcome=entry.reason)
-        rooms.table.put(connection, entry)
-        rooms.table.decided(connection, noted)
+        dependencies.table.put(connection, entry)
+        dependencies.table.decided(connection, noted)
 
     await keeper.call(keeper.store.together, work)
 

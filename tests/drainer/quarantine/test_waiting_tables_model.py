@@ -18,8 +18,18 @@ import pytest
 
 from common.clock import SystemClock
 from common.table_info import TableInfo
-from drainer.quarantine.core import ROWS, SKIP, Decision, Entry, Floor, Met, Quarantine, Queue, name_of
-from drainer.quarantine.refused_table import rows_entry
+from drainer.quarantine.rows_entry import rows_entry
+from drainer.quarantine.waiting_tables import (
+    ROWS,
+    SKIP,
+    DdlClass,
+    Decision,
+    Entry,
+    Floor,
+    Quarantine,
+    Queue,
+    name_of,
+)
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.refusal import Refusal, RowsRefused
 from drainer.sink.mysql.table_target import target_of
@@ -165,20 +175,20 @@ class World:
 
     def take_ddl(self, item: Ddl) -> Iterator[World]:
         """All lanes are drained."""
-        meeting = self.quarantine.meet(item)
-        if meeting.met is Met.FREE:
+        classified = self.quarantine.classify(item)
+        if classified.ddl_class is DdlClass.FREE:
             yield from self.run_ddl(item)
             return
-        if meeting.met is Met.PASSED:
+        if classified.ddl_class is DdlClass.PASSED:
             assert all(item.commit_ts in self.contents[name] for name in names_of(item))
-        if meeting.met is Met.KEPT:
-            assert meeting.queue is not None
-            for other in meeting.absorbed:
-                both = (*self.kept[meeting.queue.number], *self.kept.pop(other.number))
-                self.kept[meeting.queue.number] = tuple(sorted(both, key=order))
-            if meeting.changed is not None:
-                self.stored(meeting.changed, lanes_at=item.commit_ts)
-            self.kept[meeting.queue.number] += (item,)
+        if classified.ddl_class is DdlClass.KEPT:
+            assert classified.queue is not None
+            for other in classified.absorbed:
+                both = (*self.kept[classified.queue.number], *self.kept.pop(other.number))
+                self.kept[classified.queue.number] = tuple(sorted(both, key=order))
+            if classified.changed is not None:
+                self.stored(classified.changed, lanes_at=item.commit_ts)
+            self.kept[classified.queue.number] += (item,)
         self.schema_version, self.schema_ts = item.schema_version, item.commit_ts
         self.place += 1
         yield self
@@ -316,7 +326,7 @@ class World:
     def release_ddl(self, queue: Queue, item: Ddl) -> Iterator[World]:
         entry = queue.entries.get(item.job_id)
         if entry is not None and entry.decision is None:
-            if self.quarantine.behind(queue, item):
+            if self.quarantine.entries_before(queue, item):
                 self.stop_at(queue, item, entry)
                 yield self
             return
@@ -345,7 +355,7 @@ class World:
         yield self
 
     def stop_at(self, queue: Queue, item: Ddl, made: Entry) -> None:
-        behind = [entry.job_id for entry in self.quarantine.behind(queue, item)]
+        behind = [entry.job_id for entry in self.quarantine.entries_before(queue, item)]
         self.stored(self.quarantine.stop_at(queue, item, made), *behind)
 
     def advanced(self, queue: Queue, position: Position) -> None:
@@ -471,18 +481,18 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     policy = Ddl(5, 5, 200, "", "CREATE SOMETHING", (), 5)
     entry = Entry(5, 5, Floor(4, 1), {}, Position(4), "", "refused")
     first = Quarantine()
-    assert first.meet(policy).met is Met.FREE
+    assert first.classify(policy).ddl_class is DdlClass.FREE
     first.begin(entry)
     assert not first.is_done(policy)
     later = Quarantine([entry], highest_ts=9)
-    assert later.meet(policy).met is Met.KEPT
+    assert later.classify(policy).ddl_class is DdlClass.KEPT
     transaction = row(6, "t")
     assert later.divert(transaction) == (transaction, [])
     (queue,) = later.queues
     later.decide(5, Decision(SKIP))
     later.advance(queue, Position(5))
     assert later.is_done(policy)
-    assert later.meet(policy).met is Met.DONE
+    assert later.classify(policy).ddl_class is DdlClass.DONE
     queue.exhausted = True
     assert not later.may_close(queue, 8)
     assert later.may_close(queue, 9)
@@ -491,19 +501,19 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
 @pytest.mark.parametrize(
     ("action", "query", "met"),
     [
-        (21, "CREATE VIEW d.v AS SELECT a FROM d.t", Met.KEPT),
-        (21, "CREATE VIEW v AS SELECT a FROM T", Met.KEPT),
-        (21, "CREATE VIEW v AS SELECT t FROM u", Met.FREE),
-        (21, "CREATE VIEW v AS SELECT a FROM e.t", Met.FREE),
-        (21, "CREATE VIEW v AS SELECT 1 FROM whole.x", Met.KEPT),
-        (3, "CREATE TABLE v LIKE t", Met.KEPT),
-        (3, "CREATE TABLE v (t INT, b INT COMMENT 'like t')", Met.FREE),
+        (21, "CREATE VIEW d.v AS SELECT a FROM d.t", DdlClass.KEPT),
+        (21, "CREATE VIEW v AS SELECT a FROM T", DdlClass.KEPT),
+        (21, "CREATE VIEW v AS SELECT t FROM u", DdlClass.FREE),
+        (21, "CREATE VIEW v AS SELECT a FROM e.t", DdlClass.FREE),
+        (21, "CREATE VIEW v AS SELECT 1 FROM whole.x", DdlClass.KEPT),
+        (3, "CREATE TABLE v LIKE t", DdlClass.KEPT),
+        (3, "CREATE TABLE v (t INT, b INT COMMENT 'like t')", DdlClass.FREE),
     ],
 )
-def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, met: Met) -> None:
+def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, met: DdlClass) -> None:
     quarantine = Quarantine()
     quarantine.begin(Entry(5, 5, Floor(4, 1), {("d", "t"): 5, ("whole", ""): 5}, Position(4), "", "refused"))
-    assert quarantine.meet(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).met is met
+    assert quarantine.classify(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).ddl_class is met
 
 
 def test_position_of_a_large_transaction_in_the_middle() -> None:
