@@ -6,7 +6,8 @@ Values only. Missing keys read as the zero of Go, unknown keys are ignored.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 from common.errors import Corruption
@@ -46,6 +47,19 @@ TIME_TYPES: Final = frozenset({TIMESTAMP, DATETIME, DATE, NEWDATE})
 FLAG_NOT_NULL: Final = 1
 FLAG_PRIMARY: Final = 2
 FLAG_UNSIGNED: Final = 32
+FLAG_ZEROFILL: Final = 64
+FLAG_BINARY: Final = 128
+FLAG_AUTO_INCREMENT: Final = 512
+FLAG_NO_DEFAULT: Final = 4096
+FLAG_ON_UPDATE_NOW: Final = 8192
+
+PARTITION_RANGE: Final = 1
+PARTITION_HASH: Final = 2
+PARTITION_LIST: Final = 3
+PARTITION_KEY: Final = 4
+
+FOREIGN_KEY_ACTIONS: Final = ("", "RESTRICT", "CASCADE", "SET NULL", "NO ACTION", "SET DEFAULT")
+"""By the number that a definition holds."""
 
 STATE_NONE: Final = 0
 STATE_DELETE_ONLY: Final = 1
@@ -58,13 +72,59 @@ ROWID_COLUMN_ID: Final = -1
 WHOLE_COLUMN: Final = -1
 
 
+class ColumnKind(Enum):
+    """Columns whose values are stored, read and written alike; widths and digits are in the type."""
+
+    SIGNED = "signed integer"
+    UNSIGNED = "unsigned integer"
+    YEAR = "year"  # stored as a signed integer whatever its flag says
+    BIT = "bit"
+    FLOAT = "float"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BINARY = "binary string"
+    ENUM = "enum"
+    SET = "set"
+    DATE = "date"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    TIME = "time"
+    JSON = "json"  # and the array of a multi-valued index, which is stored as JSON
+    UNKNOWN = "unknown"
+
+    # By identity, as members compare: kinds are keys of the dictionaries that values are written by.
+    __hash__ = object.__hash__
+
+
+INTEGER_KINDS: Final = frozenset({ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR})
+STRING_KINDS: Final = frozenset({ColumnKind.TEXT, ColumnKind.BINARY})
+DATE_AND_TIME_KINDS: Final = frozenset({ColumnKind.DATE, ColumnKind.DATETIME, ColumnKind.TIMESTAMP})
+
+_KINDS: Final = {
+    FLOAT: ColumnKind.FLOAT,
+    DOUBLE: ColumnKind.DOUBLE,
+    DECIMAL: ColumnKind.DECIMAL,
+    TIMESTAMP: ColumnKind.TIMESTAMP,
+    DATETIME: ColumnKind.DATETIME,
+    DATE: ColumnKind.DATE,
+    NEWDATE: ColumnKind.DATE,
+    TIME: ColumnKind.TIME,
+    YEAR: ColumnKind.YEAR,
+    BIT: ColumnKind.BIT,
+    JSON: ColumnKind.JSON,
+    ENUM: ColumnKind.ENUM,
+    SET: ColumnKind.SET,
+}
+
+
 def _name(name: str) -> dict[str, str]:
     return {"O": name, "L": name.lower()}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """Type of a column. `flen` and `decimal` are -1 where unspecified."""
+    """Type of a column. `flen` and `decimal` are -1 where unspecified; `kind` follows from the rest."""
 
     tp: int
     flag: int = 0
@@ -74,6 +134,19 @@ class FieldType:
     collate: str = ""
     elems: tuple[str, ...] = ()
     array: bool = False
+    kind: ColumnKind = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", self._kind())
+
+    def _kind(self) -> ColumnKind:
+        if self.array:
+            return ColumnKind.JSON
+        if self.tp in STRING_TYPES:
+            return ColumnKind.BINARY if self.charset == "binary" else ColumnKind.TEXT
+        if self.tp in INTEGER_TYPES and self.tp != YEAR:
+            return ColumnKind.UNSIGNED if self.unsigned else ColumnKind.SIGNED
+        return _KINDS.get(self.tp, ColumnKind.UNKNOWN)
 
     @property
     def unsigned(self) -> bool:

@@ -11,52 +11,46 @@ from typing import Final
 
 from common.rowcodec.datum import NULL_DATUM
 from common.rowcodec.put import put_value
-from common.table_info import (
-    BIT,
-    ENUM,
-    JSON,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    Column,
-)
+from common.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType
 
 _NOT_CONSTANT: Final = "CURRENT_TIMESTAMP"
 
 
 def absent_datum(column: Column) -> bytes | None:
     """Datum that stands for the absent column; None if nothing can (its default is not a constant)."""
-    kind = column.type
+    field_type = column.type
     text = column.origin_default
     if text is None and column.origin_default_bit is None:
-        if not kind.not_null:
+        if not field_type.not_null:
             return NULL_DATUM
-        return _zero(column)
+        return _zero(field_type)
     try:
-        if kind.tp == BIT:
+        if field_type.kind is ColumnKind.BIT:
             bits = column.origin_default_bit
-            return put_value(kind, (text or "").encode() if bits is None else bits)
+            return put_value(field_type, (text or "").encode() if bits is None else bits)
         assert text is not None
-        if kind.tp in TIME_TYPES and text.upper().startswith(_NOT_CONSTANT):
+        if field_type.kind in DATE_AND_TIME_KINDS and text.upper().startswith(_NOT_CONSTANT):
             return None
-        return put_value(kind, text)
+        return put_value(field_type, text)
     except (ValueError, TypeError, ArithmeticError):
         return None
 
 
-def _zero(column: Column) -> bytes:
-    kind = column.type
-    if kind.tp in STRING_TYPES:
-        return put_value(kind, "")
-    if kind.tp in TIME_TYPES:
-        return b"\x09\x00"
-    if kind.tp == TIME:
-        return b"\x08\x00"
-    if kind.tp == ENUM:
-        return put_value(kind, 1)
-    if kind.tp in (BIT, SET):
-        return put_value(kind, 0)
-    if kind.tp == JSON:
-        return put_value(kind, "null")
-    return put_value(kind, 0)
+_ZERO_TIME: Final = b"\x09\x00"
+_ZEROS: Final[dict[ColumnKind, bytes]] = {
+    ColumnKind.DATE: _ZERO_TIME,
+    ColumnKind.DATETIME: _ZERO_TIME,
+    ColumnKind.TIMESTAMP: _ZERO_TIME,
+    ColumnKind.TIME: b"\x08\x00",
+}
+_ZERO_VALUES: Final[dict[ColumnKind, object]] = {
+    ColumnKind.TEXT: "",
+    ColumnKind.BINARY: "",
+    ColumnKind.ENUM: 1,
+    ColumnKind.JSON: "null",
+}
+
+
+def _zero(field_type: FieldType) -> bytes:
+    zero = _ZEROS.get(field_type.kind)
+    return put_value(field_type, _ZERO_VALUES.get(field_type.kind, 0)) if zero is None else zero

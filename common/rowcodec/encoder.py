@@ -23,6 +23,7 @@ from common.rowcodec.put import put_bytes, put_int, put_value, string_bytes
 from common.rowcodec.temporal import parse_duration
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from common.table_info import (
+    FLAG_BINARY,
     ROWID_COLUMN_ID,
     STRING_TYPES,
     TIME,
@@ -37,7 +38,6 @@ from common.wire import binlog_pb2
 
 Values = Mapping[str, Any] | Sequence[Any]
 
-_FLAG_BINARY: Final = 128
 _BIN_COLLATIONS: Final = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb4_bin"})
 _BEYOND_BMP: Final = 0xFFFD
 _KINDS: Final = {0: binlog_pb2.Insert, 1: binlog_pb2.Update, 2: binlog_pb2.DeleteRow}
@@ -49,7 +49,7 @@ class UnwritableValue(Rejected):
 
 def needs_restored_data(kind: FieldType) -> bool:
     """Whether a clustered key's sort key loses what the column holds, so that the body repeats the column."""
-    if kind.tp not in STRING_TYPES or kind.is_binary_string or kind.flag & _FLAG_BINARY:
+    if kind.tp not in STRING_TYPES or kind.is_binary_string or kind.flag & FLAG_BINARY:
         return False
     if kind.collate == "utf8mb4_0900_bin":
         return False

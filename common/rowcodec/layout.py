@@ -13,28 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from common.rowcodec.row_error import RowError, UnsupportedTable
-from common.table_info import (
-    BIT,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    ROWID_COLUMN_ID,
-    SET,
-    STATE_PUBLIC,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    WHOLE_COLUMN,
-    Column,
-    TableInfo,
-)
-
-SUPPORTED_TYPES = (
-    INTEGER_TYPES | STRING_TYPES | TIME_TYPES | {FLOAT, DOUBLE, DECIMAL, TIME, BIT, ENUM, SET, JSON}
-)
+from common.table_info import ROWID_COLUMN_ID, STATE_PUBLIC, WHOLE_COLUMN, Column, ColumnKind, TableInfo
 
 
 class Image(Enum):
@@ -117,7 +96,7 @@ def make_layout(info: TableInfo, null_if_absent: frozenset[int]) -> Layout:
     ordered = tuple(sorted(info.columns, key=lambda column: column.offset))
     columns = tuple(column for column in ordered if column.is_writable)
     for column in columns:
-        if column.type.tp not in SUPPORTED_TYPES:
+        if column.type.kind is ColumnKind.UNKNOWN:
             raise UnsupportedTable(
                 f"column {column.name} of table {info.name} ({info.id}) has type {column.type.tp}, "
                 "which binlog rows cannot hold",

@@ -7,6 +7,7 @@ ValueError or TypeError if a value does not fit the type.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -16,24 +17,7 @@ from common.rowcodec.json_encode import put_json
 from common.rowcodec.temporal import pack_datetime, parse_duration
 from common.rowcodec.values import EnumValue, SetValue
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint, put_uvarint
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    FieldType,
-)
+from common.table_info import STRING, ColumnKind, FieldType
 
 _binary32: Final = struct.Struct(">f")
 _TIME_OF_DAY: Final = (1 << 41) - 1
@@ -53,74 +37,108 @@ def put_int(value: int, *, unsigned: bool) -> bytes:
     return b"\x08" + put_svarint(value)
 
 
-def enum_number(kind: FieldType, value: Any) -> int:
+def enum_number(field_type: FieldType, value: Any) -> int:
     if isinstance(value, EnumValue):
         return value.number
     if isinstance(value, int):
         return value
-    return kind.elems.index(value) + 1
+    return field_type.elems.index(value) + 1
 
 
-def set_mask(kind: FieldType, value: Any) -> int:
+def set_mask(field_type: FieldType, value: Any) -> int:
     if isinstance(value, SetValue):
         return value.number
     if isinstance(value, int):
         return value
     mask = 0
     for name in value.split(",") if value else ():
-        mask |= 1 << kind.elems.index(name)
+        mask |= 1 << field_type.elems.index(name)
     return mask
 
 
-def string_bytes(kind: FieldType, value: str | bytes) -> bytes:
+def string_bytes(field_type: FieldType, value: str | bytes) -> bytes:
     """Stored bytes of a string: BINARY padded with zeros, CHAR without trailing blanks."""
     raw = value.encode() if isinstance(value, str) else bytes(value)
-    if kind.tp == STRING:
-        return raw.ljust(max(kind.flen, 0), b"\0") if kind.is_binary_string else raw.rstrip(b" ")
+    if field_type.tp == STRING:
+        return raw.ljust(max(field_type.flen, 0), b"\0") if field_type.is_binary_string else raw.rstrip(b" ")
     return raw
 
 
-def _number(kind: type[int] | type[float], value: Any) -> Any:
+def _number(number_type: type[int] | type[float], value: Any) -> Any:
     try:
-        return kind(value)
+        return number_type(value)
     except ValueError:  # whose text has the value in it
         raise ValueError("not a number") from None
 
 
-def put_value(kind: FieldType, value: Any) -> bytes:
+def _put_signed(field_type: FieldType, value: Any) -> bytes:
+    return put_int(_number(int, value), unsigned=False)
+
+
+def _put_unsigned(field_type: FieldType, value: Any) -> bytes:
+    return put_int(_number(int, value), unsigned=True)
+
+
+def _put_bit(field_type: FieldType, value: Any) -> bytes:
+    return put_int(value if isinstance(value, int) else int.from_bytes(value, "big"), unsigned=True)
+
+
+def _put_float(field_type: FieldType, value: Any) -> bytes:
+    return put_double(_binary32.unpack(_binary32.pack(_number(float, value)))[0])
+
+
+def _put_decimal(field_type: FieldType, value: Any) -> bytes:
+    number = value if isinstance(value, str | int | Decimal) else repr(float(value))
+    return put_decimal(number, field_type.flen if field_type.flen > 0 else 10, field_type.fsp)
+
+
+def _put_string(field_type: FieldType, value: Any) -> bytes:
+    return put_bytes(string_bytes(field_type, value))
+
+
+def _put_date(field_type: FieldType, value: Any) -> bytes:
+    return b"\x09" + put_uvarint(pack_datetime(value) & ~_TIME_OF_DAY)
+
+
+def _put_datetime(field_type: FieldType, value: Any) -> bytes:
+    packed = pack_datetime(value)
+    if (packed & 0xFFFFFF) % 10 ** (6 - field_type.fsp):
+        raise ValueError("more digits of a second than the column has")
+    return b"\x09" + put_uvarint(packed)
+
+
+def _put_duration(field_type: FieldType, value: Any) -> bytes:
+    ns = parse_duration(value)
+    if ns % 10 ** (9 - field_type.fsp):
+        raise ValueError("more digits of a second than the column has")
+    return b"\x08" + put_svarint(ns)
+
+
+_WRITERS: Final[dict[ColumnKind, Callable[[FieldType, Any], bytes]]] = {
+    ColumnKind.SIGNED: _put_signed,
+    ColumnKind.UNSIGNED: _put_unsigned,
+    ColumnKind.YEAR: _put_signed,
+    ColumnKind.BIT: _put_bit,
+    ColumnKind.FLOAT: _put_float,
+    ColumnKind.DOUBLE: lambda field_type, value: put_double(_number(float, value)),
+    ColumnKind.DECIMAL: _put_decimal,
+    ColumnKind.TEXT: _put_string,
+    ColumnKind.BINARY: _put_string,
+    ColumnKind.ENUM: lambda field_type, value: put_int(enum_number(field_type, value), unsigned=True),
+    ColumnKind.SET: lambda field_type, value: put_int(set_mask(field_type, value), unsigned=True),
+    ColumnKind.DATE: _put_date,
+    ColumnKind.DATETIME: _put_datetime,
+    ColumnKind.TIMESTAMP: _put_datetime,
+    ColumnKind.TIME: _put_duration,
+    ColumnKind.JSON: lambda field_type, value: put_json(value),
+}
+
+
+def put_value(field_type: FieldType, value: Any) -> bytes:
     """Datum of a value as a row body holds it; None is NULL."""
-    tp = kind.tp
     if value is None:
         return NULL_DATUM
-    if kind.array or tp == JSON:
-        return put_json(value)
-    if tp in INTEGER_TYPES:
-        return put_int(_number(int, value), unsigned=kind.unsigned and tp != YEAR)
-    if tp in STRING_TYPES:
-        return put_bytes(string_bytes(kind, value))
-    if tp in TIME_TYPES:
-        packed = pack_datetime(value)
-        if tp in (DATE, NEWDATE):
-            packed &= ~_TIME_OF_DAY
-        elif (packed & 0xFFFFFF) % 10 ** (6 - kind.fsp):
-            raise ValueError("more digits of a second than the column has")
-        return b"\x09" + put_uvarint(packed)
-    if tp == TIME:
-        ns = parse_duration(value)
-        if ns % 10 ** (9 - kind.fsp):
-            raise ValueError("more digits of a second than the column has")
-        return b"\x08" + put_svarint(ns)
-    if tp == DECIMAL:
-        number = value if isinstance(value, str | int | Decimal) else repr(float(value))
-        return put_decimal(number, kind.flen if kind.flen > 0 else 10, kind.fsp)
-    if tp == DOUBLE:
-        return put_double(_number(float, value))
-    if tp == FLOAT:
-        return put_double(_binary32.unpack(_binary32.pack(_number(float, value)))[0])
-    if tp == BIT:
-        return put_int(value if isinstance(value, int) else int.from_bytes(value, "big"), unsigned=True)
-    if tp == ENUM:
-        return put_int(enum_number(kind, value), unsigned=True)
-    if tp == SET:
-        return put_int(set_mask(kind, value), unsigned=True)
-    raise ValueError(f"type {tp} cannot be written")
+    put = _WRITERS.get(field_type.kind)
+    if put is None:
+        raise ValueError(f"type {field_type.tp} cannot be written")
+    return put(field_type, value)

@@ -34,24 +34,7 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-)
+from common.table_info import Column, ColumnKind, FieldType
 
 CACHE_MAX: Final = 20_000
 
@@ -89,21 +72,21 @@ def read_text(b: bytes, i: int) -> tuple[str | bytes, int]:
         return raw, end
 
 
-def set_reader(kind: FieldType) -> Reader:
+def set_reader(field_type: FieldType) -> Reader:
     """Masks of a SET; a bit without an element is refused."""
-    limit = 1 << len(kind.elems)
+    limit = 1 << len(field_type.elems)
 
     def read(b: bytes, i: int) -> tuple[int, int]:
         mask, end = read_unsigned(b, i)
         if mask >= limit:
-            raise RowError(f"SET of {len(kind.elems)} elements has a bit beyond them")
+            raise RowError(f"SET of {len(field_type.elems)} elements has a bit beyond them")
         return mask, end
 
     return read
 
 
-def set_text(kind: FieldType, mask: int) -> str:
-    return ",".join(name for bit, name in enumerate(kind.elems) if mask >> bit & 1)
+def set_text(field_type: FieldType, mask: int) -> str:
+    return ",".join(name for bit, name in enumerate(field_type.elems) if mask >> bit & 1)
 
 
 def cached_reader(show: Callable[[int], Any]) -> tuple[Reader, dict[bytes, Any]]:
@@ -128,8 +111,8 @@ def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
     return cached_reader(date_text if is_date else lambda packed: datetime_text(packed, fsp))
 
 
-def _enum(kind: FieldType, place: int) -> Conversion:
-    names = (EnumValue("", 0), *(EnumValue(text, n) for n, text in enumerate(kind.elems, 1)))
+def _enum(field_type: FieldType, place: int) -> Conversion:
+    names = (EnumValue("", 0), *(EnumValue(text, n) for n, text in enumerate(field_type.elems, 1)))
 
     def read(b: bytes, i: int) -> tuple[EnumValue, int]:
         index, end = read_unsigned(b, i)
@@ -138,18 +121,18 @@ def _enum(kind: FieldType, place: int) -> Conversion:
     return Conversion(Shape.UNSIGNED, f"enum{place}[u]", read, {f"enum{place}": names})
 
 
-def _set(kind: FieldType, place: int) -> Conversion:
-    mask_of = set_reader(kind)
+def _set(field_type: FieldType, place: int) -> Conversion:
+    mask_of = set_reader(field_type)
 
     def read(b: bytes, i: int) -> tuple[SetValue, int]:
         mask, end = mask_of(b, i)
-        return SetValue(set_text(kind, mask), mask), end
+        return SetValue(set_text(field_type, mask), mask), end
 
     return Conversion(Shape.CALL, "", read)
 
 
-def _duration(kind: FieldType) -> Conversion:
-    fsp = kind.fsp
+def _duration(field_type: FieldType, place: int) -> Conversion:
+    fsp = field_type.fsp
 
     def read(b: bytes, i: int) -> tuple[str, int]:
         ns, end = read_duration(b, i)
@@ -158,40 +141,41 @@ def _duration(kind: FieldType) -> Conversion:
     return Conversion(Shape.CALL, "", read)
 
 
+def _time(field_type: FieldType, place: int) -> Conversion:
+    read, cache = _time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp)
+    return Conversion(Shape.TIME, "", read, cache=cache)
+
+
 def _json(b: bytes, i: int) -> tuple[str, int]:
     text, end = read_json(b, i)
     return text.decode(), end
 
 
+def _always(conversion: Conversion) -> Callable[[FieldType, int], Conversion]:
+    return lambda field_type, place: conversion
+
+
+_SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
+_CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: _always(Conversion(Shape.UNSIGNED, "u", read_int)),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
+    ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
+    ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
+    ColumnKind.DECIMAL: _always(Conversion(Shape.CALL, "", read_decimal)),
+    ColumnKind.TEXT: _always(Conversion(Shape.BYTES, "s.decode()", read_text)),
+    ColumnKind.BINARY: _always(Conversion(Shape.BYTES, "s", read_bytes)),
+    ColumnKind.ENUM: _enum,
+    ColumnKind.SET: _set,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _always(Conversion(Shape.CALL, "", _json)),
+}
+
+
 def python_conversion(column: Column, place: int) -> Conversion:
     """How the column's datums become Python values; `place` makes names unique within a reader."""
-    kind = column.type
-    tp = kind.tp
-    if tp in INTEGER_TYPES:
-        unsigned = kind.unsigned and tp != YEAR  # YEAR is written signed whatever its flag says
-        if unsigned:
-            return Conversion(Shape.UNSIGNED, "u", read_int)
-        return Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-    if tp in STRING_TYPES:
-        if kind.is_binary_string:
-            return Conversion(Shape.BYTES, "s", read_bytes)
-        return Conversion(Shape.BYTES, "s.decode()", read_text)
-    if tp in TIME_TYPES:
-        read, cache = _time_reader(tp in (DATE, NEWDATE), kind.fsp)
-        return Conversion(Shape.TIME, "", read, cache=cache)
-    if tp == TIME:
-        return _duration(kind)
-    if tp == DECIMAL:
-        return Conversion(Shape.CALL, "", read_decimal)
-    if tp == DOUBLE:
-        return Conversion(Shape.DOUBLE, "u", read_double)
-    if tp == FLOAT:
-        return Conversion(Shape.CALL, "", read_float)
-    if tp == BIT:
-        return Conversion(Shape.UNSIGNED, "u", read_unsigned)
-    if tp == ENUM:
-        return _enum(kind, place)
-    if tp == SET:
-        return _set(kind, place)
-    assert tp == JSON, tp
-    return Conversion(Shape.CALL, "", _json)
+    return _CONVERSIONS[column.type.kind](column.type, place)

@@ -29,24 +29,7 @@ from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
 from common.rowcodec.values import cached_reader
 from common.rowcodec.varint import put_uvarint
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-)
+from common.table_info import Column, ColumnKind, FieldType
 
 _CACHED_MAX: Final = 1 << 14
 _UINT64: Final = (1 << 64) - 1
@@ -194,67 +177,103 @@ def _column_of_text(text: str) -> bytes:
     return _text(text.encode())
 
 
-def _made(kind: FieldType) -> Conversion:
-    """Types whose reader gives the whole column."""
-    tp, fsp = kind.tp, kind.fsp
-    if tp in TIME_TYPES:
-        read, cache = time_reader(tp in (DATE, NEWDATE), fsp, _column_of_text)
-        return Conversion(Shape.TIME, "", read, cache=cache)
-    if tp == TIME:
-        return Conversion(
-            Shape.CALL, "", shown(read_duration, lambda ns: _column_of_text(duration_text(ns, fsp)))
-        )
-    if tp == DECIMAL:
-        return Conversion(Shape.CALL, "", shown(read_decimal, _column_of_text))
-    if tp == FLOAT:
-        return Conversion(Shape.CALL, "", shown(read_float, _float))
-    assert tp == JSON, tp
-    return Conversion(Shape.CALL, "", shown(read_json, _bytes))
+_Former = Callable[[FieldType], ColumnForm]
+
+
+def _year_text(value: int) -> bytes:
+    return _text(b"%d" % value)
+
+
+def _form(
+    conversion: Conversion,
+    pieces: tuple[str, ...],
+    write: Callable[[Any], bytes],
+    names: Mapping[str, Any] | None = None,
+) -> _Former:
+    """Of a kind whose columns are all written alike."""
+    return lambda field_type: ColumnForm(conversion, pieces, write, not field_type.not_null, names or {})
+
+
+def _signed(field_type: FieldType) -> ColumnForm:
+    pieces = (f"INT64[{{v}}] if 0 <= {{v}} < {_CACHED_MAX} else int64_far({{v}})",)
+    names: dict[str, Any] = {"INT64": _small(0x10), "int64_far": _int64_far}
+    conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+    return ColumnForm(conversion, pieces, _int64, not field_type.not_null, names)
+
+
+def _number_of(read: Reader) -> _Former:
+    """A number without a sign: an unsigned integer, the index of an ENUM or the mask of a SET."""
+    pieces = (f"UINT[{{v}}] if {{v}} < {_CACHED_MAX} else uint_far({{v}})",)
+    conversion = Conversion(Shape.UNSIGNED, "u", read)
+
+    def form(field_type: FieldType) -> ColumnForm:
+        names = {"UINT": _small(0x18), "uint_far": _uint_far}
+        return ColumnForm(conversion, pieces, _uint64, not field_type.not_null, names)
+
+    return form
+
+
+def _bit(field_type: FieldType) -> ColumnForm:
+    width = (max(field_type.flen, 1) + 7) // 8
+
+    def bits(value: int) -> bytes:
+        return _bytes(value.to_bytes(width, "big"))
+
+    # Names of a reader are shared by its columns, so that of a width has the width in it.
+    conversion = Conversion(Shape.UNSIGNED, "u", read_unsigned)
+    pieces, names = (f"bits{width}({{v}})",), {f"bits{width}": bits}
+    return ColumnForm(conversion, pieces, bits, not field_type.not_null, names)
 
 
 def _as_it_is(value: bytes) -> bytes:
     return value
 
 
+def _made(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> _Former:
+    """A kind whose reader gives the whole column."""
+    return _form(Conversion(Shape.CALL, "", shown(read, show)), ("{v}",), _as_it_is)
+
+
+def _time(field_type: FieldType) -> ColumnForm:
+    read, cache = time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp, _column_of_text)
+    conversion = Conversion(Shape.TIME, "", read, cache=cache)
+    return ColumnForm(conversion, ("{v}",), _as_it_is, not field_type.not_null)
+
+
+def _duration(field_type: FieldType) -> ColumnForm:
+    read = shown(read_duration, lambda ns: _column_of_text(duration_text(ns, field_type.fsp)))
+    return ColumnForm(Conversion(Shape.CALL, "", read), ("{v}",), _as_it_is, not field_type.not_null)
+
+
+_STRING: Final = Conversion(Shape.BYTES, "s", read_bytes)
+_FORMS: Final[dict[ColumnKind, _Former]] = {
+    ColumnKind.SIGNED: _signed,
+    ColumnKind.UNSIGNED: _number_of(read_int),
+    ColumnKind.YEAR: _form(
+        Conversion(Shape.SIGNED, SIGNED_VALUE, read_int), ("year({v})",), _year_text, {"year": _year_text}
+    ),
+    ColumnKind.BIT: _bit,
+    ColumnKind.FLOAT: _made(read_float, _float),
+    ColumnKind.DOUBLE: _form(
+        Conversion(Shape.DOUBLE, "u", read_double),
+        ("DOUBLE", "pack_double({v})"),
+        _float,
+        {"pack_double": _double.pack, "DOUBLE": b"\n\x09\x21"},
+    ),
+    ColumnKind.DECIMAL: _made(read_decimal, _column_of_text),
+    ColumnKind.TEXT: _form(_STRING, ("TEXT_HEADS[len({v})]", "{v}"), _text, {"TEXT_HEADS": _TEXT_HEADS}),
+    ColumnKind.BINARY: _form(
+        _STRING, ("BYTES_HEADS[len({v})]", "{v}"), _bytes, {"BYTES_HEADS": _BYTES_HEADS}
+    ),
+    ColumnKind.ENUM: _number_of(read_unsigned),
+    ColumnKind.SET: _number_of(read_unsigned),
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _made(read_json, _bytes),
+}
+
+
 def column_form(column: Column) -> ColumnForm:
-    kind = column.type
-    tp, nullable = kind.tp, not kind.not_null
-    if tp == YEAR:
-        conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-        return ColumnForm(conversion, ("year({v})",), _year, nullable, {"year": _year})
-    if tp in INTEGER_TYPES and not kind.unsigned:
-        pieces = (f"INT64[{{v}}] if 0 <= {{v}} < {_CACHED_MAX} else int64_far({{v}})",)
-        conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-        names: dict[str, Any] = {"INT64": _small(0x10), "int64_far": _int64_far}
-        return ColumnForm(conversion, pieces, _int64, nullable, names)
-    if tp in INTEGER_TYPES or tp in (ENUM, SET):
-        pieces = (f"UINT[{{v}}] if {{v}} < {_CACHED_MAX} else uint_far({{v}})",)
-        conversion = Conversion(Shape.UNSIGNED, "u", read_int if tp in INTEGER_TYPES else read_unsigned)
-        return ColumnForm(
-            conversion, pieces, _uint64, nullable, {"UINT": _small(0x18), "uint_far": _uint_far}
-        )
-    if tp == BIT:
-        width = (max(kind.flen, 1) + 7) // 8
-
-        def bits(value: int) -> bytes:
-            return _bytes(value.to_bytes(width, "big"))
-
-        # Names of a reader are shared by its columns, so that of a width has the width in it.
-        conversion = Conversion(Shape.UNSIGNED, "u", read_unsigned)
-        return ColumnForm(conversion, (f"bits{width}({{v}})",), bits, nullable, {f"bits{width}": bits})
-    if tp == DOUBLE:
-        names = {"pack_double": _double.pack, "DOUBLE": b"\n\x09\x21"}
-        conversion = Conversion(Shape.DOUBLE, "u", read_double)
-        return ColumnForm(conversion, ("DOUBLE", "pack_double({v})"), _float, nullable, names)
-    if tp in STRING_TYPES:
-        conversion = Conversion(Shape.BYTES, "s", read_bytes)
-        if kind.is_binary_string:
-            names = {"BYTES_HEADS": _BYTES_HEADS}
-            return ColumnForm(conversion, ("BYTES_HEADS[len({v})]", "{v}"), _bytes, nullable, names)
-        names = {"TEXT_HEADS": _TEXT_HEADS}
-        return ColumnForm(conversion, ("TEXT_HEADS[len({v})]", "{v}"), _text, nullable, names)
-    return ColumnForm(_made(kind), ("{v}",), _as_it_is, nullable)
-
-
-def _year(value: int) -> bytes:
-    return _text(b"%d" % value)
+    return _FORMS[column.type.kind](column.type)

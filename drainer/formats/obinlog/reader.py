@@ -22,7 +22,7 @@ from common.errors import BinlogError, Corruption
 from common.foreign_document import UNREADABLE
 from common.protobuf_fields import LENGTH, Malformed, Read, fields
 from common.rowcodec.encoder import RowEncoder
-from common.table_info import BIT, INTEGER_TYPES, JSON, TIMESTAMP, YEAR, FieldType, TableInfo
+from common.table_info import ColumnKind, FieldType, TableInfo
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.schema.sql_tokens import tokens
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
@@ -296,7 +296,7 @@ class _RowWriter:
         names = [pb.ColumnInfo.FromString(info).name for info in table.columns]
         self._label = f"{table.schema}.{table.name}"
         self._columns = [(name, _value_of(known[name]) if name in known else None) for name in names]
-        self._zoned = {name for name in names if name in known and known[name].tp == TIMESTAMP}
+        self._zoned = {name for name in names if name in known and known[name].kind is ColumnKind.TIMESTAMP}
         self._encoder = RowEncoder(version.info)
 
     def row(self, kind: int, mutation: pb.TableMutation, to_utc: ToUtc) -> bytes:
@@ -325,17 +325,9 @@ class _RowWriter:
         return values
 
 
-def _value_of(kind: FieldType) -> Callable[[pb.Column], Any]:
+def _value_of(field_type: FieldType) -> Callable[[pb.Column], Any]:
     """How a column's value lies in a message."""
-    if kind.tp == YEAR:
-        return lambda column: int(column.string_value)
-    if kind.tp == BIT:
-        return lambda column: int.from_bytes(column.bytes_value, "big")
-    if kind.tp == JSON:
-        return lambda column: _document(column.bytes_value)
-    if kind.tp in INTEGER_TYPES:
-        return _integer
-    return _any
+    return _VALUES.get(field_type.kind, _any)
 
 
 def _document(text: bytes) -> Any:
@@ -363,3 +355,12 @@ def _any(column: pb.Column) -> Any:
 
 def _fail(commit_ts: int, what: str) -> NoReturn:
     raise Corruption(f"transaction with commit_ts {commit_ts} of the relay log: {what}", hint=_HINT) from None
+
+
+_VALUES: Final[dict[ColumnKind, Callable[[pb.Column], Any]]] = {
+    ColumnKind.SIGNED: _integer,
+    ColumnKind.UNSIGNED: _integer,
+    ColumnKind.YEAR: lambda column: int(column.string_value),
+    ColumnKind.BIT: lambda column: int.from_bytes(column.bytes_value, "big"),
+    ColumnKind.JSON: lambda column: _document(column.bytes_value),
+}

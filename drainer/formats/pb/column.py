@@ -34,26 +34,10 @@ from common.rowcodec.datum import (
 )
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.put import put_bytes, put_int
+from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import duration_text
 from common.rowcodec.varint import UINT64_END, put_uvarint
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-)
+from common.table_info import JSON, Column, ColumnKind, FieldType
 from drainer.formats.obinlog.column import ByNumber, delimited, shown, time_reader, varint
 from drainer.formats.obinlog.writer import type_name
 
@@ -154,41 +138,55 @@ def _text(text: str) -> bytes:
     return put_bytes(text.encode())
 
 
-def _conversion(kind: FieldType) -> Conversion:
-    tp, fsp = kind.tp, kind.fsp
-    names = {"NIL": NIL, "put_unsigned": put_unsigned}
+_NAMES: Final = {"NIL": NIL, "put_unsigned": put_unsigned}
 
-    def call(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Conversion:
-        return Conversion(Shape.CALL, "", shown(read, show), names, null="NIL")
 
-    if kind.array or tp == JSON:
-        return call(read_json, put_bytes)
-    if tp in INTEGER_TYPES and (not kind.unsigned or tp == YEAR):
-        return Conversion(Shape.SIGNED, "", shown(read_int, _signed), names, raw=True, null="NIL")
-    if tp in INTEGER_TYPES:
-        return Conversion(Shape.UNSIGNED, "", shown(read_int, _unsigned), names, raw=True, null="NIL")
-    if tp in (ENUM, SET, BIT):
-        read = shown(read_unsigned, put_unsigned)
-        return Conversion(Shape.UNSIGNED, "", read, names, raw=True, null="NIL")
-    if tp in STRING_TYPES:
-        return Conversion(Shape.BYTES, "", shown(read_bytes, put_bytes), names, raw=True, null="NIL")
-    if tp in TIME_TYPES:
-        reader, cache = time_reader(tp in (DATE, NEWDATE), fsp, _text)
-        return Conversion(Shape.TIME, "", reader, names, cache=cache, null="NIL")
-    if tp in (FLOAT, DOUBLE):
-        return call(read_double, put_double)
-    if tp == TIME:
-        return call(read_duration, lambda ns: _text(duration_text(ns, fsp)))
-    assert tp == DECIMAL, tp
-    return call(read_decimal, _text)
+def _raw(shape: Shape, read: Reader) -> Callable[[FieldType], Conversion]:
+    """A kind whose datum stands in the event as it stands in the row."""
+    conversion = Conversion(shape, "", read, _NAMES, raw=True, null="NIL")
+    return lambda field_type: conversion
+
+
+def _call(read: Callable[[bytes, int], tuple[Any, int]], put: Callable[[Any], bytes]) -> Conversion:
+    return Conversion(Shape.CALL, "", shown(read, put), _NAMES, null="NIL")
+
+
+def _time(field_type: FieldType) -> Conversion:
+    reader, cache = time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp, _text)
+    return Conversion(Shape.TIME, "", reader, _NAMES, cache=cache, null="NIL")
+
+
+_SIGNED: Final = _raw(Shape.SIGNED, shown(read_int, _signed))
+_NUMBER: Final = _raw(Shape.UNSIGNED, shown(read_unsigned, put_unsigned))
+_STRING: Final = _raw(Shape.BYTES, shown(read_bytes, put_bytes))
+_CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: _raw(Shape.UNSIGNED, shown(read_int, _unsigned)),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _NUMBER,
+    ColumnKind.FLOAT: lambda field_type: _call(read_double, put_double),
+    ColumnKind.DOUBLE: lambda field_type: _call(read_double, put_double),
+    ColumnKind.DECIMAL: lambda field_type: _call(read_decimal, _text),
+    ColumnKind.TEXT: _STRING,
+    ColumnKind.BINARY: _STRING,
+    ColumnKind.ENUM: _NUMBER,
+    ColumnKind.SET: _NUMBER,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: lambda field_type: _call(
+        read_duration, lambda ns: _text(duration_text(ns, field_type.fsp))
+    ),
+    ColumnKind.JSON: lambda field_type: _call(read_json, put_bytes),
+}
 
 
 def pb_column(column: Column) -> PbColumn:
-    kind = column.type
-    tp, name = (JSON, "json") if kind.array else (kind.tp, type_name(kind))
+    field_type = column.type
+    tp, name = (JSON, "json") if field_type.array else (field_type.tp, type_name(field_type))
     prefix = (
         delimited(b"\n", column.name.encode())
         + delimited(b"\x12", bytes((tp,)))
         + delimited(b"\x1a", name.encode())
     )
-    return PbColumn(_conversion(kind), prefix)
+    return PbColumn(_CONVERSIONS[field_type.kind](field_type), prefix)

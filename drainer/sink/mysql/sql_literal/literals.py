@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.rowcodec.binary_json import read_json
@@ -39,24 +39,7 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
 from common.rowcodec.values import cached_reader, set_reader, set_text
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-)
+from common.table_info import Column, ColumnKind
 from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.quoting import binary_literal, text_literal
 
@@ -99,29 +82,36 @@ class ColumnSql:
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _integer(column: Column, place: int) -> ColumnSql:
-    unsigned = column.type.unsigned and column.type.tp != YEAR
-    conversion = (
-        Conversion(Shape.UNSIGNED, "u", read_int)
-        if unsigned
-        else Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-    )
-    # A number below 100 compared with a YEAR could be read as a year of two digits.
-    compare = (lambda year: b"'%04d'" % year) if column.type.tp == YEAR else integer_literal
-    return ColumnSql(column, conversion, "%d", "{v}", integer_literal, compare)
+def _integer_sql(column: Column, conversion: Conversion) -> ColumnSql:
+    return ColumnSql(column, conversion, "%d", "{v}", integer_literal, integer_literal)
 
 
-def _set_text_literal(kind: FieldType) -> Callable[[int], bytes]:
-    return lambda mask: text_literal(set_text(kind, mask).encode())
+def _signed(column: Column, place: int) -> ColumnSql:
+    return _integer_sql(column, Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
 
 
 def _unsigned(column: Column, place: int) -> ColumnSql:
-    kind = column.type
-    read = set_reader(kind) if kind.tp == SET else read_unsigned
-    shape = Shape.CALL if kind.tp == SET else Shape.UNSIGNED
+    return _integer_sql(column, Conversion(Shape.UNSIGNED, "u", read_int))
+
+
+def _bit(column: Column, place: int) -> ColumnSql:
+    return _integer_sql(column, Conversion(Shape.UNSIGNED, "u", read_unsigned))
+
+
+def _year(column: Column, place: int) -> ColumnSql:
+    # A number below 100 compared with a YEAR could be read as a year of two digits.
+    return replace(_signed(column, place), compare=lambda year: b"'%04d'" % year)
+
+
+def _set(column: Column, place: int) -> ColumnSql:
+    field_type = column.type
+    conversion = Conversion(Shape.CALL, "u", set_reader(field_type))
+
     # As a number a SET is signed to the server: a mask with bit 63 would find nothing.
-    compare = _set_text_literal(kind) if kind.tp == SET else integer_literal
-    return ColumnSql(column, Conversion(shape, "u", read), "%d", "{v}", integer_literal, compare)
+    def compare(mask: int) -> bytes:
+        return text_literal(set_text(field_type, mask).encode())
+
+    return replace(_integer_sql(column, conversion), compare=compare)
 
 
 def _enum(column: Column, place: int) -> ColumnSql:
@@ -144,18 +134,21 @@ def _enum(column: Column, place: int) -> ColumnSql:
     )
 
 
-def _floating(column: Column, place: int) -> ColumnSql:
-    conversion = (
-        Conversion(Shape.DOUBLE, "u", read_double)
-        if column.type.tp == DOUBLE
-        else Conversion(Shape.CALL, "", read_float)
-    )
+def _floating(column: Column, conversion: Conversion, compare: Callable[[float], bytes]) -> ColumnSql:
     names = {"double_literal": double_literal}
-    digits = column.type.decimal if column.type.tp == DOUBLE else -1
-    # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits. A
-    # FLOAT(M,D) is the binary32 nearest to D digits, which is what upstream has: no decimal is equal to it.
-    compare = (lambda value: b"%.*f" % (digits, value)) if digits >= 0 else double_literal
     return ColumnSql(column, conversion, "%b", "double_literal({v})", double_literal, compare, names=names)
+
+
+def _float(column: Column, place: int) -> ColumnSql:
+    # A FLOAT(M,D) is the binary32 nearest to D digits, which is what upstream has: no decimal is equal to it.
+    return _floating(column, Conversion(Shape.CALL, "", read_float), double_literal)
+
+
+def _double(column: Column, place: int) -> ColumnSql:
+    # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits.
+    digits = column.type.decimal
+    compare = (lambda value: b"%.*f" % (digits, value)) if digits >= 0 else double_literal
+    return _floating(column, Conversion(Shape.DOUBLE, "u", read_double), compare)
 
 
 def _decimal_bytes(b: bytes, i: int) -> tuple[bytes, int]:
@@ -176,46 +169,65 @@ def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
     return cached_reader(lambda packed: b"'%b'" % datetime_text(packed, fsp).encode())
 
 
-def _duration_reader(kind: FieldType) -> Reader:
-    fsp = kind.fsp
+def _time(column: Column, place: int) -> ColumnSql:
+    read, cache = _time_reader(column.type.kind is ColumnKind.DATE, column.type.fsp)
+    return _plain(column, Conversion(Shape.TIME, "", read, cache=cache))
+
+
+def _duration(column: Column, place: int) -> ColumnSql:
+    fsp = column.type.fsp
 
     def read(b: bytes, i: int) -> tuple[bytes, int]:
         ns, end = read_duration(b, i)
         return b"'%b'" % duration_text(ns, fsp).encode(), end
 
-    return read
+    return _plain(column, Conversion(Shape.CALL, "", read))
 
 
-def _string(column: Column, place: int) -> ColumnSql:
-    conversion = Conversion(Shape.BYTES, "s", read_bytes)
-    if column.type.is_binary_string:
-        names = {"binary_literal": binary_literal}
-        return ColumnSql(
-            column, conversion, "%b", "binary_literal({v})", binary_literal, binary_literal, names=names
-        )
+def _decimal(column: Column, place: int) -> ColumnSql:
+    return _plain(column, Conversion(Shape.CALL, "", _decimal_bytes))
+
+
+def _quoted(column: Column, conversion: Conversion) -> ColumnSql:
     return ColumnSql(column, conversion, "'%b'", "{v}", text_literal, text_literal, quoted=True)
+
+
+def _text(column: Column, place: int) -> ColumnSql:
+    return _quoted(column, Conversion(Shape.BYTES, "s", read_bytes))
+
+
+def _json(column: Column, place: int) -> ColumnSql:
+    return _quoted(column, Conversion(Shape.CALL, "", read_json))
+
+
+def _binary(column: Column, place: int) -> ColumnSql:
+    names = {"binary_literal": binary_literal}
+    conversion = Conversion(Shape.BYTES, "s", read_bytes)
+    return ColumnSql(
+        column, conversion, "%b", "binary_literal({v})", binary_literal, binary_literal, names=names
+    )
+
+
+_COLUMN_SQL: Final[dict[ColumnKind, Callable[[Column, int], ColumnSql]]] = {
+    ColumnKind.SIGNED: _signed,
+    ColumnKind.UNSIGNED: _unsigned,
+    ColumnKind.YEAR: _year,
+    ColumnKind.BIT: _bit,
+    ColumnKind.FLOAT: _float,
+    ColumnKind.DOUBLE: _double,
+    ColumnKind.DECIMAL: _decimal,
+    ColumnKind.TEXT: _text,
+    ColumnKind.BINARY: _binary,
+    ColumnKind.ENUM: _enum,
+    ColumnKind.SET: _set,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _json,
+}
 
 
 def column_sql(column: Column, place: int) -> ColumnSql:
     """How `column` is written; `place` makes names unique within a generated reader."""
-    tp = column.type.tp
-    if tp in INTEGER_TYPES:
-        return _integer(column, place)
-    if tp in STRING_TYPES:
-        return _string(column, place)
-    if tp in TIME_TYPES:
-        read, cache = _time_reader(tp in (DATE, NEWDATE), column.type.fsp)
-        return _plain(column, Conversion(Shape.TIME, "", read, cache=cache))
-    if tp == TIME:
-        return _plain(column, Conversion(Shape.CALL, "", _duration_reader(column.type)))
-    if tp == DECIMAL:
-        return _plain(column, Conversion(Shape.CALL, "", _decimal_bytes))
-    if tp in (FLOAT, DOUBLE):
-        return _floating(column, place)
-    if tp == ENUM:
-        return _enum(column, place)
-    if tp in (BIT, SET):
-        return _unsigned(column, place)
-    assert tp == JSON, tp
-    conversion = Conversion(Shape.CALL, "", read_json)
-    return ColumnSql(column, conversion, "'%b'", "{v}", text_literal, text_literal, quoted=True)
+    return _COLUMN_SQL[column.type.kind](column, place)
