@@ -19,8 +19,6 @@ from common.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 from pumpclient.errors import InvalidDefinition
 
 UNSIGNED: Final = ti.FLAG_UNSIGNED
-_BINARY: Final = 128
-_ZEROFILL: Final = 64
 _TEXT: Final = ("utf8mb4", "utf8mb4_bin")
 
 _INTEGERS: Final = {  # type code, display width signed and unsigned
@@ -131,7 +129,7 @@ def _number_type(word: str, numbers: list[int], unsigned: bool) -> FieldType | N
     if word == "bit":
         return FieldType(ti.BIT, UNSIGNED, numbers[0] if numbers else 1, 0)
     if word == "year":
-        return FieldType(ti.YEAR, UNSIGNED | _ZEROFILL, 4, 0)
+        return FieldType(ti.YEAR, UNSIGNED | ti.FLAG_ZEROFILL, 4, 0)
     return None
 
 
@@ -139,11 +137,13 @@ def _time_type(word: str, numbers: list[int]) -> FieldType | None:
     digits = numbers[0] if numbers else 0
     more = digits + 1 if digits else 0
     if word == "date":
-        return FieldType(ti.DATE, _BINARY, 10, 0)
+        return FieldType(ti.DATE, ti.FLAG_BINARY, 10, 0)
     if word in ("datetime", "timestamp"):
-        return FieldType(ti.DATETIME if word == "datetime" else ti.TIMESTAMP, _BINARY, 19 + more, digits)
+        return FieldType(
+            ti.DATETIME if word == "datetime" else ti.TIMESTAMP, ti.FLAG_BINARY, 19 + more, digits
+        )
     if word == "time":
-        return FieldType(ti.TIME, _BINARY, 10 + more, digits)
+        return FieldType(ti.TIME, ti.FLAG_BINARY, 10 + more, digits)
     return None
 
 
@@ -161,16 +161,16 @@ def _string_type(text: str, word: str, numbers: list[int], collate: str | None) 
         return FieldType(tp, 0, length or 0, 0, charset, collation)
     if word in ("binary", "varbinary"):
         return FieldType(
-            ti.STRING if word == "binary" else ti.VARCHAR, _BINARY, length or 0, 0, "binary", "binary"
+            ti.STRING if word == "binary" else ti.VARCHAR, ti.FLAG_BINARY, length or 0, 0, "binary", "binary"
         )
     if word.endswith("text") and word[:-4] in _BLOBS:
         tp, size = _BLOBS[word[:-4]]
         return FieldType(tp, 0, size, 0, charset, collation)
     if word.endswith("blob") and word[:-4] in _BLOBS:
         tp, size = _BLOBS[word[:-4]]
-        return FieldType(tp, _BINARY, size, 0, "binary", "binary")
+        return FieldType(tp, ti.FLAG_BINARY, size, 0, "binary", "binary")
     if word == "json":
-        return FieldType(ti.JSON, _BINARY, 4294967295, 0, "binary", "binary")
+        return FieldType(ti.JSON, ti.FLAG_BINARY, 4294967295, 0, "binary", "binary")
     raise InvalidDefinition(f"{text!r} is not a column type that can be published")
 
 

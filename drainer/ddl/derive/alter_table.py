@@ -25,7 +25,7 @@ from drainer.ddl.derive.compare import (
     shape_of,
 )
 from drainer.ddl.derive.constraints import drop_foreign_keys, extras
-from drainer.ddl.derive.definition import FLAG_AUTO_INCREMENT, Column, Default, Definition, Key
+from drainer.ddl.derive.definition import Column, Default, Definition, Key
 from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, literal, name_of
 from drainer.ddl.derive.steps import Derived, choice, of, step
 
@@ -243,7 +243,7 @@ def _column(
 
 
 def _has_leading_key(column: Column, definition: Definition) -> bool:
-    if not column.type.flag & FLAG_AUTO_INCREMENT:
+    if not column.type.flag & ti.FLAG_AUTO_INCREMENT:
         return True
     lower = column.name.lower()
     return any(key.parts and key.parts[0].column.lower() == lower for key in definition.keys)

@@ -16,17 +16,7 @@ from typing import Any, Final
 from common import table_info as ti
 from common.errors import Corruption
 
-FLAG_ZEROFILL: Final = 64
-FLAG_AUTO_INCREMENT: Final = 512
-FLAG_NO_DEFAULT: Final = 4096
-FLAG_ON_UPDATE_NOW: Final = 8192
 PRIMARY: Final = "PRIMARY"
-
-RANGE: Final = 1
-HASH: Final = 2
-LIST: Final = 3
-KEY: Final = 4
-_RULES: Final = ("", "RESTRICT", "CASCADE", "SET NULL", "NO ACTION", "SET DEFAULT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +51,11 @@ class Column:
 
     @property
     def auto_increment(self) -> bool:
-        return bool(self.type.flag & FLAG_AUTO_INCREMENT)
+        return bool(self.type.flag & ti.FLAG_AUTO_INCREMENT)
 
     @property
     def on_update_now(self) -> bool:
-        return bool(self.type.flag & FLAG_ON_UPDATE_NOW)
+        return bool(self.type.flag & ti.FLAG_ON_UPDATE_NOW)
 
     @property
     def is_text(self) -> bool:
@@ -130,7 +120,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """`kind` is RANGE, HASH, LIST or KEY; by `columns`, or by one `expression`."""
+    """`kind` is one of `common.table_info`'s PARTITION_*; by `columns`, or by one `expression`."""
 
     kind: int
     expression: str
@@ -241,7 +231,7 @@ def _column(document: dict[str, Any]) -> Column:
         id=int(document["id"]),
         name=str(document["name"]["O"]),
         type=kind,
-        default=None if kind.flag & FLAG_NO_DEFAULT else default,
+        default=None if kind.flag & ti.FLAG_NO_DEFAULT else default,
         origin=_default(document, "origin_default", expression=False),
         generated=str(document.get("generated_expr_string") or ""),
         stored=bool(document.get("generated_stored")),
@@ -276,8 +266,8 @@ def _foreign_key(document: dict[str, Any]) -> ForeignKey:
         schema=str((document.get("ref_schema") or {}).get("O") or ""),
         table=str(document["ref_table"]["O"]),
         referenced=tuple(str(name["O"]) for name in document["ref_cols"]),
-        on_delete=_RULES[int(document.get("on_delete") or 0)],
-        on_update=_RULES[int(document.get("on_update") or 0)],
+        on_delete=ti.FOREIGN_KEY_ACTIONS[int(document.get("on_delete") or 0)],
+        on_update=ti.FOREIGN_KEY_ACTIONS[int(document.get("on_update") or 0)],
     )
 
 

@@ -9,8 +9,9 @@ Never  guesses which rows a KEY partition holds: `NotDerivable`
 
 from __future__ import annotations
 
+from common.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 from drainer.ddl.derive.alteration import Alteration
-from drainer.ddl.derive.definition import HASH, LIST, RANGE, Column, Definition, Partition, Partitioning
+from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
 from drainer.ddl.derive.steps import Derived, Step, of, step
 
@@ -73,7 +74,7 @@ def _layout(
     moved = names(before) == wanted and _bounds(before) != _bounds(after)
     if have == wanted and (change.ran or not moved):
         return []
-    if after.kind in (RANGE, LIST) and wanted[: len(have)] == have:
+    if after.kind in (PARTITION_RANGE, PARTITION_LIST) and wanted[: len(have)] == have:
         old = {one.name: one for one in before.partitions}
         kept = after.partitions[: len(have)]
         if all(one.name in old and _says(old[one.name]) == _says(one) for one in kept):
@@ -100,11 +101,11 @@ def condition_of(definition: Definition, partition: Partition) -> str:
         raise NotDerivable("the table had no partitions")
     by = partitioning.expression or ",".join(map(name_of, partitioning.columns))
     number = [one.name for one in partitioning.partitions].index(partition.name)
-    if partitioning.kind == HASH:
+    if partitioning.kind == PARTITION_HASH:
         return f"IFNULL(ABS(MOD(({by}),{len(partitioning.partitions)})),0)={number}"
-    if len(partitioning.columns) > 1 or partitioning.kind not in (RANGE, LIST):
+    if len(partitioning.columns) > 1 or partitioning.kind not in (PARTITION_RANGE, PARTITION_LIST):
         raise NotDerivable(f"which rows belong to partition {partition.name} cannot be said in a condition")
-    if partitioning.kind == RANGE:
+    if partitioning.kind == PARTITION_RANGE:
         return _range(by, partitioning.partitions, number)
     if partition.values in ((), (("DEFAULT",),)):
         raise NotDerivable(f"which rows belong to the default partition {partition.name} cannot be said")

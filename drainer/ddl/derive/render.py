@@ -15,10 +15,6 @@ from typing import Final
 
 from common import table_info as ti
 from drainer.ddl.derive.definition import (
-    FLAG_ZEROFILL,
-    HASH,
-    LIST,
-    RANGE,
     Column,
     Default,
     Definition,
@@ -166,7 +162,7 @@ def type_of(column: Column) -> str:
 def _number(column: Column) -> str:
     kind = column.type
     text = _PLAIN_TYPES[kind.tp]
-    zerofill = bool(kind.flag & FLAG_ZEROFILL)
+    zerofill = bool(kind.flag & ti.FLAG_ZEROFILL)
     if kind.tp in _INTEGERS:
         if kind.flen >= 0 and (zerofill or (kind.tp == ti.TINY and kind.flen == 1)):
             text += f"({kind.flen})"
@@ -341,12 +337,14 @@ def foreign_key_clause(key: ForeignKey, schema: str, table: str) -> str:
 def partition_clause(partitioning: Partitioning) -> str:
     """`PARTITION BY ... (...)`."""
     columns = ",".join(map(name_of, partitioning.columns))
-    if partitioning.kind == RANGE:
+    if partitioning.kind == ti.PARTITION_RANGE:
         by = f"RANGE COLUMNS({columns})" if columns else f"RANGE ({partitioning.expression})"
-    elif partitioning.kind == LIST:
+    elif partitioning.kind == ti.PARTITION_LIST:
         by = f"LIST COLUMNS({columns})" if columns else f"LIST ({partitioning.expression})"
+    elif partitioning.kind == ti.PARTITION_HASH:
+        by = f"HASH ({partitioning.expression})"
     else:
-        by = f"HASH ({partitioning.expression})" if partitioning.kind == HASH else f"KEY ({columns})"
+        by = f"KEY ({columns})"
     return f"PARTITION BY {by} ({partition_list(partitioning, partitioning.partitions)})"
 
 
@@ -356,9 +354,9 @@ def partition_list(partitioning: Partitioning, partitions: tuple[Partition, ...]
 
 def _partition(partitioning: Partitioning, partition: Partition) -> str:
     text = f"PARTITION {name_of(partition.name)}"
-    if partitioning.kind == RANGE:
+    if partitioning.kind == ti.PARTITION_RANGE:
         return f"{text} VALUES LESS THAN ({','.join(partition.less_than)})"
-    if partitioning.kind == LIST:
+    if partitioning.kind == ti.PARTITION_LIST:
         if partition.values in ((), (("DEFAULT",),)):
             return f"{text} DEFAULT"
         many = len(partitioning.columns) > 1
