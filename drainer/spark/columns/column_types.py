@@ -22,29 +22,7 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from common.table_info import (
-    BIT,
-    DATE,
-    DATETIME,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INT24,
-    INTEGER_TYPES,
-    JSON,
-    LONG,
-    LONGLONG,
-    NEWDATE,
-    SET,
-    SHORT,
-    STRING_TYPES,
-    TIME,
-    TIMESTAMP,
-    TINY,
-    YEAR,
-    FieldType,
-)
+from common.table_info import INT24, LONG, LONGLONG, SHORT, TINY, ColumnKind, FieldType
 
 _DIGITS_MAX: Final = 38
 _UNSIGNED_LONG: Final = spark.DecimalType(20, 0)
@@ -54,7 +32,6 @@ _SIGNED: Final = {
     INT24: spark.IntegerType(),
     LONG: spark.IntegerType(),
     LONGLONG: spark.LongType(),
-    YEAR: spark.ShortType(),
 }
 _UNSIGNED: Final = {
     TINY: spark.ShortType(),
@@ -62,7 +39,6 @@ _UNSIGNED: Final = {
     INT24: spark.IntegerType(),
     LONG: spark.LongType(),
     LONGLONG: _UNSIGNED_LONG,
-    YEAR: spark.ShortType(),
 }
 
 
@@ -81,42 +57,48 @@ class Family(Enum):
     JSON = "json"
 
 
-def family_of(kind: FieldType) -> Family:
-    tp = kind.tp
-    if kind.array or tp == JSON:
-        return Family.JSON
-    if tp in INTEGER_TYPES or tp == BIT:
-        return Family.INTEGER
-    if tp in (FLOAT, DOUBLE):
-        return Family.FLOATING
-    if tp in STRING_TYPES:
-        return Family.BINARY if kind.is_binary_string else Family.TEXT
-    if tp in (ENUM, SET):
-        return Family.NAMED
-    if tp in (DATE, NEWDATE):
-        return Family.DATE
-    if tp in (DATETIME, TIMESTAMP):
-        return Family.DATETIME
-    return Family.TIME if tp == TIME else Family.DECIMAL
+_FAMILIES: Final = {
+    ColumnKind.SIGNED: Family.INTEGER,
+    ColumnKind.UNSIGNED: Family.INTEGER,
+    ColumnKind.YEAR: Family.INTEGER,
+    ColumnKind.BIT: Family.INTEGER,
+    ColumnKind.FLOAT: Family.FLOATING,
+    ColumnKind.DOUBLE: Family.FLOATING,
+    ColumnKind.DECIMAL: Family.DECIMAL,
+    ColumnKind.TEXT: Family.TEXT,
+    ColumnKind.BINARY: Family.BINARY,
+    ColumnKind.ENUM: Family.NAMED,
+    ColumnKind.SET: Family.NAMED,
+    ColumnKind.DATE: Family.DATE,
+    ColumnKind.DATETIME: Family.DATETIME,
+    ColumnKind.TIMESTAMP: Family.DATETIME,
+    ColumnKind.TIME: Family.TIME,
+    ColumnKind.JSON: Family.JSON,
+    ColumnKind.UNKNOWN: Family.TEXT,
+}
+_SPARK_TYPES: Final[dict[ColumnKind, spark.DataType]] = {
+    ColumnKind.YEAR: spark.ShortType(),
+    ColumnKind.BIT: _UNSIGNED_LONG,
+    ColumnKind.FLOAT: spark.FloatType(),
+    ColumnKind.DOUBLE: spark.DoubleType(),
+    ColumnKind.BINARY: spark.BinaryType(),
+    ColumnKind.DATE: spark.DateType(),
+    ColumnKind.DATETIME: spark.TimestampNTZType(),
+    ColumnKind.TIMESTAMP: spark.TimestampType(),
+    ColumnKind.TIME: spark.DayTimeIntervalType(),
+}
 
 
-def spark_type(kind: FieldType) -> spark.DataType:
-    tp = kind.tp
-    if tp in INTEGER_TYPES and not kind.array:
-        return (_UNSIGNED if kind.unsigned else _SIGNED)[tp]
-    if tp == BIT:
-        return _UNSIGNED_LONG
-    if tp == DECIMAL and 0 < kind.flen <= _DIGITS_MAX:
-        return spark.DecimalType(kind.flen, kind.fsp)
-    if tp == DATETIME:
-        return spark.TimestampNTZType()
-    if tp == TIMESTAMP:
-        return spark.TimestampType()
-    family = family_of(kind)
-    if family is Family.FLOATING:
-        return spark.FloatType() if tp == FLOAT else spark.DoubleType()
-    if family is Family.DATE:
-        return spark.DateType()
-    if family is Family.TIME:
-        return spark.DayTimeIntervalType()
-    return spark.BinaryType() if family is Family.BINARY else spark.StringType()
+def family_of(field_type: FieldType) -> Family:
+    return _FAMILIES[field_type.kind]
+
+
+def spark_type(field_type: FieldType) -> spark.DataType:
+    kind = field_type.kind
+    if kind is ColumnKind.SIGNED:
+        return _SIGNED[field_type.tp]
+    if kind is ColumnKind.UNSIGNED:
+        return _UNSIGNED[field_type.tp]
+    if kind is ColumnKind.DECIMAL and 0 < field_type.flen <= _DIGITS_MAX:
+        return spark.DecimalType(field_type.flen, field_type.fsp)
+    return _SPARK_TYPES.get(kind, spark.StringType())

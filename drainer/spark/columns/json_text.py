@@ -38,25 +38,7 @@ from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
 from common.rowcodec.values import cached_reader, set_text
-from common.table_info import (
-    BIT,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING_TYPES,
-    TIME,
-    TIME_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-    TableInfo,
-)
+from common.table_info import Column, ColumnKind, FieldType, TableInfo
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 
 _NULL: Final = "null"
@@ -80,25 +62,16 @@ def _read_text(b: bytes, i: int) -> tuple[str, int]:
         return f'{{"base64":{_binary(raw)}}}', end
 
 
-def enum_name(kind: FieldType, index: int) -> str | None:
-    """None for an index without a name: 0 is not the empty name."""
-    return kind.elems[index - 1] if 0 < index <= len(kind.elems) else None
+def name_of(field_type: FieldType, number: int) -> str | None:
+    """What an ENUM's index or a SET's mask stands for.
 
-
-def set_names(kind: FieldType, mask: int) -> str | None:
-    """None for a mask with bits that have no name, and where no names are known."""
-    return set_text(kind, mask) if kind.elems and not mask >> len(kind.elems) else None
-
-
-def _named(kind: FieldType) -> Callable[[int], str]:
-    names = enum_name if kind.tp == ENUM else set_names
-
-    @functools.lru_cache(maxsize=10_000)
-    def show(number: int) -> str:
-        name = names(kind, number)
-        return str(number) if name is None else _dumps(name)
-
-    return show
+    None for an index without a name (0 is not the empty name), a mask with bits that have none, and where no
+    names are known.
+    """
+    elems = field_type.elems
+    if field_type.kind is ColumnKind.ENUM:
+        return elems[number - 1] if 0 < number <= len(elems) else None
+    return set_text(field_type, number) if elems and not number >> len(elems) else None
 
 
 @functools.cache
@@ -117,37 +90,59 @@ def _shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], 
     return shown
 
 
+_NAMES: Final[dict[str, Any]] = {"NULL": _NULL, "dumps": _dumps, "binary": _binary}
+
+
+def _always(shape: Shape, expression: str, read: Reader) -> Callable[[FieldType, int], Conversion]:
+    conversion = Conversion(shape, expression, read, _NAMES, null="NULL")
+    return lambda field_type, place: conversion
+
+
+def _named(field_type: FieldType, place: int) -> Conversion:
+    @functools.lru_cache(maxsize=10_000)
+    def show(number: int) -> str:
+        name = name_of(field_type, number)
+        return str(number) if name is None else _dumps(name)
+
+    read, names = _shown(read_unsigned, show), _NAMES | {f"show{place}": show}
+    return Conversion(Shape.UNSIGNED, f"show{place}(u)", read, names, null="NULL")
+
+
+def _time(field_type: FieldType, place: int) -> Conversion:
+    reader, cache = _times(field_type.kind is ColumnKind.DATE, field_type.fsp)
+    return Conversion(Shape.TIME, "", reader, _NAMES, cache=cache, null="NULL")
+
+
+def _duration(field_type: FieldType, place: int) -> Conversion:
+    fsp = field_type.fsp
+    read = _shown(read_duration, lambda ns: _quoted(duration_text(ns, fsp)))
+    return Conversion(Shape.CALL, "", read, _NAMES, null="NULL")
+
+
+_SIGNED: Final = _always(Shape.SIGNED, SIGNED_VALUE, _shown(read_int, str))
+_DIGITS: Final = "'\"%d\"' % u"
+_CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: _always(Shape.UNSIGNED, _DIGITS, _shown(read_int, _quoted)),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _always(Shape.UNSIGNED, _DIGITS, _shown(read_unsigned, _quoted)),
+    ColumnKind.FLOAT: _always(Shape.CALL, "", _shown(read_float, repr)),
+    ColumnKind.DOUBLE: _always(Shape.CALL, "", _shown(read_double, repr)),
+    ColumnKind.DECIMAL: _always(Shape.CALL, "", _shown(read_decimal, _quoted)),
+    ColumnKind.TEXT: _always(Shape.BYTES, "dumps(s.decode())", _read_text),
+    ColumnKind.BINARY: _always(Shape.BYTES, "binary(s)", _shown(read_bytes, _binary)),
+    ColumnKind.ENUM: _named,
+    ColumnKind.SET: _named,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _always(Shape.CALL, "", _shown(read_json, lambda text: _dumps(text.decode()))),
+}
+
+
 def _conversion(column: Column, place: int) -> Conversion:
-    kind = column.type
-    tp = kind.tp
-    names: dict[str, Any] = {"NULL": _NULL, "dumps": _dumps, "binary": _binary}
-
-    def of(shape: Shape, expression: str, read: Reader, **more: Any) -> Conversion:
-        return Conversion(shape, expression, read, names | more, null="NULL")
-
-    if kind.array or tp == JSON:
-        return of(Shape.CALL, "", _shown(read_json, lambda text: _dumps(text.decode())))
-    if tp in INTEGER_TYPES and (not kind.unsigned or tp == YEAR):
-        return of(Shape.SIGNED, SIGNED_VALUE, _shown(read_int, str))
-    if tp in INTEGER_TYPES or tp == BIT:
-        read = read_int if tp in INTEGER_TYPES else read_unsigned
-        return of(Shape.UNSIGNED, "'\"%d\"' % u", _shown(read, _quoted))
-    if tp in (ENUM, SET):
-        show = _named(kind)
-        return of(Shape.UNSIGNED, f"show{place}(u)", _shown(read_unsigned, show), **{f"show{place}": show})
-    if tp in STRING_TYPES:
-        if kind.is_binary_string:
-            return of(Shape.BYTES, "binary(s)", _shown(read_bytes, _binary))
-        return of(Shape.BYTES, "dumps(s.decode())", _read_text)
-    if tp in TIME_TYPES:
-        reader, cache = _times(tp in (DATE, NEWDATE), kind.fsp)
-        return Conversion(Shape.TIME, "", reader, names, cache=cache, null="NULL")
-    if tp in (FLOAT, DOUBLE):
-        return of(Shape.CALL, "", _shown(read_float if tp == FLOAT else read_double, repr))
-    if tp == TIME:
-        return of(Shape.CALL, "", _shown(read_duration, lambda ns: _quoted(duration_text(ns, kind.fsp))))
-    assert tp == DECIMAL, tp
-    return of(Shape.CALL, "", _shown(read_decimal, _quoted))
+    return _CONVERSIONS[column.type.kind](column.type, place)
 
 
 class ImageText:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.rowcodec.temporal import parse_duration
-from common.table_info import BIT, ENUM, FLOAT, INTEGER_TYPES, YEAR, FieldType
+from common.table_info import ColumnKind, FieldType
 from drainer.spark.columns.column_types import Family, family_of
-from drainer.spark.columns.json_text import enum_name, set_names
+from drainer.spark.columns.json_text import name_of
 from drainer.spark.columns.pb_spans import Buffer, Numbers, Spans, content
 
 _GROUP: Final = np.uint64(127)
@@ -26,33 +26,33 @@ _KEPT: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(10)], np.
 
 
 def array(
-    buffer: Buffer, spans: Spans, kind: FieldType, arrow: pa.DataType, time_zone: str = ""
+    buffer: Buffer, spans: Spans, field_type: FieldType, arrow: pa.DataType, time_zone: str = ""
 ) -> pa.Array | None:
     """None also for what the type cannot hold. `time_zone`: of times that are not in UTC."""
     absent = spans.size < 2  # no image, or NULL
     try:
-        made = _made(buffer, spans, absent, kind, arrow, time_zone)
+        made = _made(buffer, spans, absent, field_type, arrow, time_zone)
         return made if made is None or made.type == arrow else made.cast(arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return None
 
 
 def _made(
-    buffer: Buffer, spans: Spans, absent: Numbers, kind: FieldType, arrow: pa.DataType, time_zone: str
+    buffer: Buffer, spans: Spans, absent: Numbers, field_type: FieldType, arrow: pa.DataType, time_zone: str
 ) -> pa.Array | None:
-    family = family_of(kind)
+    family = family_of(field_type)
     if family is Family.INTEGER:
         bits = _varints(buffer, spans, absent)
         if bits is None:
             return None
-        if kind.tp == BIT or (kind.tp in INTEGER_TYPES and kind.unsigned and kind.tp != YEAR):
+        if field_type.kind in (ColumnKind.BIT, ColumnKind.UNSIGNED):
             return pa.array(bits, pa.uint64(), mask=absent)
         return pa.array(_signed(bits), pa.int64(), mask=absent)
     if family is Family.FLOATING:
-        return pa.array(_doubles(buffer, spans, kind), mask=absent)
+        return pa.array(_doubles(buffer, spans, field_type), mask=absent)
     if family is Family.NAMED:
         bits = _varints(buffer, spans, absent)
-        return None if bits is None else _names(bits, absent, kind)
+        return None if bits is None else _names(bits, absent, field_type)
     raw = _strings(buffer, spans, absent)
     if family is Family.BINARY:
         return raw
@@ -104,14 +104,14 @@ def _signed(bits: Numbers) -> Numbers:
     return (bits >> np.uint64(1)).astype(np.int64) ^ -(bits & np.uint64(1)).astype(np.int64)
 
 
-def _doubles(buffer: Buffer, spans: Spans, kind: FieldType) -> Numbers:
+def _doubles(buffer: Buffer, spans: Spans, field_type: FieldType) -> Numbers:
     """Comparable forms back to numbers. ValueError for what is none."""
     places = np.where(spans.size == 9, spans.begin + 1, 0)
     bits = buffer.words[places].byteswap()
     negative = bits >> np.uint64(63) == 0
     bits = np.where(negative, ~bits, bits ^ np.uint64(1 << 63))
     found = np.where(spans.size == 9, bits.view(np.float64), 0)
-    if kind.tp == FLOAT:
+    if field_type.kind is ColumnKind.FLOAT:
         with np.errstate(over="ignore"):
             found = found.astype(np.float32)
     if not np.isfinite(found).all() or (spans.size[spans.size > 1] != 9).any():
@@ -119,11 +119,10 @@ def _doubles(buffer: Buffer, spans: Spans, kind: FieldType) -> Numbers:
     return found
 
 
-def _names(numbers: Numbers, absent: Numbers, kind: FieldType) -> pa.Array | None:
+def _names(numbers: Numbers, absent: Numbers, field_type: FieldType) -> pa.Array | None:
     """Names of elements; None if a number has no name."""
     unique, places = np.unique(np.where(absent, np.uint64(0), numbers), return_inverse=True)
-    name = enum_name if kind.tp == ENUM else set_names
-    names = [name(kind, int(number)) for number in unique]
+    names = [name_of(field_type, int(number)) for number in unique]
     used = pa.array(places.astype(np.int32), mask=absent)
     if any(found is None and (places[~absent] == at).any() for at, found in enumerate(names)):
         return None

@@ -26,17 +26,9 @@ from common.rowcodec.defaults import absent_datum
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader, StrictReader
 from common.rowcodec.values import cached_reader, python_conversion
-from common.table_info import (
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    YEAR,
-    Column,
-    FieldType,
-    TableInfo,
-)
+from common.table_info import Column, ColumnKind, FieldType, TableInfo
 from drainer.spark.columns.column_types import Family, family_of
-from drainer.spark.columns.json_text import enum_name, set_names
+from drainer.spark.columns.json_text import name_of
 
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
@@ -66,20 +58,20 @@ def _microseconds(packed: int) -> int:
 
 
 @functools.cache
-def _times(family: Family) -> tuple[Reader, dict[bytes, Any]]:
+def _times(is_date: bool) -> tuple[Reader, dict[bytes, Any]]:
     """One cache for all columns that are built alike."""
-    return cached_reader(_days if family is Family.DATE else _microseconds)
+    return cached_reader(_days if is_date else _microseconds)
 
 
 class _Names(dict[int, str]):
     """Names of the elements of an ENUM or SET by number; KeyError for a number without a name."""
 
-    def __init__(self, kind: FieldType) -> None:
+    def __init__(self, field_type: FieldType) -> None:
         super().__init__()
-        self._kind = kind
+        self._type = field_type
 
     def __missing__(self, number: int) -> str:
-        name = (enum_name if self._kind.tp == ENUM else set_names)(self._kind, number)
+        name = name_of(self._type, number)
         if name is None:
             raise KeyError(number)
         if len(self) < _NAMES_MAX:
@@ -95,29 +87,42 @@ def _then(read: Callable[[bytes, int], tuple[Any, int]], make: Callable[[Any], A
     return reader
 
 
-def _conversion(kind: FieldType, place: int) -> Conversion:
-    """Values of a column of a type as it is itself in a data frame."""
-    family = family_of(kind)
-    if family is Family.INTEGER:
-        if kind.tp in INTEGER_TYPES and (not kind.unsigned or kind.tp == YEAR):
-            return Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-        return Conversion(Shape.UNSIGNED, "u", read_int if kind.tp in INTEGER_TYPES else read_unsigned)
-    if family in (Family.TEXT, Family.BINARY):
-        return Conversion(Shape.BYTES, "s", read_bytes)
-    if family in (Family.DATE, Family.DATETIME):
-        reader, cache = _times(family)
-        return Conversion(Shape.TIME, "", reader, cache=cache)
-    if family is Family.NAMED:
-        names = _Names(kind)
-        read = _then(read_unsigned, names.__getitem__)
-        return Conversion(Shape.UNSIGNED, f"names{place}[u]", read, {f"names{place}": names})
-    if family is Family.FLOATING:
-        if kind.tp == FLOAT:
-            return Conversion(Shape.CALL, "", read_float)
-        return Conversion(Shape.DOUBLE, "u", read_double)
-    if family is Family.TIME:
-        return Conversion(Shape.CALL, "", _then(read_duration, lambda ns: ns // 1000))
-    return Conversion(Shape.CALL, "", read_decimal if family is Family.DECIMAL else read_json)
+def _always(conversion: Conversion) -> Callable[[FieldType, int], Conversion]:
+    return lambda field_type, place: conversion
+
+
+def _time(field_type: FieldType, place: int) -> Conversion:
+    reader, cache = _times(field_type.kind is ColumnKind.DATE)
+    return Conversion(Shape.TIME, "", reader, cache=cache)
+
+
+def _named(field_type: FieldType, place: int) -> Conversion:
+    names = _Names(field_type)
+    read = _then(read_unsigned, names.__getitem__)
+    return Conversion(Shape.UNSIGNED, f"names{place}[u]", read, {f"names{place}": names})
+
+
+_SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
+_STRING: Final = _always(Conversion(Shape.BYTES, "s", read_bytes))
+_CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: _always(Conversion(Shape.UNSIGNED, "u", read_int)),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
+    ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
+    ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
+    ColumnKind.DECIMAL: _always(Conversion(Shape.CALL, "", read_decimal)),
+    ColumnKind.TEXT: _STRING,
+    ColumnKind.BINARY: _STRING,
+    ColumnKind.ENUM: _named,
+    ColumnKind.SET: _named,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _always(Conversion(Shape.CALL, "", _then(read_duration, lambda ns: ns // 1000))),
+    ColumnKind.JSON: _always(Conversion(Shape.CALL, "", read_json)),
+}
+"""Values of a column as it is itself in a data frame."""
 
 
 def _text_of(column: Column, place: int) -> Reader:
@@ -160,7 +165,7 @@ class ImageValues:
         text = _text_of(column, place)
         unfit = _then(text, Unfit)
         if family_of(column.type) is family_of(target.type):
-            conversion = _conversion(column.type, place)
+            conversion = _CONVERSIONS[column.type.kind](column.type, place)
             self._lenient.append(_or(conversion.read, unfit))
             return conversion
         reader = text if family_of(target.type) in _TEXTS - {Family.DECIMAL} else unfit

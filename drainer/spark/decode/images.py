@@ -18,18 +18,7 @@ from common.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_in
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.put import put_bytes, put_int
 from common.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
-from common.table_info import (
-    BIT,
-    ENUM,
-    INTEGER_TYPES,
-    JSON,
-    SET,
-    STRING_TYPES,
-    TIME,
-    YEAR,
-    Column,
-    TableInfo,
-)
+from common.table_info import Column, ColumnKind, TableInfo
 from drainer.spark.decode.records import Row
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion
 
@@ -50,33 +39,38 @@ def _as_it_stands(b: bytes, i: int) -> tuple[bytes, int]:
     return b[i:end], end
 
 
+def _of(
+    shape: Shape, read: Callable[[bytes, int], tuple[Any, int]], put: Callable[[Any], bytes]
+) -> Conversion:
+    def strict(b: bytes, i: int) -> tuple[bytes, int]:
+        value, end = read(b, i)
+        return put(value), end
+
+    return Conversion(shape, "", strict, _NAMES, raw=shape is not Shape.CALL, null="NIL")
+
+
+_NAMES: Final = {"NIL": NULL_DATUM, "put_unsigned": put_unsigned}
+_SIGNED: Final = _of(Shape.SIGNED, read_int, _put_signed)
+_NUMBER: Final = _of(Shape.UNSIGNED, read_unsigned, put_unsigned)
+_STRING: Final = _of(Shape.BYTES, read_bytes, put_bytes)
+_CONVERSIONS: Final[dict[ColumnKind, Conversion]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: _of(Shape.UNSIGNED, read_int, put_unsigned),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _NUMBER,
+    ColumnKind.ENUM: _NUMBER,
+    ColumnKind.SET: _NUMBER,
+    ColumnKind.TEXT: _STRING,
+    ColumnKind.BINARY: _STRING,
+    # Comparable bytes in a clustered key.
+    ColumnKind.TIME: _of(Shape.CALL, read_duration, lambda ns: put_int(ns, unsigned=False)),
+}
+_WHOLE_DATUM: Final = Conversion(Shape.CALL, "", _as_it_stands, _NAMES, null="NIL")
+
+
 def _conversion(column: Column, place: int) -> Conversion:
     """Every value becomes its datum, in the form that a body has."""
-    kind = column.type
-    names = {"NIL": NULL_DATUM, "put_unsigned": put_unsigned}
-
-    def of(
-        shape: Shape, read: Callable[[bytes, int], tuple[Any, int]], put: Callable[[Any], bytes]
-    ) -> Conversion:
-        def strict(b: bytes, i: int) -> tuple[bytes, int]:
-            value, end = read(b, i)
-            return put(value), end
-
-        return Conversion(shape, "", strict, names, raw=shape is not Shape.CALL, null="NIL")
-
-    if kind.array or kind.tp == JSON:
-        return Conversion(Shape.CALL, "", _as_it_stands, names, null="NIL")
-    if kind.tp in INTEGER_TYPES and (not kind.unsigned or kind.tp == YEAR):
-        return of(Shape.SIGNED, read_int, _put_signed)
-    if kind.tp in INTEGER_TYPES:
-        return of(Shape.UNSIGNED, read_int, put_unsigned)
-    if kind.tp in (ENUM, SET, BIT):
-        return of(Shape.UNSIGNED, read_unsigned, put_unsigned)
-    if kind.tp in STRING_TYPES:
-        return of(Shape.BYTES, read_bytes, put_bytes)
-    if kind.tp == TIME:  # comparable bytes in a clustered key
-        return of(Shape.CALL, read_duration, lambda ns: put_int(ns, unsigned=False))
-    return Conversion(Shape.CALL, "", _as_it_stands, names, null="NIL")
+    return _CONVERSIONS.get(column.type.kind, _WHOLE_DATUM)
 
 
 class ImagePlan:

@@ -29,18 +29,16 @@ from common.rowcodec.temporal import pack_datetime, parse_duration
 from common.rowcodec.values import CACHE_MAX
 from common.rowcodec.varint import put_svarint, put_uvarint
 from common.table_info import (
-    BIT,
-    DECIMAL,
+    DATE_AND_TIME_KINDS,
     DOUBLE,
-    ENUM,
     INTEGER_TYPES,
     JSON,
-    SET,
+    STRING_KINDS,
     STRING_TYPES,
-    TIME,
     TIME_TYPES,
     YEAR,
     Column,
+    ColumnKind,
     FieldType,
 )
 from common.table_info import FLOAT as FLOAT_TYPE
@@ -56,9 +54,9 @@ _FAMILIES: Final = (
 )
 
 
-def fits(kind: FieldType, tp: int) -> bool:
+def fits(field_type: FieldType, tp: int) -> bool:
     """Whether a column of this type holds what an event calls `tp`."""
-    mine = JSON if kind.array else kind.tp
+    mine = JSON if field_type.array else field_type.tp
     return mine == tp or any(mine in family and tp in family for family in _FAMILIES)
 
 
@@ -99,10 +97,10 @@ def _content(datum: bytes) -> bytes:
     return datum[start:end]
 
 
-def _decimal_of(kind: FieldType) -> Callable[[str], bytes]:
+def _decimal_of(field_type: FieldType) -> Callable[[str], bytes]:
     def make(text: str) -> bytes:
-        if kind.flen > 0:
-            return put_decimal(text, kind.flen, kind.fsp)
+        if field_type.flen > 0:
+            return put_decimal(text, field_type.flen, field_type.fsp)
         whole, _, fraction = text.lstrip("-").partition(".")
         return put_decimal(text, min(len(whole) + len(fraction), PRECISION_MAX), len(fraction))
 
@@ -131,14 +129,18 @@ def _shared(make: Callable[[str], bytes]) -> _Made:
     return _Made(make)
 
 
-def _made(kind: FieldType) -> _Made | None:
-    if kind.array or kind.tp == JSON:
-        return _Made(_json_of)
-    if kind.tp == DECIMAL:
-        return _Made(_decimal_of(kind))
-    if kind.tp in TIME_TYPES:
-        return _shared(_time_of)
-    return _shared(_duration_of) if kind.tp == TIME else None
+_MAKERS: Final[dict[ColumnKind, Callable[[FieldType], _Made]]] = {
+    ColumnKind.JSON: lambda field_type: _Made(_json_of),
+    ColumnKind.DECIMAL: lambda field_type: _Made(_decimal_of(field_type)),
+    **dict.fromkeys(DATE_AND_TIME_KINDS, lambda field_type: _shared(_time_of)),
+    ColumnKind.TIME: lambda field_type: _shared(_duration_of),
+}
+"""Kinds whose datums are another in an event."""
+_FLAGS: Final = {
+    **dict.fromkeys(STRING_KINDS, BYTES),
+    **dict.fromkeys((ColumnKind.FLOAT, ColumnKind.DOUBLE), FLOAT),
+    **dict.fromkeys((ColumnKind.UNSIGNED, ColumnKind.BIT, ColumnKind.ENUM, ColumnKind.SET), UVARINT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,20 +236,14 @@ class PbValue:
         return f"b[{start}:{end}]" if self.made is None else f"MADE{place}[b[{start}:{end}]]"
 
 
-def _flag(kind: FieldType) -> int:
-    if kind.tp in STRING_TYPES:
-        return BYTES
-    if kind.tp in (FLOAT_TYPE, DOUBLE):
-        return FLOAT
-    unsigned = kind.tp in (ENUM, SET, BIT) or (kind.unsigned and kind.tp != YEAR)
-    return UVARINT if unsigned else VARINT
-
-
 def pb_value(column: Column, prefix: bytes, to_utc: Callable[[str], str] | None = None) -> PbValue:
     """`prefix` is that of the events: names and types there, not in the definition. `to_utc`: for times that
     are not in UTC there."""
-    kind = column.type
-    made, is_local = _made(kind), to_utc is not None and kind.tp in TIME_TYPES
+    kind = column.type.kind
+    maker = _MAKERS.get(kind)
+    made = None if maker is None else maker(column.type)
+    is_local = to_utc is not None and kind in DATE_AND_TIME_KINDS
     if to_utc is not None and is_local:
         made = _Made(lambda text: _time_of(to_utc(text)))
-    return PbValue(b"\x08" + put_svarint(column.id), prefix, _flag(kind), made, is_local)
+    flag = _FLAGS.get(kind, VARINT)
+    return PbValue(b"\x08" + put_svarint(column.id), prefix, flag, made, is_local)

@@ -23,24 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.errors import Corruption
-from common.table_info import (
-    BIT,
-    DATE,
-    DATETIME,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLOAT,
-    INTEGER_TYPES,
-    JSON,
-    NEWDATE,
-    SET,
-    STRING,
-    STRING_TYPES,
-    TIME,
-    TIMESTAMP,
-    FieldType,
-)
+from common.table_info import STRING, ColumnKind, FieldType
 
 Canonical = bytes | None
 
@@ -61,30 +44,33 @@ _EXACT: Final = 1 << 53
 _INT64: Final = 1 << 63
 
 
-def form_of(kind: FieldType) -> str:
+_FORMS: Final = {
+    ColumnKind.SIGNED: INTEGER,
+    ColumnKind.UNSIGNED: UNSIGNED,
+    ColumnKind.YEAR: UNSIGNED,
+    ColumnKind.BIT: UNSIGNED,
+    ColumnKind.FLOAT: DOUBLES,
+    ColumnKind.DOUBLE: DOUBLES,
+    ColumnKind.DECIMAL: DECIMALS,
+    ColumnKind.TEXT: TEXT,
+    ColumnKind.BINARY: BINARY,
+    ColumnKind.ENUM: NAMES,
+    ColumnKind.SET: NAMES,
+    ColumnKind.DATE: MOMENT,
+    ColumnKind.DATETIME: MOMENT,
+    ColumnKind.TIMESTAMP: MOMENT,
+    ColumnKind.TIME: MOMENT,
+    ColumnKind.JSON: DOCUMENT,
+}
+_OF_FIXED_LENGTH: Final = {TEXT: CHAR, BINARY: PADDED}
+
+
+def form_of(field_type: FieldType) -> str:
     """In which form values of a type are compared."""
-    tp = kind.tp
-    if tp in (ENUM, SET):
-        return NAMES if kind.elems else NUMBER
-    if tp in STRING_TYPES:
-        if kind.is_binary_string:
-            return PADDED if tp == STRING else BINARY
-        return CHAR if tp == STRING else TEXT
-    if tp in INTEGER_TYPES:
-        return UNSIGNED if kind.unsigned else INTEGER
-    found = {
-        BIT: UNSIGNED,
-        FLOAT: DOUBLES,
-        DOUBLE: DOUBLES,
-        DECIMAL: DECIMALS,
-        DATE: MOMENT,
-        NEWDATE: MOMENT,
-        DATETIME: MOMENT,
-        TIMESTAMP: MOMENT,
-        TIME: MOMENT,
-        JSON: DOCUMENT,
-    }
-    return found[tp]
+    form = _FORMS[field_type.kind]
+    if form == NAMES and not field_type.elems:
+        return NUMBER
+    return _OF_FIXED_LENGTH.get(form, form) if field_type.tp == STRING else form
 
 
 # -- values ---------------------------------------------------------------------------------------------
@@ -133,40 +119,19 @@ def _text(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
 
 
-def _of_image(form: str) -> Callable[[Any], bytes]:
-    functions: dict[str, Callable[[Any], bytes]] = {
-        INTEGER: lambda value: b"%d" % value,
-        UNSIGNED: lambda value: b"%d" % value,
-        DOUBLES: double,
-        DECIMALS: decimal,
-        MOMENT: moment,
-        CHAR: lambda value: _text(value).rstrip(b" "),
-        TEXT: _text,
-        PADDED: lambda value: _text(value).rstrip(b"\0"),
-        BINARY: _text,
-        NAMES: _text,
-        NUMBER: lambda value: b"%d" % value.number,
-        DOCUMENT: document,
-    }
-    return functions[form]
-
-
 OF_IMAGE: Final[dict[str, Callable[[Any], bytes]]] = {
-    form: _of_image(form)
-    for form in (
-        INTEGER,
-        UNSIGNED,
-        DOUBLES,
-        DECIMALS,
-        MOMENT,
-        CHAR,
-        TEXT,
-        PADDED,
-        BINARY,
-        NAMES,
-        NUMBER,
-        DOCUMENT,
-    )
+    INTEGER: lambda value: b"%d" % value,
+    UNSIGNED: lambda value: b"%d" % value,
+    DOUBLES: double,
+    DECIMALS: decimal,
+    MOMENT: moment,
+    CHAR: lambda value: _text(value).rstrip(b" "),
+    TEXT: _text,
+    PADDED: lambda value: _text(value).rstrip(b"\0"),
+    BINARY: _text,
+    NAMES: _text,
+    NUMBER: lambda value: b"%d" % value.number,
+    DOCUMENT: document,
 }
 """Canonical bytes of a value as `TablePlan` gives it, by form."""
 
