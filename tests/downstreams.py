@@ -20,7 +20,7 @@ from common.errors import Unavailable
 from common.net.port import LOOPBACK, free_ports
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.cluster.supervisor import Process
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 
 MYSQLD, TIDB = os.environ.get("BINLOG_MYSQLD", ""), os.environ.get("BINLOG_TIDB", "")
 GIVEN = ["mariadb", *(["mysql"] if MYSQLD else []), *(["tidb"] if TIDB else [])]
@@ -29,23 +29,21 @@ _DRAINER = "tests"
 
 
 @pytest.fixture(scope="session", params=GIVEN)
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[mysql.Target]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Each server in turn, shared by the session: clean up the databases you make."""
     if request.param == "mariadb":
         mariadb: MariaDbServer = request.getfixturevalue("mariadb")
-        yield mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+        yield Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
     elif request.param == "tidb":
         host, _, port = TIDB.rpartition(":")
-        yield mysql.Target(host, int(port), "root", "")
+        yield Target(host, int(port), "root", "")
     else:
         with _mysql(tmp_path_factory.mktemp("mysql")) as target:
             yield target
 
 
 @contextmanager
-def _mysql(directory: Path) -> Iterator[mysql.Target]:
+def _mysql(directory: Path) -> Iterator[Target]:
     data, log = directory / "data", directory / "mysqld.log"
     places = ["--no-defaults", f"--datadir={data}", f"--tmpdir={directory}", "--user=root"]
     made = Process("mysqld --initialize", [MYSQLD, *places, "--initialize-insecure"], log)
@@ -59,7 +57,7 @@ def _mysql(directory: Path) -> Iterator[mysql.Target]:
     port = free_ports(1)[0]
     process = Process("mysqld", [MYSQLD, *places, f"--init-file={init}", *_options(directory, port)], log)
     process.start()
-    target = mysql.Target(LOOPBACK, port, _DRAINER, "")
+    target = Target(LOOPBACK, port, _DRAINER, "")
     try:
         _wait(target, process)
         yield target
@@ -85,11 +83,11 @@ def _options(directory: Path, port: int) -> list[str]:
     ]
 
 
-def _wait(target: mysql.Target, process: Process) -> None:
+def _wait(target: Target, process: Process) -> None:
     end = time.monotonic() + _START_S
     while True:
         try:
-            mysql.connect(target).close()
+            connect(target).close()
             return
         except Unavailable:
             assert process.is_running, process.tail(5)

@@ -54,7 +54,8 @@ from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules, read_rules
 from drainer.sink.mysql.column_match import FULL
-from drainer.sink.mysql.connection import Target, is_transient, refuse
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.errors import is_transient, refuse
 from drainer.sink.mysql.session_lock import RELEASE
 from drainer.translate.translator import Translator
 

@@ -36,8 +36,10 @@ from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.relay.source import RelaySource
 from drainer.relay.table_definitions import RelayTables
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
 logger = log.get(__name__)
 
@@ -85,18 +87,18 @@ class Stored:
 
 
 def stored_checkpoint(
-    target: mysql.Target, schema: str, table: str = DEFAULT_TABLE, *, cluster_id: int = 0
+    target: Target, schema: str, table: str = DEFAULT_TABLE, *, cluster_id: int = 0
 ) -> Stored | None:
     """The checkpoint of a cluster, or with 0 the only one that is stored; None if there is none. Blocks.
 
     Raises `ConfigError` if there are several, PyMySQL's errors, `DownstreamError`, `Unavailable`.
     """
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        name = mysql.qualified(schema, table)
-        rows = mysql.rows(connection, b"SELECT clusterID, checkPoint FROM " + name)
+        name = qualified(schema, table)
+        rows = connection.rows(b"SELECT clusterID, checkPoint FROM " + name)
     except pymysql.err.MySQLError as error:
-        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+        if error_code(error) in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
             return None
         raise
     finally:
@@ -132,7 +134,7 @@ class RelayRecovery:
     def __init__(
         self,
         path: str,
-        target: mysql.Target,
+        target: Target,
         stored: Stored | None,
         store_of: Callable[[int], CheckpointStore],
         applier_of: ApplierOf,

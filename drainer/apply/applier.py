@@ -37,8 +37,8 @@ from drainer.pull.merger import MergedBatch, Spilled
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.sink.mysql.connection import Target
 from drainer.sink.runner import BatchTaking
 from drainer.txn import Ddl, Transaction
 
@@ -50,7 +50,7 @@ class Applier:
         self,
         start: Start,
         store: CheckpointStore,
-        target: mysql.Target,
+        target: Target,
         translator: ItemSource,
         ddl_runner: DdlRunner,
         settings: ApplierSettings,

@@ -36,11 +36,11 @@ from drainer.apply import refused_rows
 from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described
 from drainer.apply.row_mismatch import Drift
 from drainer.checkpoint.store import LaneTable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Chunk, TableTarget
 from drainer.sink.mysql.column_match import FULL
-from drainer.sink.mysql.errors import Trouble, trouble_of
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_TABLE, Trouble, error_code, refuse, safe_text, trouble_of
 from drainer.sink.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import Statement, statements
@@ -53,7 +53,7 @@ PACKET_SLACK_BYTES: Final = 4096
 READ_TIMEOUT_MAX_S: Final = 3600.0
 # Unknown column, wrong number of values, no such table, a column that needs a value or computes it: the table
 # is not what it was when it was read.
-OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, mysql.NO_SUCH_TABLE})
+OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, NO_SUCH_TABLE})
 LOST_DURING_QUERY: Final = 2013
 
 
@@ -70,7 +70,7 @@ class LaneSettings:
     batch_rows: int = 1600
     batch_bytes: int = 1 << 20
     queue_bytes_max: int = 32 << 20
-    on_begin: Callable[[pymysql.Connection[Any], int], None] | None = None
+    on_begin: Callable[[Connection, int], None] | None = None
     strict: bool = False
     log_values: bool = False
     sync_mode: int = FULL
@@ -85,7 +85,7 @@ class Lane(threading.Thread):
     def __init__(
         self,
         number: int,
-        target: mysql.Target,
+        target: Target,
         table: LaneTable,
         settings: LaneSettings,
         clock: Clock,
@@ -107,7 +107,7 @@ class Lane(threading.Thread):
         self._queued_bytes = 0
         self._finishing = False
         self._abandoned = threading.Event()
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self._bytes_max = STATEMENT_BYTES_MAX
         self._packet_bytes_max = STATEMENT_BYTES_MAX
         self._read_timeout_s = target.read_timeout_s
@@ -268,11 +268,11 @@ class Lane(threading.Thread):
             self._roll_back(work, trouble)
             if trouble is None:
                 doing = f"applying rows of {work.range_text} to {described(self._running)}"
-                refused = mysql.refuse(error, doing, values=self._settings.log_values)
+                refused = refuse(error, doing, values=self._settings.log_values)
                 raise self._refused(work, refused, CORRECT) from None
-            if mysql.error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
+            if error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
                 self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
-            return self._wait(trouble, mysql.safe_text(error, values=self._settings.log_values))
+            return self._wait(trouble, safe_text(error, values=self._settings.log_values))
 
     def _is_gone(self, work: Work, error: BaseException) -> bool:
         """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
@@ -344,9 +344,7 @@ class Lane(threading.Thread):
         except (Corruption, DownstreamError) as error:
             raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
 
-    def _transaction(
-        self, connection: pymysql.Connection[Any], work: Work, prepared: list[Statement]
-    ) -> None:
+    def _transaction(self, connection: Connection, work: Work, prepared: list[Statement]) -> None:
         started_s = self._clock.monotonic_s()
         if self._settings.on_begin is not None:
             self._settings.on_begin(connection, self.number)
@@ -371,13 +369,13 @@ class Lane(threading.Thread):
         metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
         metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
 
-    def _execute(self, connection: pymysql.Connection[Any], statement: Statement) -> int:
+    def _execute(self, connection: Connection, statement: Statement) -> int:
         if not statement.lax:
-            return mysql.run(connection, statement.sql)
+            return connection.run(statement.sql)
         mode = self._target.mode
-        mysql.run(connection, b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
-        affected = mysql.run(connection, statement.sql)
-        mysql.run(connection, b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        connection.run(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        affected = connection.run(statement.sql)
+        connection.run(b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
         return affected
 
     def _report(self, work: Work) -> None:
@@ -391,9 +389,9 @@ class Lane(threading.Thread):
 
     # -- refusals --------------------------------------------------------------------------------
 
-    def _refuse_size(self, connection: pymysql.Connection[Any], work: Work, statement: Statement) -> None:
+    def _refuse_size(self, connection: Connection, work: Work, statement: Statement) -> None:
         needed = len(statement.sql) + 1
-        if mysql.packet_bytes_max(connection, "global") >= needed:
+        if connection.packet_bytes_max("global") >= needed:
             raise TooLarge
         self._disconnect()
         raise DownstreamError(
@@ -405,7 +403,7 @@ class Lane(threading.Thread):
     def _shape_was_other(self, work: Work, error: BaseException) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
         target, connection = self._running, self._connection
-        if target is None or connection is None or mysql.error_code(error) not in OTHER_SHAPE:
+        if target is None or connection is None or error_code(error) not in OTHER_SHAPE:
             return False
         try:
             fresh = self._fresh(connection, target)
@@ -424,7 +422,7 @@ class Lane(threading.Thread):
         work.prepared = None
         return True
 
-    def _fresh(self, connection: pymysql.Connection[Any], target: TableTarget) -> TableTarget | None:
+    def _fresh(self, connection: Connection, target: TableTarget) -> TableTarget | None:
         found = downstream_table.read(connection, *target.version.downstream)
         if found is None:
             raise missing(target.version)
@@ -432,10 +430,10 @@ class Lane(threading.Thread):
 
     # -- the connection --------------------------------------------------------------------------
 
-    def _connected(self) -> pymysql.Connection[Any]:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = mysql.connect(self._target, read_timeout_s=self._read_timeout_s)
-            self._packet_bytes_max = mysql.packet_bytes_max(self._connection)
+            self._connection = connect(self._target, read_timeout_s=self._read_timeout_s)
+            self._packet_bytes_max = self._connection.packet_bytes_max()
             self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
             self._table.claim(self._connection, self.number)
         return self._connection

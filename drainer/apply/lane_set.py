@@ -19,8 +19,8 @@ from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
 from drainer.apply.progress import Progress
 from drainer.checkpoint.store import LaneTable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Chunk, Position, TableTarget
+from drainer.sink.mysql.connection import Target
 from drainer.txn import TableVersion, Transaction
 
 
@@ -35,7 +35,7 @@ class LaneSet:
     def __init__(
         self,
         positions: Sequence[Position],
-        target: mysql.Target,
+        target: Target,
         table: LaneTable,
         settings: LaneSettings,
         clock: Clock,

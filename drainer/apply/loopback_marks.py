@@ -13,14 +13,15 @@ about itself (checkpoint, lanes) does not replicate while loopback control is on
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pymysql
 
 from common.errors import DownstreamError, Unavailable
 from common.observe import log
 from drainer import metrics
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, safe_text
 from drainer.translate.loopback_rows import MARK_SCHEMA, MARK_TABLE
 
 logger = log.get(__name__)
@@ -39,49 +40,48 @@ class LoopbackMarks:
     def __init__(self, channel_id: int) -> None:
         self.channel_id = channel_id
 
-    def prepare(self, connection: pymysql.Connection[Any], lanes: int) -> None:
+    def prepare(self, connection: Connection, lanes: int) -> None:
         """Create the mark table where it is missing and write the rows of `lanes` lanes; commits.
 
         Raises PyMySQL errors as they come.
         """
-        mysql.run(connection, CREATE_DATABASE)
-        mysql.run(connection, CREATE_TABLE)
-        rows = mysql.joined(b"(%d,%d,1,'')" % (lane, self.channel_id) for lane in range(lanes))
-        mysql.run(connection, b"REPLACE INTO %b(id,channel_id,val,channel_info)  VALUES %b" % (_NAME, rows))
+        connection.run(CREATE_DATABASE)
+        connection.run(CREATE_TABLE)
+        rows = b",".join(b"(%d,%d,1,'')" % (lane, self.channel_id) for lane in range(lanes))
+        connection.run(b"REPLACE INTO %b(id,channel_id,val,channel_info)  VALUES %b" % (_NAME, rows))
         connection.commit()
 
-    def open(self, target: mysql.Target, lanes: int) -> None:
+    def open(self, target: Target, lanes: int) -> None:
         """`prepare` on a connection of its own."""
-        connection = mysql.connect(target)
+        connection = connect(target)
         try:
             self.prepare(connection, lanes)
         finally:
             connection.close()
 
-    def close(self, target: mysql.Target) -> None:
+    def close(self, target: Target) -> None:
         """`remove` on a connection of its own. Rows that stay do no harm: errors are only logged."""
         try:
-            connection = mysql.connect(target)
+            connection = connect(target)
             try:
                 self.remove(connection)
             finally:
                 connection.close()
         except (pymysql.err.MySQLError, OSError, Unavailable, DownstreamError) as error:
-            reason = mysql.safe_text(error) if isinstance(error, pymysql.err.MySQLError) else str(error)
+            reason = safe_text(error) if isinstance(error, pymysql.err.MySQLError) else str(error)
             logger.warning("mark rows stay downstream", channel=self.channel_id, reason=reason)
 
-    def begin(self, connection: pymysql.Connection[Any], lane: int) -> None:
+    def begin(self, connection: Connection, lane: int) -> None:
         """First statement of a transaction: mark it. `DownstreamError` where it cannot be marked."""
         try:
-            matched = mysql.run(
-                connection,
+            matched = connection.run(
                 b"update %b set val=val+1 where id=%d and channel_id=%d limit 1;"
                 % (_NAME, lane, self.channel_id),
             )
             if matched != 1:
                 self._write_missing(connection, lane)
         except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
                 raise
             raise DownstreamError(
                 f"{MARK_SCHEMA}.{MARK_TABLE} is gone downstream: without marks rows would come "
@@ -89,9 +89,8 @@ class LoopbackMarks:
                 hint="start the drainer again, it makes the table",
             ) from None
 
-    def _write_missing(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        mysql.run(
-            connection,
+    def _write_missing(self, connection: Connection, lane: int) -> None:
+        connection.run(
             b"INSERT INTO %b(id,channel_id,val,channel_info) VALUES (%d,%d,1,'')"
             b" ON DUPLICATE KEY UPDATE val=val+1" % (_NAME, lane, self.channel_id),
         )
@@ -100,7 +99,7 @@ class LoopbackMarks:
             "the lane's mark row was missing, it is written anew", lane=lane, channel=self.channel_id
         )
 
-    def remove(self, connection: pymysql.Connection[Any]) -> None:
+    def remove(self, connection: Connection) -> None:
         """Take the channel's rows away, when the drainer ends; commits."""
-        mysql.run(connection, b"delete from %b where channel_id = %d " % (_NAME, self.channel_id))
+        connection.run(b"delete from %b where channel_id = %d " % (_NAME, self.channel_id))
         connection.commit()

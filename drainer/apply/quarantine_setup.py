@@ -25,8 +25,8 @@ from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.store import ReleaseTable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def open_quarantine(
     plan: QuarantineSetup,
     highest_ts: int,
     keeper: CheckpointKeeper,
-    target: mysql.Target,
+    target: Target,
     settings: LaneSettings,
     tables: TableReader,
     clock: Clock,

@@ -21,23 +21,21 @@ import pymysql
 from common.errors import BinlogError
 from common.observe.printable import one_line
 from drainer.apply.lane_work import Work
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import REMOVE, Change
 from drainer.sink.mysql.column_match import UniqueKey
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.refusal import Refusal, refusal_of
 from drainer.sink.mysql.row_fold import TableFold, fold
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.sink.mysql.statement import Statement, removals, writes
 
-Execute = Callable[["pymysql.Connection[Any]", Statement], int]
+Execute = Callable[[Connection, Statement], int]
 
 VALUE_CHARS_MAX: Final = 64
 
 
-def told(
-    connection: pymysql.Connection[Any], work: Work, refusal: Refusal, execute: Execute, *, values: bool
-) -> str:
+def told(connection: Connection, work: Work, refusal: Refusal, execute: Execute, *, values: bool) -> str:
     """What to add to the error; "" where it is not known. The transaction is rolled back."""
     if not refusal.name or not refusal.table.keyed:
         return ""
@@ -60,7 +58,7 @@ def told(
 
 
 def _refused(
-    connection: pymysql.Connection[Any], net: TableFold, work: Work, refusal: Refusal, execute: Execute
+    connection: Connection, net: TableFold, work: Work, refusal: Refusal, execute: Execute
 ) -> Change | None:
     """The first row that breaks the constraint; what comes before it is written and not committed."""
     again = work.replaying or net.table.repeats
@@ -86,9 +84,7 @@ def _alone(net: TableFold) -> Iterator[tuple[Change, TableFold]]:
             yield change, replace(net, table=change[0], last=alone, first={key: net.first[key]}, mixed=False)
 
 
-def _both(
-    connection: pymysql.Connection[Any], change: Change, when: str, key: UniqueKey, *, values: bool
-) -> str:
+def _both(connection: Connection, change: Change, when: str, key: UniqueKey, *, values: bool) -> str:
     there = _holder(connection, change, key)
     columns = ", ".join(one_line(part.column or "an expression") for part in key.parts)
     under = f"under the key {one_line(key.name)} ({columns})"
@@ -102,7 +98,7 @@ def _both(
     return f"{refused}: the row {_shown(names, there)} is there with the same values {under}"
 
 
-def _holder(connection: pymysql.Connection[Any], change: Change, key: UniqueKey) -> tuple[Any, ...] | None:
+def _holder(connection: Connection, change: Change, key: UniqueKey) -> tuple[Any, ...] | None:
     """Row key of the row with the same values, as the server compares them."""
     table, literals = change[0], _literals(change)
     conditions = []
@@ -116,17 +112,17 @@ def _holder(connection: pymysql.Connection[Any], change: Change, key: UniqueKey)
         conditions.append(b"%b=%b" % (name, literal))
     names = b",".join(quote_name(column.name) for column in table.sql.key_columns)
     query = b"SELECT %b FROM %b WHERE %b LIMIT 1" % (names, table.name, b" AND ".join(conditions))
-    return next(iter(mysql.rows(connection, query)), None)
+    return next(iter(connection.rows(query)), None)
 
 
-def _named(connection: pymysql.Connection[Any], change: Change, *, values: bool) -> str:
+def _named(connection: Connection, change: Change, *, values: bool) -> str:
     """`(id=2)`, as the server reads the literals, so that both rows are shown alike."""
     names = [column.name for column in change[0].sql.key_columns]
     if not values:
         return f"({', '.join(map(one_line, names))})"
     literals = _literals(change)
-    ((*found,),) = mysql.rows(
-        connection, b"SELECT " + b",".join(literals[name.lower()] or b"NULL" for name in names)
+    ((*found,),) = connection.rows(
+        b"SELECT " + b",".join(literals[name.lower()] or b"NULL" for name in names)
     )
     return _shown(names, found)
 

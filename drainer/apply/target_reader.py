@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import pymysql
 
 from common.errors import DownstreamError
 from common.observe import log
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
 
@@ -27,11 +26,11 @@ logger = log.get(__name__)
 class TableReader:
     """Blocking; not thread-safe. PyMySQL errors come through for the caller to classify."""
 
-    def __init__(self, target: mysql.Target, *, sync_mode: int) -> None:
+    def __init__(self, target: Target, *, sync_mode: int) -> None:
         self._target = target
         self._sync_mode = sync_mode
         self._told: set[str] = set()
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
@@ -72,7 +71,7 @@ class TableReader:
     def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
         try:
             if self._connection is None:
-                self._connection = mysql.connect(self._target)
+                self._connection = connect(self._target)
             return downstream_table.read(self._connection, *version.downstream)
         except (pymysql.err.MySQLError, OSError):
             self.close()

@@ -9,15 +9,15 @@ Why     a Go drainer has no fencing. It writes over the row whenever it likes, s
 
 from __future__ import annotations
 
-from typing import Any
-
 import pymysql
 
 from common.errors import Conflict
 from common.observe import log
 from drainer.checkpoint.table_setup import check_engines
 from drainer.checkpoint.value import Checkpoint
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
 logger = log.get(__name__)
 
@@ -28,39 +28,37 @@ class RowTable:
     def __init__(self, schema: str, table: str, cluster_id: int) -> None:
         self._schema = schema
         self._table = table
-        self._name = mysql.qualified(schema, table)
+        self._name = qualified(schema, table)
         self._cluster_id = cluster_id
         # What may be there: after a COMMIT without an answer the text before it, or the one in it.
         self._ours: list[str] = []
 
-    def ensure(self, connection: pymysql.Connection[Any]) -> None:
+    def ensure(self, connection: Connection) -> None:
         """Make the table if there is none; that ends the transaction. `DownstreamError` if it has none."""
         try:
-            mysql.rows(connection, b"SELECT clusterID FROM %s LIMIT 0" % self._name)
+            connection.rows(b"SELECT clusterID FROM %s LIMIT 0" % self._name)
         except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
                 raise
-            mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(self._schema))
+            connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(self._schema))
             columns = b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT) ENGINE=InnoDB"
-            mysql.run(connection, b"CREATE TABLE IF NOT EXISTS " + self._name + columns)
+            connection.run(b"CREATE TABLE IF NOT EXISTS " + self._name + columns)
         check_engines(connection, self._schema, (self._table,))
 
-    def load(self, connection: pymysql.Connection[Any]) -> tuple[Checkpoint | None, tuple[int, ...]]:
+    def load(self, connection: Connection) -> tuple[Checkpoint | None, tuple[int, ...]]:
         """The row, and the ids of other clusters that have one. Raises `Corruption`."""
-        found = mysql.rows(connection, b"SELECT clusterID, checkPoint FROM " + self._name)
+        found = connection.rows(b"SELECT clusterID, checkPoint FROM " + self._name)
         others = tuple(sorted(int(row[0]) for row in found if int(row[0]) != self._cluster_id))
         text = [row[1] for row in found if int(row[0]) == self._cluster_id]
         return Checkpoint.from_json(text[0]) if text else None, others
 
-    def take(self, connection: pymysql.Connection[Any], checkpoint: Checkpoint) -> None:
+    def take(self, connection: Connection, checkpoint: Checkpoint) -> None:
         """Write the row, whatever is there: from now on it is ours."""
         text = checkpoint.to_json()
         self._ours = [text]
         self._replace(connection, text)
 
-    def store(
-        self, connection: pymysql.Connection[Any], checkpoint: Checkpoint, *, alone: bool = False
-    ) -> None:
+    def store(self, connection: Connection, checkpoint: Checkpoint, *, alone: bool = False) -> None:
         """Write the row if it is still ours; `Conflict` if another program wrote it meanwhile.
 
         `alone`: on a server of its own, which may go back in time by itself. What is there then is an older
@@ -69,17 +67,16 @@ class RowTable:
         text = checkpoint.to_json()
         self._ours = [*(one for one in self._ours if one != text), text]
         row = b"clusterID=%d" % self._cluster_id
-        matched = mysql.run(
-            connection,
+        matched = connection.run(
             b"UPDATE %s SET checkPoint=" % self._name
-            + mysql.literal(text)
+            + string_literal(text)
             + b" WHERE %s AND checkPoint IN (" % row
-            + mysql.joined(map(mysql.literal, self._ours))
+            + b",".join(map(string_literal, self._ours))
             + b")",
         )
         if matched == 1:
             return
-        found = mysql.rows(connection, b"SELECT checkPoint FROM %s WHERE %s" % (self._name, row))
+        found = connection.rows(b"SELECT checkPoint FROM %s WHERE %s" % (self._name, row))
         if found and alone and _is_older(Checkpoint.from_json(found[0][0]), checkpoint):
             logger.warning("the server of the checkpoint row went back in time, the row is written again")
         elif found:
@@ -94,11 +91,10 @@ class RowTable:
         """The last `store` is committed."""
         del self._ours[:-1]
 
-    def _replace(self, connection: pymysql.Connection[Any], text: str) -> None:
-        mysql.run(
-            connection,
+    def _replace(self, connection: Connection, text: str) -> None:
+        connection.run(
             b"REPLACE INTO %s (clusterID, checkPoint) VALUES (%d, " % (self._name, self._cluster_id)
-            + mysql.literal(text)
+            + string_literal(text)
             + b")",
         )
 

@@ -14,9 +14,10 @@ from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.resume import Found, State
 from drainer.checkpoint.store import DEFAULT_TABLE, SIDE_LANES
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.session_lock import Claims
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +36,22 @@ class Seen:
 
 
 def look(
-    target: mysql.Target,
+    target: Target,
     schema: str,
     cluster_id: int,
     *,
     table: str = DEFAULT_TABLE,
-    row_target: mysql.Target | None = None,
+    row_target: Target | None = None,
 ) -> Seen:
     """Blocks. Raises PyMySQL's errors, `Corruption`, `DownstreamError`, `Unavailable`."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         mine = b" WHERE cluster_id=%d" % cluster_id
-        name = mysql.qualified(schema, "lanes")
-        states, lanes, waiting = mysql.rows_if_there(
-            connection,
-            b"SELECT epoch, owner, checkpoint, intent FROM "
-            + mysql.qualified(schema, "drainer_state")
-            + mine,
+        name = qualified(schema, "lanes")
+        states, lanes, waiting = connection.rows_if_there(
+            b"SELECT epoch, owner, checkpoint, intent FROM " + qualified(schema, "drainer_state") + mine,
             b"SELECT lane, applied_ts, applied_rows FROM " + name + mine + b" ORDER BY lane",
-            b"SELECT job_id FROM " + mysql.qualified(schema, "quarantine") + mine + b" LIMIT 1",
+            b"SELECT job_id FROM " + qualified(schema, "quarantine") + mine + b" LIMIT 1",
         )
         row, others = _row(target if row_target is None else row_target, schema, table, cluster_id)
         rooms = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
@@ -75,12 +73,12 @@ def look(
 
 
 def _row(
-    target: mysql.Target, schema: str, table: str, cluster_id: int
+    target: Target, schema: str, table: str, cluster_id: int
 ) -> tuple[Checkpoint | None, tuple[int, ...]]:
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        name = mysql.qualified(schema, table)
-        (there,) = mysql.rows_if_there(connection, b"SELECT COUNT(*) FROM " + name)
+        name = qualified(schema, table)
+        (there,) = connection.rows_if_there(b"SELECT COUNT(*) FROM " + name)
         return RowTable(schema, table, cluster_id).load(connection) if there else (None, ())
     finally:
         connection.close()

@@ -24,8 +24,8 @@ from common.errors import Unavailable
 from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.errors import is_transient, refuse, safe_text
 
 logger = log.get(__name__)
 T = TypeVar("T")
@@ -178,10 +178,10 @@ class CheckpointKeeper:
             try:
                 return await loop.run_in_executor(thread or self._thread, function, *arguments)
             except (MySQLError, OSError, Unavailable) as error:
-                if not isinstance(error, Unavailable) and not mysql.is_transient(error):
-                    raise mysql.refuse(error, "storing the checkpoint") from None
+                if not isinstance(error, Unavailable) and not is_transient(error):
+                    raise refuse(error, "storing the checkpoint") from None
                 if not backoff.attempts:
-                    reason = str(error) if isinstance(error, Unavailable) else mysql.safe_text(error)
+                    reason = str(error) if isinstance(error, Unavailable) else safe_text(error)
                     logger.warning("checkpoint waits for the downstream", reason=reason)
                 if self._failure.done():
                     await self._failure

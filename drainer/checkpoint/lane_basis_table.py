@@ -14,13 +14,15 @@ Holds   the row of fold 0 carries the epoch of the drainer that wrote it, raised
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import pymysql
 
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.lane_basis import StoredBasis, TableSpread
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 _HEADER: Final = 0
 _STATEMENT_ROWS: Final = 1000
@@ -30,7 +32,7 @@ class LaneBasisTable:
     """Statements on one cluster's rows. Not thread-safe."""
 
     def __init__(self, schema: str, cluster_id: int) -> None:
-        self._name = mysql.qualified(schema, "lane_basis")
+        self._name = qualified(schema, "lane_basis")
         self._cluster_id = cluster_id
 
     @property
@@ -42,23 +44,22 @@ class LaneBasisTable:
             b" ENGINE=InnoDB"
         )
 
-    def ensure(self, connection: pymysql.Connection[Any]) -> None:
+    def ensure(self, connection: Connection) -> None:
         """Make the table where a release without it has made the others; that ends the transaction."""
         for statement in (b"SELECT fold FROM %s LIMIT 0" % self._name, self.create_statement):
             try:
-                mysql.run(connection, statement)
+                connection.run(statement)
                 return
             except pymysql.err.MySQLError as error:
-                missing = mysql.error_code(error)
-                if missing not in (mysql.NO_SUCH_TABLE, mysql.NO_SUCH_DATABASE):
+                missing = error_code(error)
+                if missing not in (NO_SUCH_TABLE, NO_SUCH_DATABASE):
                     raise
-                if missing == mysql.NO_SUCH_DATABASE:  # all of it is made later
+                if missing == NO_SUCH_DATABASE:  # all of it is made later
                     return
 
-    def load(self, connection: pymysql.Connection[Any], epoch: int) -> StoredBasis | None:
+    def load(self, connection: Connection, epoch: int) -> StoredBasis | None:
         """What lanes with this epoch stand on; None if that is not stored. Raises `Corruption`."""
-        found = mysql.rows(
-            connection,
+        found = connection.rows(
             b"SELECT fold, epoch, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
         )
         rows = {int(fold): (int(of_epoch), str(text)) for fold, of_epoch, text in found}
@@ -67,30 +68,27 @@ class LaneBasisTable:
             return None
         return StoredBasis.from_json(header, {fold: text for fold, (_, text) in rows.items()})
 
-    def begin(self, connection: pymysql.Connection[Any], epoch: int, *, known: bool, drained: bool) -> None:
+    def begin(self, connection: Connection, epoch: int, *, known: bool, drained: bool) -> None:
         """What is stored belongs to this epoch from now on, as far as it still counts."""
         if drained or not known:
             self.clear(connection, tables_only=known)
-        mysql.run(
-            connection,
+        connection.run(
             b"UPDATE %s SET epoch=%d WHERE cluster_id=%d AND fold=%d"
             % (self._name, epoch, self._cluster_id, _HEADER),
         )
 
-    def clear(self, connection: pymysql.Connection[Any], *, tables_only: bool = False) -> None:
+    def clear(self, connection: Connection, *, tables_only: bool = False) -> None:
         """All lanes stand at one place, or nothing is known of what they stand on."""
         tables = b" AND fold<>%d" % _HEADER if tables_only else b""
-        mysql.run(
-            connection, b"DELETE FROM %s WHERE cluster_id=%d%s" % (self._name, self._cluster_id, tables)
-        )
+        connection.run(b"DELETE FROM %s WHERE cluster_id=%d%s" % (self._name, self._cluster_id, tables))
 
-    def put_header(self, connection: pymysql.Connection[Any], epoch: int, rules: str) -> None:
+    def put_header(self, connection: Connection, epoch: int, rules: str) -> None:
         definition = lane_basis.header_json(rules)
         self._replace(connection, [(_HEADER, epoch, "", definition)])
 
     def put(
         self,
-        connection: pymysql.Connection[Any],
+        connection: Connection,
         epoch: int,
         spreads: Mapping[int, TableSpread],
         names: Mapping[int, str],
@@ -100,13 +98,12 @@ class LaneBasisTable:
         for at in range(0, len(rows), _STATEMENT_ROWS):
             self._replace(connection, rows[at : at + _STATEMENT_ROWS])
 
-    def _replace(self, connection: pymysql.Connection[Any], rows: list[tuple[int, int, str, str]]) -> None:
-        values = mysql.joined(
+    def _replace(self, connection: Connection, rows: list[tuple[int, int, str, str]]) -> None:
+        values = b",".join(
             b"(%d,%d,%d,%s,%s)"
-            % (self._cluster_id, fold, epoch, mysql.literal(name), mysql.literal(definition))
+            % (self._cluster_id, fold, epoch, string_literal(name), string_literal(definition))
             for fold, epoch, name, definition in rows
         )
-        mysql.run(
-            connection,
+        connection.run(
             b"REPLACE INTO %s (cluster_id, fold, epoch, name, definition) VALUES " % self._name + values,
         )

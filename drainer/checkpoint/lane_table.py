@@ -8,16 +8,14 @@ Holds   only the drainer whose epoch is in the rows moves them, and only from wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import pymysql
 
 from common.errors import Conflict
 from drainer.checkpoint.committed import Committed, Owner
 from drainer.checkpoint.resume import place
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.session_lock import Claims
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,13 @@ class LaneTable:
 
     @property
     def _name(self) -> bytes:
-        return mysql.qualified(self.schema, "lanes")
+        return qualified(self.schema, "lanes")
 
     @property
     def _owner(self) -> Owner:
         return Owner(self.cluster_id, self.epoch)
 
-    def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
+    def advance(self, connection: Connection, lane: int, position: Position) -> None:
         """Move the lane's row from the position that was committed last.
 
         `Conflict` if a newer drainer owns it, `WentBack` if it stands elsewhere.
@@ -49,8 +47,7 @@ class LaneTable:
         where = b"cluster_id=%d AND lane=%d AND epoch=%d" % (self.cluster_id, lane, self.epoch)
         if last is not None:
             where += b" AND applied_ts=%d AND applied_rows=%d" % (last.commit_ts, last.rows)
-        matched = mysql.run(
-            connection,
+        matched = connection.run(
             b"UPDATE %s SET applied_ts=%d, applied_rows=%d WHERE "
             % (self._name, position.commit_ts, position.rows)
             + where,
@@ -60,10 +57,9 @@ class LaneTable:
             self.check(connection, lane)
             raise self._owner.went_back(f"lane {lane} does not stand where it was left")
 
-    def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
+    def position(self, connection: Connection, lane: int, *, lock: bool = False) -> Position:
         """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
-        found = mysql.rows(
-            connection,
+        found = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d%s"
             % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
         )
@@ -71,10 +67,9 @@ class LaneTable:
             raise self.fenced()
         return Position(int(found[0][0]), int(found[0][1]))
 
-    def lowest(self, connection: pymysql.Connection[Any], below: int) -> Position:
+    def lowest(self, connection: Connection, below: int) -> Position:
         """Where the last of all lanes with a number below that is."""
-        found = mysql.rows(
-            connection,
+        found = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d AND epoch=%d"
             % (self._name, self.cluster_id, below, self.epoch),
         )
@@ -82,14 +77,13 @@ class LaneTable:
             raise self.fenced()
         return min((Position(int(ts), int(rows)) for ts, rows in found), key=place)
 
-    def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
+    def check(self, connection: Connection, lane: int) -> None:
         """See that the lane is ours, and no less far than was committed; ends the transaction.
 
         Raises `Conflict`, `WentBack`.
         """
-        state = mysql.qualified(self.schema, "drainer_state")
-        (epochs, found) = mysql.rows_if_there(
-            connection,
+        state = qualified(self.schema, "drainer_state")
+        (epochs, found) = connection.rows_if_there(
             b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id),
             b"SELECT applied_ts, applied_rows, epoch FROM %s WHERE cluster_id=%d AND lane=%d"
             % (self._name, self.cluster_id, lane),
@@ -99,7 +93,7 @@ class LaneTable:
         stored = Position(int(found[0][0]), int(found[0][1])) if found else None
         self._owner.check_position(f"lane {lane}", self.committed.of(lane), stored)
 
-    def claim(self, connection: pymysql.Connection[Any], lane: int) -> None:
+    def claim(self, connection: Connection, lane: int) -> None:
         """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
         claims = Claims(self.schema, self.cluster_id)
         claims.reclaim(connection, lane, lambda: self.check(connection, lane))

@@ -22,11 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pymysql
-
 from common.foreign_document import UNREADABLE
 from common.observe import log
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 logger = log.get(__name__)
 
@@ -77,7 +76,7 @@ class SchemaStore:
     """Statements on one cluster's snapshot. Not thread-safe."""
 
     def __init__(self, schema: str, cluster_id: int) -> None:
-        self._name = mysql.qualified(schema, "schema_snapshot")
+        self._name = qualified(schema, "schema_snapshot")
         self._cluster_id = cluster_id
         self._objects: frozenset[str] | None = None  # None: nothing there to which changes could be added
 
@@ -89,16 +88,15 @@ class SchemaStore:
             b" definition LONGBLOB NOT NULL, PRIMARY KEY (cluster_id, object)) ENGINE=InnoDB"
         )
 
-    def clear(self, connection: pymysql.Connection[Any]) -> None:
+    def clear(self, connection: Connection) -> None:
         """The snapshot says nothing about the checkpoint any more."""
-        mysql.run(connection, b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
+        connection.run(b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
         self._objects = None
 
-    def load(self, connection: pymysql.Connection[Any], floor_ts: int) -> StoredSchema | None:
+    def load(self, connection: Connection, floor_ts: int) -> StoredSchema | None:
         """The snapshot for rows behind `floor_ts`, None if there is none or it does not fit."""
         self._objects = None
-        (stored,) = mysql.rows_if_there(
-            connection,
+        (stored,) = connection.rows_if_there(
             b"SELECT object, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
         )
         if not stored:
@@ -115,9 +113,7 @@ class SchemaStore:
         self._objects = frozenset(row["key"] for row in found.rows)
         return found
 
-    def write(
-        self, connection: pymysql.Connection[Any], changes: Iterable[SchemaChanges]
-    ) -> frozenset[str] | None:
+    def write(self, connection: Connection, changes: Iterable[SchemaChanges]) -> frozenset[str] | None:
         """Store changes in their order; what `stored` is to be given once the transaction is committed."""
         objects = None if self._objects is None else set(self._objects)
         put: dict[str, Any] = {}
@@ -136,7 +132,7 @@ class SchemaStore:
         gone = {name for name, value in put.items() if value is None}
         objects = (objects | set(put)) - gone
         if rewrite:
-            mysql.run(connection, b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
+            connection.run(b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
         else:
             self._remove(connection, sorted(gone))
         header = {
@@ -154,18 +150,18 @@ class SchemaStore:
         """The transaction of `write` is committed."""
         self._objects = objects
 
-    def _remove(self, connection: pymysql.Connection[Any], names: list[str]) -> None:
+    def _remove(self, connection: Connection, names: list[str]) -> None:
         if names:
-            listed = mysql.joined(mysql.literal(name) for name in names)
+            listed = b",".join(string_literal(name) for name in names)
             statement = b"DELETE FROM %s WHERE cluster_id=%d AND object IN (" % (self._name, self._cluster_id)
-            mysql.run(connection, statement + listed + b")")
+            connection.run(statement + listed + b")")
 
-    def _replace(self, connection: pymysql.Connection[Any], rows: Iterable[tuple[str, Any]]) -> None:
+    def _replace(self, connection: Connection, rows: Iterable[tuple[str, Any]]) -> None:
         for values in _statements(
-            b"(%d,%s,x'%s')" % (self._cluster_id, mysql.literal(name), _pack(document).hex().encode())
+            b"(%d,%s,x'%s')" % (self._cluster_id, string_literal(name), _pack(document).hex().encode())
             for name, document in rows
         ):
-            mysql.run(connection, b"REPLACE INTO " + self._name + b" VALUES " + values)
+            connection.run(b"REPLACE INTO " + self._name + b" VALUES " + values)
 
 
 def _statements(values: Iterable[bytes]) -> Iterator[bytes]:

@@ -42,9 +42,11 @@ from drainer.checkpoint.resume import Beginner, Found, Start, State
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
 from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, is_transient, safe_text
 from drainer.sink.mysql.session_lock import DDL, STORE, Claims
+from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
 
@@ -65,12 +67,12 @@ class CheckpointStore:
 
     def __init__(
         self,
-        target: mysql.Target,
+        target: Target,
         cluster_id: int,
         *,
         schema: str = DEFAULT_SCHEMA,
         table: str = DEFAULT_TABLE,
-        row_target: mysql.Target | None = None,
+        row_target: Target | None = None,
         owner: str = "",
     ) -> None:
         self._target = target
@@ -79,15 +81,15 @@ class CheckpointStore:
         self._row = RowTable(schema, table, cluster_id)
         self._row_target = row_target
         self._owner = owner
-        self._state = mysql.qualified(schema, "drainer_state")
-        self._lanes = mysql.qualified(schema, "lanes")
+        self._state = qualified(schema, "drainer_state")
+        self._lanes = qualified(schema, "lanes")
         self._claims = Claims(schema, cluster_id)
         self._snapshot = SchemaStore(schema, cluster_id)
         self.basis = LaneBasisTable(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
-        self._connection: pymysql.Connection[Any] | None = None
-        self._row_connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
+        self._row_connection: Connection | None = None
         self.stored_ts = 0
         self._committed = Committed()
         self._guard = StoreGuard(schema, cluster_id, 0, self._committed)
@@ -107,9 +109,9 @@ class CheckpointStore:
     def lane_table(self) -> LaneTable:
         return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
 
-    def _connected(self) -> pymysql.Connection[Any]:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            connection = mysql.connect(self._target)
+            connection = connect(self._target)
             try:
                 if self.epoch:
                     self._claims.reclaim(connection, STORE, lambda: self._guard.check(connection))
@@ -119,7 +121,7 @@ class CheckpointStore:
             self._connection = connection
         return self._connection
 
-    def _for_row(self, connection: pymysql.Connection[Any]) -> pymysql.Connection[Any]:
+    def _for_row(self, connection: Connection) -> Connection:
         """Where the `checkpoint` table is: in the transaction of `connection`, or on a server of its own.
 
         Never a new connection to the downstream: the row would be committed without the rest.
@@ -127,7 +129,7 @@ class CheckpointStore:
         if self._row_target is None:
             return connection
         if self._row_connection is None:
-            self._row_connection = mysql.connect(self._row_target)
+            self._row_connection = connect(self._row_target)
         return self._row_connection
 
     def confirm(self) -> None:
@@ -182,18 +184,18 @@ class CheckpointStore:
             raise
         return start
 
-    def _end_predecessor(self, connection: pymysql.Connection[Any], beginner: Beginner) -> None:
+    def _end_predecessor(self, connection: Connection, beginner: Beginner) -> None:
         """A frozen drainer in the middle of a transaction has locked what is changed now."""
         lanes: list[tuple[Any, ...]] = []
         mine = b" WHERE cluster_id=%d" % self._cluster_id
         with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
-            for (owner,) in mysql.rows(connection, b"SELECT owner FROM " + self._state + mine):
+            for (owner,) in connection.rows(b"SELECT owner FROM " + self._state + mine):
                 takeover.check_owner(str(owner), beginner)
-            lanes = mysql.rows(connection, b"SELECT lane FROM " + self._lanes + mine)
+            lanes = connection.rows(b"SELECT lane FROM " + self._lanes + mine)
         connection.rollback()
         self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
 
-    def guard_ddl(self, connection: pymysql.Connection[Any], room: str = DDL) -> None:
+    def guard_ddl(self, connection: Connection, room: str = DDL) -> None:
         """For every session that will run DDL, before its statements: no epoch could stop those. From any
         thread.
 
@@ -203,22 +205,21 @@ class CheckpointStore:
         self._claims.succeed_ddl(connection, room)
         self._guard.check(connection)
 
-    def _lock_state(self, connection: pymysql.Connection[Any]) -> State | None:
+    def _lock_state(self, connection: Connection) -> State | None:
         """Our state, locked until the end of the transaction, and made if there is none."""
         statement = (
             b"INSERT IGNORE INTO " + self._state + b" VALUES (%d, 0, 0, '', NULL, NULL)" % self._cluster_id
         )
         try:
-            mysql.run(connection, statement)
+            connection.run(statement)
         except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
                 raise
             checkpoint_tables.create(
                 connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
             )
-            mysql.run(connection, statement)
-        ((epoch, owner, checkpoint, intent),) = mysql.rows(
-            connection,
+            connection.run(statement)
+        ((epoch, owner, checkpoint, intent),) = connection.rows(
             b"SELECT epoch, owner, checkpoint, intent FROM %s WHERE cluster_id=%d FOR UPDATE"
             % (self._state, self._cluster_id),
         )
@@ -231,16 +232,14 @@ class CheckpointStore:
             Intent.from_json(intent) if intent else None,
         )
 
-    def _find(self, connection: pymysql.Connection[Any], state: State | None, epoch: int) -> Found:
+    def _find(self, connection: Connection, state: State | None, epoch: int) -> Found:
         row, others = self._row.load(self._for_row(connection))
         # Waits for a transaction that an older drainer has under way; its commit then counts.
         self.epoch = epoch
-        mysql.run(
-            connection,
+        connection.run(
             b"UPDATE %s SET epoch=%d WHERE cluster_id=%d" % (self._lanes, self.epoch, self._cluster_id),
         )
-        lanes = mysql.rows(
-            connection,
+        lanes = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d ORDER BY lane"
             % (self._lanes, self._cluster_id, SIDE_LANES),
         )
@@ -248,7 +247,7 @@ class CheckpointStore:
         basis = self.basis.load(connection, state.epoch) if state else None
         return Found(row, state, positions, others, self._row_target is not None, basis)
 
-    def _begin(self, connection: pymysql.Connection[Any], found: Found, start: Start) -> None:
+    def _begin(self, connection: Connection, found: Found, start: Start) -> None:
         """Write what `start` says; the downstream first, the row behind it."""
         if found.row is None and found.state is not None:
             logger.warning("checkpoint row is gone, going on from the lanes", cluster_id=self._cluster_id)
@@ -267,15 +266,14 @@ class CheckpointStore:
         if start.foreign:
             self._snapshot.clear(connection)
         self.basis.begin(connection, self.epoch, known=start.basis is not None, drained=start.drained)
-        mysql.run(
-            connection,
+        connection.run(
             b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
             % (
                 self._state,
                 self.epoch,
                 self.lane_count,
-                mysql.literal(self._owner),
-                mysql.literal(begin.to_json()),
+                string_literal(self._owner),
+                string_literal(begin.to_json()),
                 self._cluster_id,
             ),
         )
@@ -287,16 +285,15 @@ class CheckpointStore:
         self._committed, self._guard = committed, guard
         self.stored_ts = begin.commit_ts
 
-    def _write_lanes(self, connection: pymysql.Connection[Any], positions: Sequence[Position]) -> None:
-        mysql.run(
-            connection,
+    def _write_lanes(self, connection: Connection, positions: Sequence[Position]) -> None:
+        connection.run(
             b"DELETE FROM %s WHERE cluster_id=%d AND lane<%d" % (self._lanes, self._cluster_id, SIDE_LANES),
         )
-        values = mysql.joined(
+        values = b",".join(
             b"(%d,%d,%d,%d,%d)" % (self._cluster_id, lane, self.epoch, position.commit_ts, position.rows)
             for lane, position in enumerate(positions)
         )
-        mysql.run(connection, b"INSERT INTO " + self._lanes + b" VALUES " + values)
+        connection.run(b"INSERT INTO " + self._lanes + b" VALUES " + values)
 
     def load_schema(self, start: Start) -> StoredSchema | None:
         """The schema snapshot that belongs to the start; None if there is none that can be used."""
@@ -325,7 +322,7 @@ class CheckpointStore:
         it, and so does the checkpoint, or a crash behind the statement would bring rows again that were
         written for other tables than are there then."""
         position = Position(intent.commit_ts - 1)
-        self._update(intent=mysql.literal(intent.to_json()), position=position, checkpoint=checkpoint)
+        self._update(intent=string_literal(intent.to_json()), position=position, checkpoint=checkpoint)
 
     def end_ddl(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
         """The DDL is done: clear the intent, move every lane behind it, store the checkpoint.
@@ -347,7 +344,7 @@ class CheckpointStore:
 
     def together(
         self,
-        work: Callable[[pymysql.Connection[Any]], None],
+        work: Callable[[Connection], None],
         *,
         lanes_at: int | Position | None = None,
         clear_intent: bool = False,
@@ -371,13 +368,13 @@ class CheckpointStore:
         """
         connection = self._connected()
         try:
-            found = mysql.rows(connection, b"SHOW MASTER STATUS")
+            found = connection.rows(b"SHOW MASTER STATUS")
             return int(found[0][1]) if found else 0
         except pymysql.err.MySQLError as error:
             self.close()
-            if mysql.is_transient(error):
+            if is_transient(error):
                 raise
-            logger.warning("downstream does not tell its position", reason=mysql.safe_text(error))
+            logger.warning("downstream does not tell its position", reason=safe_text(error))
             return 0
 
     def _update(
@@ -387,7 +384,7 @@ class CheckpointStore:
         position: Position | None = None,
         checkpoint: Checkpoint | None = None,
         lane_count: int | None = None,
-        also: Callable[[pymysql.Connection[Any]], None] | None = None,
+        also: Callable[[Connection], None] | None = None,
     ) -> None:
         """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
         lane_count = lane_count or self.lane_count
@@ -398,10 +395,10 @@ class CheckpointStore:
                 settings.append(b"intent=" + intent)
             if checkpoint is not None:
                 self._check_order(checkpoint)
-                settings.append(b"checkpoint=" + mysql.literal(checkpoint.to_json()))
-            changed = self._state, mysql.joined(settings), self._cluster_id, self.epoch
+                settings.append(b"checkpoint=" + string_literal(checkpoint.to_json()))
+            changed = self._state, b",".join(settings), self._cluster_id, self.epoch
             known = self._guard.known()
-            if mysql.run(connection, b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
+            if connection.run(b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
                 connection.rollback()
                 self._guard.check(connection)
                 raise self.lane_table().fenced()
@@ -427,9 +424,7 @@ class CheckpointStore:
                 hint="start the drainer again: it goes on from the stored one",
             )
 
-    def _store(
-        self, connection: pymysql.Connection[Any], checkpoint: Checkpoint, committed: Callable[[], None]
-    ) -> None:
+    def _store(self, connection: Connection, checkpoint: Checkpoint, committed: Callable[[], None]) -> None:
         """`committed` is called when the downstream's part is."""
         with self._waiting_lock:
             ripe = [changes for changes in self._waiting if changes.commit_ts <= checkpoint.commit_ts]

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-import pymysql
-
 from drainer.checkpoint.committed import Committed, Owner
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
 Known: TypeAlias = tuple[Mapping[int, Position], int]
 """Positions of the lanes, and the number of the last write."""
@@ -29,24 +28,23 @@ class StoreGuard:
     def __init__(self, schema: str, cluster_id: int, epoch: int, committed: Committed) -> None:
         self._owner = Owner(cluster_id, epoch)
         self._committed = committed
-        self._state = mysql.qualified(schema, "drainer_state")
-        self._lanes = mysql.qualified(schema, "lanes")
+        self._state = qualified(schema, "drainer_state")
+        self._lanes = qualified(schema, "lanes")
         self._mine = b" WHERE cluster_id=%d AND epoch=%d" % (cluster_id, epoch)
         self._cluster = b" WHERE cluster_id=%d" % cluster_id
 
-    def begin(self, connection: pymysql.Connection[Any]) -> None:
+    def begin(self, connection: Connection) -> None:
         """The row, in the transaction of a start."""
-        mysql.run(
-            connection,
+        connection.run(
             b"REPLACE INTO %s VALUES (%d,%d,%d,0,0)"
             % (self._lanes, self._owner.cluster_id, WRITES_ROW, self._owner.epoch),
         )
 
-    def check(self, connection: pymysql.Connection[Any]) -> None:
+    def check(self, connection: Connection) -> None:
         """Before anything else on a session; ends its transaction. From any thread."""
         committed, writes = self.known()
-        state, lanes = mysql.rows_if_there(
-            connection, b"SELECT epoch FROM " + self._state + self._cluster, self._positions
+        state, lanes = connection.rows_if_there(
+            b"SELECT epoch FROM " + self._state + self._cluster, self._positions
         )
         connection.rollback()
         self._owner.check_epoch(int(state[0][0]) if state else None)
@@ -56,15 +54,14 @@ class StoreGuard:
         """What the server must have: asked before a transaction begins, which may see only what was then."""
         return self._committed.positions(), self._committed.writes
 
-    def count(self, connection: pymysql.Connection[Any], known: Known) -> int:
+    def count(self, connection: Connection, known: Known) -> int:
         """Store the number of the write that the transaction is; it is committed by the caller.
 
         A COMMIT without an answer may have stored the number before.
         """
         committed, last = known
-        self._compare(mysql.rows(connection, self._positions), committed, last)
-        matched = mysql.run(
-            connection,
+        self._compare(connection.rows(self._positions), committed, last)
+        matched = connection.run(
             b"UPDATE %s SET applied_ts=%d" % (self._lanes, last + 1)
             + self._mine
             + b" AND lane=%d AND applied_ts IN (%d,%d)" % (WRITES_ROW, last, last + 1),

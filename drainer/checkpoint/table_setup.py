@@ -7,12 +7,11 @@ Holds   every table is of an engine with transactions: positions commit together
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import pymysql
+from typing import Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
 NAMES: Final = ("drainer_state", "lanes", "lane_basis", "schema_snapshot", "quarantine", "ddl_decisions")
 _CREATE_STATE: Final = (
@@ -31,19 +30,19 @@ _WITHOUT_TRANSACTIONS: Final = (
 )
 
 
-def create(connection: pymysql.Connection[Any], schema: str, *others: bytes) -> None:
+def create(connection: Connection, schema: str, *others: bytes) -> None:
     """The tables of a start, `others` too; the state's last: where it is, all are."""
-    mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(schema))
-    mysql.run(connection, _CREATE_LANES % mysql.qualified(schema, "lanes"))
+    connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(schema))
+    connection.run(_CREATE_LANES % qualified(schema, "lanes"))
     for statement in others:
-        mysql.run(connection, statement)
-    mysql.run(connection, _CREATE_STATE % mysql.qualified(schema, "drainer_state"))
+        connection.run(statement)
+    connection.run(_CREATE_STATE % qualified(schema, "drainer_state"))
 
 
-def check_engines(connection: pymysql.Connection[Any], schema: str, names: tuple[str, ...]) -> None:
+def check_engines(connection: Connection, schema: str, names: tuple[str, ...]) -> None:
     """Raises `DownstreamError` for a table that cannot roll back; the session's transaction ends."""
-    listed = mysql.joined(map(mysql.literal, names))
-    found = mysql.rows(connection, _WITHOUT_TRANSACTIONS % (mysql.literal(schema), listed))
+    listed = b",".join(map(string_literal, names))
+    found = connection.rows(_WITHOUT_TRANSACTIONS % (string_literal(schema), listed))
     connection.rollback()
     if found:
         name, engine = found[0]

@@ -16,7 +16,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pymysql
 
@@ -37,6 +37,7 @@ from drainer.quarantine.store import Decided, QuarantineTable
 from drainer.schema import ddl_job
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import is_transient, safe_text
 from drainer.sink.mysql.refusal import Refusal
 from drainer.sink.mysql.sql_literal.plan import compile_sql
@@ -235,7 +236,7 @@ class EarlyDrops:
         store = self._keeper.store
         await self._keeper.call(store.together, lambda connection: self._table.decided(connection, noted))
 
-    async def _on_session(self, work: Callable[[pymysql.Connection[Any], Server], T]) -> T:
+    async def _on_session(self, work: Callable[[Connection, Server], T]) -> T:
         return await self._keeper.call(self._runner.on_session, work)
 
 
@@ -244,7 +245,7 @@ def _is_row_key(version: TableVersion, found: Found) -> bool:
     return found.constraint.columns == key
 
 
-def _run(statement: str, connection: pymysql.Connection[Any], server: Server) -> None:
+def _run(statement: str, connection: Connection, server: Server) -> None:
     try:
         run_ddl(connection, statement.encode())
     except pymysql.err.MySQLError as error:
@@ -253,14 +254,12 @@ def _run(statement: str, connection: pymysql.Connection[Any], server: Server) ->
         raise DownstreamError(f"refused: {safe_text(error)}", hint="drop the key by hand") from None
 
 
-def _unique_keys(name: tuple[str, str], connection: pymysql.Connection[Any], server: Server) -> list[Found]:
+def _unique_keys(name: tuple[str, str], connection: Connection, server: Server) -> list[Found]:
     present = ddl_present.read(connection, name, server)
     return [Found.of(key) for key in present.keys if key.unique] if present is not None else []
 
 
-def _broken(
-    name: tuple[str, str], refusal: Refusal, connection: pymysql.Connection[Any], server: Server
-) -> Found | None:
+def _broken(name: tuple[str, str], refusal: Refusal, connection: Connection, server: Server) -> Found | None:
     """The constraint that a server's text names; None where there is none any more."""
     if refusal.is_check:
         return Found(Constraint(Kind.CHECK, refusal.name))
@@ -268,9 +267,7 @@ def _broken(
     return next((found for found in there if refusal.is_about(found.constraint.name)), None)
 
 
-def _statements(
-    name: tuple[str, str], found: Found, connection: pymysql.Connection[Any], server: Server
-) -> list[str]:
+def _statements(name: tuple[str, str], found: Found, connection: Connection, server: Server) -> list[str]:
     """The first one that is taken will do. A key that something needs stays, and is no unique one."""
     table, called = f"ALTER TABLE {name_of(*name)}", found.constraint.name
     if found.constraint.kind is Kind.CHECK:

@@ -23,8 +23,10 @@ from common.foreign_document import typed
 from drainer.checkpoint.resume import place
 from drainer.checkpoint.store import LaneTable
 from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Name
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 _CREATE_QUARANTINE: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED NOT NULL, job_id BIGINT NOT NULL,"
@@ -70,10 +72,10 @@ class QuarantineTable:
         self._schema = schema
         self._cluster_id = cluster_id
         self._epoch = epoch
-        self._quarantine = mysql.qualified(schema, "quarantine")
-        self._decisions = mysql.qualified(schema, "ddl_decisions")
+        self._quarantine = qualified(schema, "quarantine")
+        self._decisions = qualified(schema, "ddl_decisions")
 
-    def claim_entries(self, connection: pymysql.Connection[Any], *, foreign: bool) -> list[Entry]:
+    def claim_entries(self, connection: Connection, *, foreign: bool) -> list[Entry]:
         """Make the tables if there are none; the entries, which belong to this epoch from now on.
 
         `foreign`: another program has gone on from the checkpoint since, so what waits is outdated.
@@ -81,24 +83,22 @@ class QuarantineTable:
         try:
             self._take(connection)
         except pymysql.err.MySQLError as error:
-            if mysql.error_code(error) != mysql.NO_SUCH_TABLE:
+            if error_code(error) != NO_SUCH_TABLE:
                 raise
-            mysql.run(connection, _CREATE_DECISIONS % self._decisions)
-            mysql.run(connection, _CREATE_QUARANTINE % self._quarantine)  # the last: where it is, both are
+            connection.run(_CREATE_DECISIONS % self._decisions)
+            connection.run(_CREATE_QUARANTINE % self._quarantine)  # the last: where it is, both are
             self._take(connection)
         if foreign:
-            mysql.run(connection, b"DELETE FROM %s WHERE %s" % (self._quarantine, self._mine))
+            connection.run(b"DELETE FROM %s WHERE %s" % (self._quarantine, self._mine))
             return []
-        found = mysql.rows(
-            connection,
+        found = connection.rows(
             b"SELECT " + _COLUMNS + b" FROM %s WHERE %s ORDER BY commit_ts" % (self._quarantine, self._mine),
         )
         return [_entry(row) for row in found]
 
-    def _take(self, connection: pymysql.Connection[Any]) -> None:
+    def _take(self, connection: Connection) -> None:
         # Waits for a transaction that an older drainer's release has under way; its commit then counts.
-        mysql.run(
-            connection,
+        connection.run(
             b"UPDATE %s SET epoch=%d WHERE cluster_id=%d" % (self._quarantine, self._epoch, self._cluster_id),
         )
 
@@ -111,7 +111,7 @@ class QuarantineTable:
 
     # -- entries --------------------------------------------------------------------------------------
 
-    def put(self, connection: pymysql.Connection[Any], entry: Entry, instead_of: Iterable[int] = ()) -> None:
+    def put(self, connection: Connection, entry: Entry, instead_of: Iterable[int] = ()) -> None:
         """The whole entry; those of the jobs in `instead_of` go."""
         self.remove(connection, [*instead_of, entry.job_id])
         values = (
@@ -132,21 +132,20 @@ class QuarantineTable:
             b"%d" % entry.intent_ts,
             _json(dict(entry.intent)),
         )
-        mysql.run(
-            connection,
+        connection.run(
             b"INSERT INTO %s (cluster_id, epoch, " % self._quarantine
             + _COLUMNS
             + b") VALUES ("
-            + mysql.joined(values)
+            + b",".join(values)
             + b")",
         )
 
-    def put_tables(self, connection: pymysql.Connection[Any], entry: Entry) -> None:
+    def put_tables(self, connection: Connection, entry: Entry) -> None:
         """More tables wait for it."""
         tables = _json([[*name, since] for name, since in entry.tables.items()])
         self._set(connection, entry.job_id, b"`tables`=" + tables)
 
-    def put_decision(self, connection: pymysql.Connection[Any], entry: Entry) -> None:
+    def put_decision(self, connection: Connection, entry: Entry) -> None:
         action, text, number = _decision(entry.decision)
         self._set(
             connection,
@@ -156,7 +155,7 @@ class QuarantineTable:
 
     def put_intent(
         self,
-        connection: pymysql.Connection[Any],
+        connection: Connection,
         job_id: int,
         commit_ts: int,
         before: Mapping[str, str | None],
@@ -164,15 +163,12 @@ class QuarantineTable:
         """A DDL of the entry's queue is about to run; `before` is the shape that it finds."""
         self._set(connection, job_id, b"intent_ts=%d, intent=" % commit_ts + _json(dict(before)))
 
-    def advance(
-        self, connection: pymysql.Connection[Any], job_ids: Collection[int], position: Position
-    ) -> None:
+    def advance(self, connection: Connection, job_ids: Collection[int], position: Position) -> None:
         """Their tables are applied up to there. `Conflict` if a newer drainer owns the entries."""
         if not job_ids:
             return
-        jobs = mysql.joined(b"%d" % job_id for job_id in job_ids)
-        matched = mysql.run(
-            connection,
+        jobs = b",".join(b"%d" % job_id for job_id in job_ids)
+        matched = connection.run(
             b"UPDATE %s SET applied_ts=%d, applied_rows=%d, intent_ts=0, intent='{}' WHERE %s"
             b" AND job_id IN (%s)" % (self._quarantine, position.commit_ts, position.rows, self._mine, jobs),
         )
@@ -180,12 +176,11 @@ class QuarantineTable:
             raise self._fenced()
 
     def positions(
-        self, connection: pymysql.Connection[Any], job_ids: Collection[int], *, lock: bool = False
+        self, connection: Connection, job_ids: Collection[int], *, lock: bool = False
     ) -> list[Position]:
         """`lock`: wait for a transaction that moves them."""
-        jobs = mysql.joined(b"%d" % job_id for job_id in job_ids)
-        found = mysql.rows(
-            connection,
+        jobs = b",".join(b"%d" % job_id for job_id in job_ids)
+        found = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE %s AND job_id IN (%s)%s"
             % (self._quarantine, self._mine, jobs, b" FOR UPDATE" if lock else b""),
         )
@@ -193,24 +188,19 @@ class QuarantineTable:
             raise self._fenced()
         return [Position(int(ts), int(rows)) for ts, rows in found]
 
-    def stored_positions(self, connection: pymysql.Connection[Any]) -> dict[int, Position]:
+    def stored_positions(self, connection: Connection) -> dict[int, Position]:
         """By job, of all entries that are ours."""
-        (found,) = mysql.rows_if_there(
-            connection,
+        (found,) = connection.rows_if_there(
             b"SELECT job_id, applied_ts, applied_rows FROM %s WHERE %s" % (self._quarantine, self._mine),
         )
         return {int(job): Position(int(ts), int(rows)) for job, ts, rows in found}
 
-    def remove(self, connection: pymysql.Connection[Any], job_ids: Iterable[int]) -> None:
-        jobs = mysql.joined(b"%d" % job_id for job_id in job_ids)
-        mysql.run(
-            connection, b"DELETE FROM %s WHERE %s AND job_id IN (%s)" % (self._quarantine, self._mine, jobs)
-        )
+    def remove(self, connection: Connection, job_ids: Iterable[int]) -> None:
+        jobs = b",".join(b"%d" % job_id for job_id in job_ids)
+        connection.run(b"DELETE FROM %s WHERE %s AND job_id IN (%s)" % (self._quarantine, self._mine, jobs))
 
-    def _set(self, connection: pymysql.Connection[Any], job_id: int, settings: bytes) -> None:
-        matched = mysql.run(
-            connection,
-            b"UPDATE %s SET " % self._quarantine + settings + b" WHERE " + self._mine
+    def _set(self, connection: Connection, job_id: int, settings: bytes) -> None:
+        matched = connection.run(b"UPDATE %s SET " % self._quarantine + settings + b" WHERE " + self._mine
             + b" AND job_id=%d" % job_id,
         )  # fmt: skip
         if matched != 1:
@@ -218,14 +208,13 @@ class QuarantineTable:
 
     # -- decisions ------------------------------------------------------------------------------------
 
-    def decided(self, connection: pymysql.Connection[Any], decided: Decided) -> None:
+    def decided(self, connection: Connection, decided: Decided) -> None:
         """Write it down; again changes nothing but the outcome."""
-        mysql.run(
-            connection,
+        connection.run(
             b"REPLACE INTO %s (cluster_id, number, job_id, decided, asked_from, decision, decision_text,"
             b" outcome) VALUES (%d, %d, %d, "
             % (self._decisions, self._cluster_id, decided.number, decided.job_id)
-            + mysql.joined(
+            + b",".join(
                 (
                     _moment(decided.decided_ms),
                     _text(decided.asked_from[:255]),
@@ -237,26 +226,22 @@ class QuarantineTable:
             + b")",
         )
 
-    def outcome(self, connection: pymysql.Connection[Any], number: int, outcome: str) -> None:
-        mysql.run(
-            connection,
-            b"UPDATE %s SET outcome=" % self._decisions + _text(outcome[:_REASON_CHARS_MAX])
+    def outcome(self, connection: Connection, number: int, outcome: str) -> None:
+        connection.run(b"UPDATE %s SET outcome=" % self._decisions + _text(outcome[:_REASON_CHARS_MAX])
             + b" WHERE cluster_id=%d AND number=%d" % (self._cluster_id, number),
         )  # fmt: skip
 
-    def last_number(self, connection: pymysql.Connection[Any]) -> int:
+    def last_number(self, connection: Connection) -> int:
         """Of the decisions; 0 for none."""
-        ((number,),) = mysql.rows(
-            connection,
+        ((number,),) = connection.rows(
             b"SELECT COALESCE(MAX(number), 0) FROM %s WHERE cluster_id=%d"
             % (self._decisions, self._cluster_id),
         )
         return int(number)
 
-    def decisions(self, connection: pymysql.Connection[Any], limit: int) -> list[Decided]:
+    def decisions(self, connection: Connection, limit: int) -> list[Decided]:
         """The newest ones, newest first."""
-        found = mysql.rows(
-            connection,
+        found = connection.rows(
             b"SELECT number, job_id, decided, asked_from, decision, decision_text, outcome FROM %s"
             b" WHERE cluster_id=%d ORDER BY number DESC LIMIT %d"
             % (self._decisions, self._cluster_id, limit),
@@ -280,24 +265,24 @@ class ReleaseTable(LaneTable):
     table: QuarantineTable
     entries: Sequence[tuple[int, Position]]
 
-    def advance(self, connection: pymysql.Connection[Any], lane: int, position: Position) -> None:
+    def advance(self, connection: Connection, lane: int, position: Position) -> None:
         self._compare(connection, lane)
         jobs = [job_id for job_id, reached in self.entries if place(reached) < place(position)]
         self.table.advance(connection, jobs, position)
 
-    def position(self, connection: pymysql.Connection[Any], lane: int, *, lock: bool = False) -> Position:
+    def position(self, connection: Connection, lane: int, *, lock: bool = False) -> Position:
         jobs = [job_id for job_id, _ in self.entries]
         return min(self.table.positions(connection, jobs, lock=lock), key=place)
 
-    def check(self, connection: pymysql.Connection[Any], lane: int) -> None:
-        state = mysql.qualified(self.schema, "drainer_state")
+    def check(self, connection: Connection, lane: int) -> None:
+        state = qualified(self.schema, "drainer_state")
         query = b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id)
-        ((*epochs,),) = mysql.rows_if_there(connection, query)
+        ((*epochs,),) = connection.rows_if_there(query)
         self._owner.check_epoch(max((int(epoch) for (epoch,) in epochs), default=None))
         self._compare(connection, lane)
         connection.rollback()
 
-    def _compare(self, connection: pymysql.Connection[Any], lane: int) -> None:
+    def _compare(self, connection: Connection, lane: int) -> None:
         """No entry is less far than it was when the lane began, or than the lane has committed since."""
         stored = self.table.stored_positions(connection)
         committed = self.committed.of(lane)
@@ -338,11 +323,11 @@ def _decision(decision: Decision | None) -> tuple[bytes, bytes, bytes]:
 
 def _text(text: str) -> bytes:
     """Octets that are no UTF-8 (of an upstream statement) are shown as such, not stored."""
-    return mysql.literal(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    return string_literal(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
 
 
 def _json(value: Any) -> bytes:
-    return mysql.literal(json.dumps(value))
+    return string_literal(json.dumps(value))
 
 
 def _moment(ms: int) -> bytes:

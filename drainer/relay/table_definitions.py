@@ -53,7 +53,7 @@ from common.table_info import (
 )
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.reader import ForeignTable
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.txn import TableVersion
 
 TYPES: Final = {
@@ -109,10 +109,10 @@ class _Theirs:
 class RelayTables:
     """Blocking; not thread-safe. PyMySQL errors come through."""
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
         self._known: dict[ForeignTable, TableVersion] = {}
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
 
     def resolve(self, table: ForeignTable) -> TableVersion:
         """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
@@ -141,7 +141,7 @@ class RelayTables:
     def _read(self, schema: str, name: str) -> dict[str, _Theirs]:
         try:
             if self._connection is None:
-                self._connection = mysql.connect(self._target)
+                self._connection = connect(self._target)
             self._connection.rollback()
             with self._connection.cursor() as cursor:
                 cursor.execute(_COLUMNS, (schema, name))

@@ -24,7 +24,7 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
 from drainer.checkpoint.store import DEFAULT_SCHEMA, SIDE_LANES
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.benchmarks import ready_made
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.ready_made import Plan, Sent
@@ -227,7 +227,7 @@ class Bench:
         server = self.cluster.mariadb
         assert server.process is not None
         reset(server, self.scenario)
-        target = mysql.Target(server.host, server.port, server.user, server.password)
+        target = Target(server.host, server.port, server.user, server.password)
         before_s = cpu_s(server.process.pid)
         rounds.sent.append(ready_made.send(self.plan, target))
         rounds.limit_cpu_s.append(cpu_s(server.process.pid) - before_s)

@@ -24,6 +24,7 @@ import pymysql
 from common.errors import Unavailable
 from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql.connection import Connection
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
@@ -47,7 +48,7 @@ class Reader:
     """Asks for the newest row of a table every 2 ms, on a thread and connection of its own."""
 
     def __init__(self, server: MariaDbServer, table: str) -> None:
-        self._connection: pymysql.connections.Connection[Any] = server.connect()
+        self._connection: Connection = server.connect()
         self._sql = f"SELECT MAX(id) FROM {table}"
         self._condition = threading.Condition()
         self._newest = 0

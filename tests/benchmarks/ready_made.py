@@ -10,9 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import pymysql
+from typing import Final
 
 from common import binlog
 from deploy.playground.scenario import Scenario
@@ -24,8 +22,8 @@ from drainer.pull.merger import Merged
 from drainer.rules.table_filter import TableFilter
 from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Change, Chunk, Position
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
 from drainer.sink.mysql.table_target import target_of
@@ -159,9 +157,9 @@ class Sent:
     last_s: float
 
 
-def send(plan: Plan, target: mysql.Target) -> Sent:
+def send(plan: Plan, target: Target) -> Sent:
     """Run it. Raises PyMySQL's errors."""
-    connections = [mysql.connect(target) for _ in range(LANES)]
+    connections = [connect(target) for _ in range(LANES)]
     try:
         began_s = 0.0
         stretch_s = 0.0
@@ -169,7 +167,7 @@ def send(plan: Plan, target: mysql.Target) -> Sent:
             for schema, statement in stretch.ddl:
                 if schema:
                     connections[0].select_db(schema)
-                mysql.run(connections[0], statement)
+                connections[0].run(statement)
             stretch_s = time.monotonic()
             if stretch.rows and not began_s:
                 began_s = stretch_s
@@ -181,14 +179,14 @@ def send(plan: Plan, target: mysql.Target) -> Sent:
             connection.close()
 
 
-def _send_rows(connections: Sequence[pymysql.Connection[Any]], lanes: Sequence[Batches]) -> None:
+def _send_rows(connections: Sequence[Connection], lanes: Sequence[Batches]) -> None:
     errors: list[BaseException] = []
 
-    def lane(connection: pymysql.Connection[Any], batches: Batches) -> None:
+    def lane(connection: Connection, batches: Batches) -> None:
         try:
             for batch in batches:
                 for statement in batch:
-                    mysql.run(connection, statement)
+                    connection.run(statement)
                 connection.commit()
         except BaseException as error:
             errors.append(error)

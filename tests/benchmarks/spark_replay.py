@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import Options
 from drainer.spark.session import session
@@ -81,7 +81,7 @@ def cpu_below(root: int) -> dict[str, float]:
 class Bench:
     """A server, a session that was used, archives."""
 
-    def __init__(self, spark: SparkSession, target: mysql.Target, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, target: Target, directory: Path) -> None:
         self._spark = spark
         self._target = target
         self._directory = directory
@@ -111,7 +111,7 @@ def _warm() -> Iterator[Bench]:
         server.start(Path(directory, "db"))
         spark = session("benchmarks", "local[2]", {"spark.driver.memory": "2g"})
         try:
-            target = mysql.Target(server.host, server.port, server.user, server.password, server.socket)
+            target = Target(server.host, server.port, server.user, server.password, server.socket)
             bench = Bench(spark, target, Path(directory))
             bench.measure("oltp", WARM_ROWS)
             yield bench

@@ -22,7 +22,7 @@ from drainer.formats import binlog_file, segment_index
 from drainer.formats.pb.writer import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.benchmarks.recorder import text
 
@@ -150,33 +150,32 @@ class Rows:
 
     # -- downstream --------------------------------------------------------------------------------
 
-    def create(self, target: mysql.Target) -> None:
+    def create(self, target: Target) -> None:
         """The tables as they are before the archive."""
-        connection = mysql.connect(target)
-        mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")
-        mysql.run(connection, b"DROP DATABASE IF EXISTS sbtest")
-        mysql.run(connection, b"CREATE DATABASE sbtest")
+        connection = connect(target)
+        connection.run(b"DROP DATABASE IF EXISTS tidb_binlog")
+        connection.run(b"DROP DATABASE IF EXISTS sbtest")
+        connection.run(b"CREATE DATABASE sbtest")
         for version, rows in zip(self.versions, self.before, strict=True):
             name = f"sbtest.{version.name}"
-            mysql.run(
-                connection,
+            connection.run(
                 f"CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL,"
                 " pad CHAR(60) NOT NULL, KEY (k))".encode(),
             )
             values = [f"({row_id},{k},'{c}','{pad}')" for row_id, k, c, pad in rows.values()]
             for at in range(0, len(values), _ROWS_A_STATEMENT):
                 some = ",".join(values[at : at + _ROWS_A_STATEMENT])
-                mysql.run(connection, f"INSERT INTO {name} VALUES {some}".encode())
+                connection.run(f"INSERT INTO {name} VALUES {some}".encode())
             connection.commit()
         connection.close()
 
-    def differing(self, target: mysql.Target) -> list[str]:
+    def differing(self, target: Target) -> list[str]:
         """Tables that are not as they are at the end of the archive."""
-        connection = mysql.connect(target)
+        connection = connect(target)
         found = []
         for version, rows in zip(self.versions, self.tables, strict=True):
             query = f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', id, k, c, pad))) FROM sbtest.{version.name}"
-            ((count, total),) = mysql.rows(connection, query.encode())
+            ((count, total),) = connection.rows(query.encode())
             wanted = sum(zlib.crc32(",".join(map(str, row)).encode()) for row in rows.values())
             if (count, int(total or 0)) != (len(rows), wanted):
                 found.append(f"{version.name}: {count} rows, not {len(rows)}, or others")

@@ -22,7 +22,7 @@ from pymysql.err import MySQLError
 
 from common.errors import BinlogError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.crash.statement_proxy import StatementProxy
 from tests.drainer.quarantine.test_early_drop import (
     DROP_INDEX,
@@ -47,17 +47,17 @@ class Case:
     """`prepare` comes before it begins, `correct` is the operator, `check` looks at the end."""
 
     recording: Recording
-    prepare: Callable[[mysql.Target], object]
-    correct: Callable[[mysql.Target], object] | None
-    check: Callable[[mysql.Target], None]
+    prepare: Callable[[Target], object]
+    correct: Callable[[Target], object] | None
+    check: Callable[[Target], None]
 
 
-def _all_there(target: mysql.Target) -> None:
+def _all_there(target: Target) -> None:
     assert rows_of(target) == [(number, number) for number in range(1, 7)]
     assert run(target, "SELECT * FROM tidb_binlog.quarantine") == []
 
 
-def _went_early(target: mysql.Target) -> None:
+def _went_early(target: Target) -> None:
     _all_there(target)
     assert keys(target) == {"PRIMARY"}
     told = decided(target)  # without the outcome, where it died behind the statement
@@ -74,7 +74,7 @@ CASES: Final = {
 class RefusalSweep:
     """`seen` has the commands at which it died."""
 
-    def __init__(self, target: mysql.Target, case: Case) -> None:
+    def __init__(self, target: Target, case: Case) -> None:
         self._target, self._case = target, case
         self._proxy = StatementProxy(target.host, target.port)
         self._through = replace(target, port=self._proxy.port)
@@ -102,7 +102,7 @@ class RefusalSweep:
             raise AssertionError(f"died {place}" if struck else "undisturbed") from error
         return struck
 
-    async def _live(self, target: mysql.Target) -> list[Document]:
+    async def _live(self, target: Target) -> list[Document]:
         case = self._case
         correct = case.correct
         act = None if correct is None else lambda document: correct(self._target)
@@ -143,7 +143,7 @@ async def sweep(kills: RefusalSweep, every: int, first: int = 1) -> int:
 async def _main(every: int, directory: Path) -> None:
     server = MariaDbServer()
     server.start(directory / "db")
-    target = mysql.Target(server.host, server.port, server.user, server.password)
+    target = Target(server.host, server.port, server.user, server.password)
     try:
         for name, case in CASES.items():
             began_s = time.monotonic()

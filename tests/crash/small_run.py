@@ -17,7 +17,7 @@ from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.pull.merger import Merged
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Recording, column
 
@@ -86,25 +86,23 @@ def expected() -> dict[str, list[Row]]:
     return {name: sorted(found) for name, found in rows.items()}
 
 
-def found(target: mysql.Target) -> tuple[dict[str, list[Row]], bool]:
+def found(target: Target) -> tuple[dict[str, list[Row]], bool]:
     """Contents by table, and the checkpoint's `consistent`."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        rows = {
-            name: sorted(mysql.rows(connection, f"SELECT * FROM {SCHEMA}.{name}".encode())) for name in "kun"
-        }
-        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        rows = {name: sorted(connection.rows(f"SELECT * FROM {SCHEMA}.{name}".encode())) for name in "kun"}
+        ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
         return rows, bool(json.loads(text)["consistent"])
     finally:
         connection.close()
 
 
-def epoch(target: mysql.Target, *, caught_up: bool = False) -> int:
+def epoch(target: Target, *, caught_up: bool = False) -> int:
     """Of the drainer that works there; 0 for none. `caught_up`: 0 while a lane is ahead of its checkpoint."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
-        ((highest,),) = mysql.rows(connection, b"SELECT MAX(applied_ts) FROM tidb_binlog.lanes")
+        ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        ((highest,),) = connection.rows(b"SELECT MAX(applied_ts) FROM tidb_binlog.lanes")
     except (MySQLError, ValueError):  # there is no table, or nothing in it
         return 0
     finally:

@@ -30,7 +30,7 @@ from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster import etcd_server
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.statement_proxy import StatementProxy
@@ -44,7 +44,7 @@ LANES, BATCH_ROWS = 2, 2
 class Sweep:
     """One downstream, dying again and again. `seen` counts commands at which it died, by first word."""
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
         self.proxy = StatementProxy(target.host, target.port)
         self.through = replace(target, port=self.proxy.port)
@@ -67,7 +67,7 @@ class Sweep:
 class LifeSweep(Sweep):
     """The apply side of this process dies."""
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._recording: Recording = small_run.recording()
 
@@ -107,7 +107,7 @@ class FrozenSweep(Sweep):
     Its held command reaches the server behind all that: a COMMIT too. `ends` counts what became of it.
     """
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._recording: Recording = small_run.recording()
         self.ends: Counter[str] = Counter()
@@ -134,7 +134,7 @@ class FrozenSweep(Sweep):
         self.check(f"woken, {place}")
         return True
 
-    def _life(self, target: mysql.Target) -> Life:
+    def _life(self, target: Target) -> Life:
         return Life(self._recording, target, lanes=LANES, batch_rows=BATCH_ROWS)
 
     async def _first(self) -> str:
@@ -152,7 +152,7 @@ class FrozenSweep(Sweep):
 class ProcessSweep(Sweep):
     """A drainer process is killed with -9. `endpoint`: an etcd that nobody else uses."""
 
-    def __init__(self, target: mysql.Target, endpoint: str, directory: Path) -> None:
+    def __init__(self, target: Target, endpoint: str, directory: Path) -> None:
         super().__init__(target)
         self._endpoint, self._directory = endpoint, directory
         self._pump: Forked | None = None
@@ -264,7 +264,7 @@ async def _main(chosen: argparse.Namespace, directory: Path) -> None:
     server = MariaDbServer()
     server.start(directory / "db")
     etcd = etcd_server.EtcdServer.start(directory / "etcd") if chosen.processes else None
-    target = mysql.Target(server.host, server.port, server.user, server.password)
+    target = Target(server.host, server.port, server.user, server.password)
     kills: LifeSweep | ProcessSweep | FrozenSweep
     began_s = time.monotonic()
     try:

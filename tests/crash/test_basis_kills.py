@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.crash.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.basis_world import Running, Upstream, ids, keyed, keyless, routes
@@ -25,7 +25,7 @@ OLD, NEW = list(range(1, 13)), list(range(13, 19))
 class Kills:
     """One run after the other on a downstream that is made anew."""
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
         self.proxy = StatementProxy(target.host, target.port)
         self._through = replace(target, port=self.proxy.port)
@@ -102,7 +102,7 @@ class Kills:
     ],
 )
 async def test_death_before_and_after(mariadb: MariaDbServer, word: bytes, every: int, at_least: int) -> None:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     kills = Kills(target)
     deaths, number = 0, 1
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.crash.refusal_kills import CASES, RefusalSweep, sweep
 from tests.drainer.support.apply_life import clean
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.parametrize("name", CASES)
 async def test_death_before_and_behind_commands(mariadb: MariaDbServer, name: str) -> None:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     kills = RefusalSweep(target, CASES[name])
     try:
         assert await sweep(kills, every=41) >= 4  # a prime: no kind of command is passed over

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.crash.statement_kills import FrozenSweep, LifeSweep, ProcessSweep, freezes, sweep
 from tests.drainer.support.apply_life import clean
 
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def target(server: mysql.Target) -> mysql.Target:
+def target(server: Target) -> Target:
     """Each downstream that is given; by its port, which kills listen to."""
     target = replace(server, socket="")
     clean(target)
     return target
 
 
-async def test_death_before_and_behind_commands_of_the_apply_side(target: mysql.Target) -> None:
+async def test_death_before_and_behind_commands_of_the_apply_side(target: Target) -> None:
     kills = LifeSweep(target)
     try:
         assert await sweep(kills, every=29) > 8  # a prime: no kind of command is passed over
@@ -32,7 +32,7 @@ async def test_death_before_and_behind_commands_of_the_apply_side(target: mysql.
         clean(target)
 
 
-async def test_death_around_everything_that_is_created(target: mysql.Target) -> None:
+async def test_death_around_everything_that_is_created(target: Target) -> None:
     """Nothing of it is rolled back: the drainer's own tables and the upstream's are there in part."""
     kills = LifeSweep(target)
     try:
@@ -47,7 +47,7 @@ async def test_death_around_everything_that_is_created(target: mysql.Target) -> 
 
 @pytest.mark.parametrize(("every", "word"), [(41, b""), (4, b"COMMIT")])
 async def test_one_that_is_frozen_wakes_up_behind_its_successor(
-    target: mysql.Target, every: int, word: bytes
+    target: Target, every: int, word: bytes
 ) -> None:
     """A COMMIT that it had begun to send comes when the epoch is raised and all is applied."""
     frozen = FrozenSweep(target)
@@ -59,7 +59,7 @@ async def test_one_that_is_frozen_wakes_up_behind_its_successor(
         clean(target)
 
 
-async def test_a_process_killed_with_9(etcd_clean: str, target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_process_killed_with_9(etcd_clean: str, target: Target, tmp_path: Path) -> None:
     """Behind a COMMIT whose answer it never gets."""
     kills = ProcessSweep(target, etcd_clean, tmp_path)
     try:

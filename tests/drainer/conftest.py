@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.drainer.support.apply_life import clean
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     """A downstream that holds nothing, and is left so."""
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     clean(target)
     yield target
     clean(target)

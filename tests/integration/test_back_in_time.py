@@ -17,7 +17,7 @@ import pytest
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.cluster.proxy import Proxy
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from tests.forked import Forked
 from tests.integration.test_standby import DEADLINE_S, Scene
 
@@ -148,7 +148,7 @@ async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_
             await scene.until_rows(scene.rows()[0] + 200)
             proxy.lead_to(replica.host, replica.port)
             scene.server = replica
-            target = mysql.Target(old.host, old.port, old.user, old.password)
+            target = Target(old.host, old.port, old.user, old.password)
             await asyncio.to_thread(end_one_session, target)
             await scene.until_went_back()
             await scene.until_rows(scene.written + 50)
@@ -158,14 +158,13 @@ async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_
         await proxy.close()
 
 
-def end_one_session(target: mysql.Target) -> None:
+def end_one_session(target: Target) -> None:
     """Of a lane: the others keep theirs, and go on committing where they are."""
-    connection = mysql.connect(target)
-    (found, *_) = mysql.rows(
-        connection,
+    connection = connect(target)
+    (found, *_) = connection.rows(
         b"SELECT ID FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() ORDER BY ID DESC",
     )
-    mysql.run(connection, b"KILL CONNECTION %d" % found)
+    connection.run(b"KILL CONNECTION %d" % found)
     connection.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from tests.integration.test_drainer_process import command, downstream, ended
 
 pytestmark = pytest.mark.integration
@@ -18,22 +18,22 @@ OWN_SCHEMA = f'[syncer.to.checkpoint]\nschema = "{SCHEMA}"\n'
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     yield target
-    connection = mysql.connect(target)
-    mysql.run(connection, f"DROP DATABASE IF EXISTS {SCHEMA}".encode())
+    connection = connect(target)
+    connection.run(f"DROP DATABASE IF EXISTS {SCHEMA}".encode())
     connection.close()
 
 
-def write_row(target: mysql.Target, cluster_id: int, text: str) -> None:
-    connection = mysql.connect(target)
+def write_row(target: Target, cluster_id: int, text: str) -> None:
+    connection = connect(target)
     for statement in (
         f"CREATE DATABASE IF NOT EXISTS {SCHEMA}",
         f"CREATE TABLE {SCHEMA}.checkpoint (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
         f"INSERT INTO {SCHEMA}.checkpoint VALUES ({cluster_id}, '{text}')",
     ):
-        mysql.run(connection, statement.encode())
+        connection.run(statement.encode())
     connection.commit()
     connection.close()
 
@@ -60,7 +60,7 @@ async def test_the_checkpoint_of_another_cluster(
     etcd_clean: str,
     free_port: Callable[[], int],
     mariadb: MariaDbServer,
-    target: mysql.Target,
+    target: Target,
 ) -> None:
     cluster_id = await founded(etcd_clean)
     write_row(target, 12, '{"commitTS":5}')
@@ -74,7 +74,7 @@ async def test_a_checkpoint_of_the_future(
     etcd_clean: str,
     free_port: Callable[[], int],
     mariadb: MariaDbServer,
-    target: mysql.Target,
+    target: Target,
 ) -> None:
     cluster_id = await founded(etcd_clean)
     write_row(target, cluster_id, f'{{"commitTS":{(1 << 62)}}}')

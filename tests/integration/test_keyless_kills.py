@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import pymysql
 import pytest
 
 import pumpclient
@@ -17,7 +18,7 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -54,11 +55,11 @@ async def write(endpoint: str) -> None:
         await publisher.flush()
 
 
-def count(connection: mysql.pymysql.Connection[object]) -> int:
+def count(connection: Connection) -> int:
     connection.rollback()
     try:
-        ((found,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM keyless.t")
-    except mysql.pymysql.err.MySQLError:
+        ((found,),) = connection.rows(b"SELECT COUNT(*) FROM keyless.t")
+    except pymysql.err.MySQLError:
         return 0
     return int(found)
 
@@ -86,7 +87,7 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
         "--node-id=keyless",
     ]
     drain.append(f"--data-dir={tmp_path}/drainer")
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     drainer: Forked | None = None
     try:
         await answers(f"http://{status}/status", pump)
@@ -103,10 +104,10 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
         drainer.send_signal(signal.SIGTERM)
         assert drainer.wait(DEADLINE_S) == 0
         connection.rollback()
-        found = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM keyless.t")
+        found = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM keyless.t")
         assert found == [(ROWS, ROWS)]
-        mysql.run(connection, b"DROP DATABASE keyless")
-        mysql.run(connection, b"DROP DATABASE tidb_binlog")
+        connection.run(b"DROP DATABASE keyless")
+        connection.run(b"DROP DATABASE tidb_binlog")
     finally:
         connection.close()
         for process in (pump, drainer):
@@ -115,7 +116,7 @@ async def test_ten_kills_neither_lose_nor_repeat_a_row(
                 process.wait()
 
 
-async def reached(connection: mysql.pymysql.Connection[object], drainer: Forked, rows: int) -> None:
+async def reached(connection: Connection, drainer: Forked, rows: int) -> None:
     end = time.monotonic() + DEADLINE_S
     while count(connection) < rows:
         assert drainer.poll() is None, f"drainer ended with {drainer.returncode}"

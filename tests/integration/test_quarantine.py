@@ -24,7 +24,7 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -133,9 +133,9 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
     port = free_port()
     arguments = [*shared, f"--addr=127.0.0.1:{port}", f"--config={config}"]
     life = Life([*arguments, "--node-id=q", f"--data-dir={tmp_path}/drainer"], port)
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.autocommit(True)  # a look must not keep a DDL waiting
-    mysql.run(connection, b"DROP DATABASE IF EXISTS tidb_binlog")  # of other clusters
+    connection.run(b"DROP DATABASE IF EXISTS tidb_binlog")  # of other clusters
     try:
         end = time.monotonic() + DEADLINE_S
         while not _answers(f"http://{pump_address}/status"):
@@ -161,7 +161,7 @@ def _answers(url: str) -> bool:
 
 def _count(connection: Any, table: str) -> int:
     try:
-        ((found,),) = mysql.rows(connection, f"SELECT COUNT(*) FROM quarantined.{table}".encode())
+        ((found,),) = connection.rows(f"SELECT COUNT(*) FROM quarantined.{table}".encode())
     except pymysql.err.MySQLError:
         return 0
     return int(found)
@@ -173,7 +173,7 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str) -> N
     await upstream.write(200)
     life.start()
     await life.until(lambda: _count(connection, "waits") == 200, "rows before")
-    mysql.run(connection, b"INSERT INTO quarantined.waits VALUES (5, 'by hand')")
+    connection.run(b"INSERT INTO quarantined.waits VALUES (5, 'by hand')")
 
     await upstream.unique_key()
     await upstream.write(300)
@@ -225,19 +225,19 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str) -> N
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     for table, extra in (("waits", 1), ("flows", 0)):
-        found = mysql.rows(
-            connection, f"SELECT COUNT(*), COUNT(DISTINCT a), MAX(a) FROM quarantined.{table}".encode()
+        found = connection.rows(
+            f"SELECT COUNT(*), COUNT(DISTINCT a), MAX(a) FROM quarantined.{table}".encode()
         )
         assert found == [(upstream.written + extra, upstream.written, upstream.written - 1)]
-    keys = mysql.rows(connection, b"SHOW INDEX FROM quarantined.waits")
+    keys = connection.rows(b"SHOW INDEX FROM quarantined.waits")
     assert [(row[1], row[2]) for row in keys] == [(1, "u")]
-    assert mysql.rows(connection, b"SELECT COUNT(*) FROM tidb_binlog.quarantine") == [(0,)]
-    outcomes = mysql.rows(
-        connection, b"SELECT decision, asked_from, outcome FROM tidb_binlog.ddl_decisions ORDER BY number"
+    assert connection.rows(b"SELECT COUNT(*) FROM tidb_binlog.quarantine") == [(0,)]
+    outcomes = connection.rows(
+        b"SELECT decision, asked_from, outcome FROM tidb_binlog.ddl_decisions ORDER BY number"
     )
     assert [(row[0], row[1]) for row in outcomes] == [("retry", "127.0.0.1"), ("rewrite", "127.0.0.1")]
     assert outcomes[1][2].startswith(("ran", "had run"))
-    ((stored,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    ((stored,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
     assert json.loads(stored)["consistent"] is True
-    mysql.run(connection, b"DROP DATABASE quarantined")
-    mysql.run(connection, b"DROP DATABASE tidb_binlog")
+    connection.run(b"DROP DATABASE quarantined")
+    connection.run(b"DROP DATABASE tidb_binlog")

@@ -19,7 +19,7 @@ import pytest
 from common.net.port import free_ports
 from deploy.playground.cluster.etcd_server import EtcdServer
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -224,8 +224,8 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
     """The stream alone, then with a database of the program, here one of the downstream's server."""
     endpoint = nodes.etcd.removeprefix("http://")
     account = f'"port": {mariadb.port}, "user": "{mariadb.user}", "password": "{mariadb.password}"'
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
-    mysql.run(connection, b"CREATE DATABASE app")
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection.run(b"CREATE DATABASE app")
     try:
         alone, beside = [block for block in blocks("python") if "open_publisher_sync" in block]
         printed = ""
@@ -238,18 +238,18 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             connection.rollback()
-            answers = [mysql.rows(connection, line.encode()) for line in statements.splitlines()]
+            answers = [connection.rows(line.encode()) for line in statements.splitlines()]
             assert answers[0]
             assert answers[1]
             if f'"commitTS":{commit_ts}' in str(answers[0]) or passed(str(answers[0]), commit_ts):
                 break
             time.sleep(0.1)
         rows = [(1, "pen"), (2, "ink"), (3, "paper")]
-        assert mysql.rows(connection, b"SELECT * FROM shop.orders ORDER BY id") == rows
-        assert mysql.rows(connection, b"SELECT * FROM app.orders") == rows[2:]
+        assert connection.rows(b"SELECT * FROM shop.orders ORDER BY id") == rows
+        assert connection.rows(b"SELECT * FROM app.orders") == rows[2:]
     finally:
-        mysql.run(connection, b"DROP DATABASE IF EXISTS shop")
-        mysql.run(connection, b"DROP DATABASE IF EXISTS app")
+        connection.run(b"DROP DATABASE IF EXISTS shop")
+        connection.run(b"DROP DATABASE IF EXISTS app")
         connection.close()
 
 
@@ -261,26 +261,26 @@ def test_the_example_that_moves_money(nodes: Nodes, mariadb: MariaDbServer) -> N
         f"--port {mariadb.port} --user {mariadb.user} --password {mariadb.password}",
     )
     assert "committed at" in run(sys.executable, *arguments.split()[1:], PYTHONPATH=str(ROOT))
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     try:
         accounts = [(1, 70), (2, 130)]
         query = b"SELECT id, CAST(balance AS INT) FROM %s.account ORDER BY id"
-        assert mysql.rows(connection, query % b"app_bank") == accounts
+        assert connection.rows(query % b"app_bank") == accounts
         end = time.monotonic() + DEADLINE_S
         while arrived(connection, query % b"bank") != accounts and time.monotonic() < end:
             time.sleep(0.1)
         assert arrived(connection, query % b"bank") == accounts
     finally:
-        mysql.run(connection, b"DROP DATABASE IF EXISTS app_bank")
-        mysql.run(connection, b"DROP DATABASE IF EXISTS bank")
+        connection.run(b"DROP DATABASE IF EXISTS app_bank")
+        connection.run(b"DROP DATABASE IF EXISTS bank")
         connection.close()
 
 
-def arrived(connection: mysql.Connection, query: bytes) -> list[tuple[object, ...]]:
+def arrived(connection: Connection, query: bytes) -> list[tuple[object, ...]]:
     """The rows as they are now; none while their table is on its way."""
     connection.rollback()
     try:
-        return list(mysql.rows(connection, query))
+        return list(connection.rows(query))
     except pymysql.err.ProgrammingError:
         return []
 

@@ -16,7 +16,7 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from tests.drainer.support.apply_life import column
 from tests.forked import Forked
 from tests.integration.test_quarantine import DEADLINE_S, Life, _answers, _count, ctl
@@ -66,7 +66,7 @@ class Upstream:
 
 
 def rows(connection: Any, table: str) -> list[tuple[int, int]]:
-    return sorted(mysql.rows(connection, f"SELECT id, u FROM quarantined.{table}".encode()))
+    return sorted(connection.rows(f"SELECT id, u FROM quarantined.{table}".encode()))
 
 
 async def test_its_table_waits_and_nothing_is_lost_or_doubled(
@@ -86,10 +86,10 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
     arguments = [*shared, f"--addr=127.0.0.1:{port}", f"--config={config}"]
     life = Life([*arguments, "--node-id=q", f"--data-dir={tmp_path}/drainer"], port)
     log = tmp_path / "log"
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.autocommit(True)
     for name in (b"tidb_binlog", b"quarantined"):
-        mysql.run(connection, b"DROP DATABASE IF EXISTS " + name)
+        connection.run(b"DROP DATABASE IF EXISTS " + name)
     try:
         end = time.monotonic() + DEADLINE_S
         while not _answers(f"http://{pump_address}/status"):
@@ -103,7 +103,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
                 process.kill()
                 process.wait()
         for name in (b"tidb_binlog", b"quarantined"):
-            mysql.run(connection, b"DROP DATABASE IF EXISTS " + name)
+            connection.run(b"DROP DATABASE IF EXISTS " + name)
         connection.close()
 
 
@@ -112,7 +112,7 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str, log:
     await upstream.write(50)
     life.start()
     await life.until(lambda: _count(connection, "waits") == 50, "rows before")
-    mysql.run(connection, b"INSERT INTO quarantined.waits VALUES (100000, -78)")
+    connection.run(b"INSERT INTO quarantined.waits VALUES (100000, -78)")
 
     await upstream.write(150)
     await life.until(lambda: _count(connection, "flows") == 200, "rows of the other table")
@@ -138,7 +138,7 @@ async def _play(upstream: Upstream, life: Life, connection: Any, etcd: str, log:
     assert 1 <= tries <= 4, "once when it begins to wait, and at each start"
     assert ctl(etcd, "ddl", "skip", number).returncode != 0
 
-    mysql.run(connection, b"DELETE FROM quarantined.waits WHERE id=100000")
+    connection.run(b"DELETE FROM quarantined.waits WHERE id=100000")
     decided = ctl(etcd, "ddl", "retry", number)
     assert decided.returncode == 0, decided.stderr
     await upstream.write(40)

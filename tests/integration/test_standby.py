@@ -21,7 +21,7 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -90,7 +90,7 @@ class Scene:
                 found = cursor.fetchone()
             return (int(found[0]), int(found[1]))
         except pymysql.err.Error as error:
-            if error.args[0] not in (mysql.NO_SUCH_TABLE, mysql.NO_SUCH_DATABASE):
+            if error.args[0] not in (NO_SUCH_TABLE, NO_SUCH_DATABASE):
                 raise
             return (0, 0)
         finally:

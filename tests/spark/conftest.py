@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common import clock
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.spark.session import session
 
 _QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
@@ -46,26 +45,26 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     """A database server with an empty database m."""
-    found = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
-    opened = mysql.connect(found)
+    found = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    opened = connect(found)
     for statement in (
         b"DROP DATABASE IF EXISTS tidb_binlog",
         b"DROP DATABASE IF EXISTS m",
         b"CREATE DATABASE m",
     ):
-        mysql.run(opened, statement)
+        opened.run(statement)
     yield found
     for statement in (b"DROP DATABASE m", b"DROP DATABASE IF EXISTS tidb_binlog"):
-        mysql.run(opened, statement)
+        opened.run(statement)
     opened.close()
 
 
 @pytest.fixture
-def connection(target: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
+def connection(target: Target) -> Iterator[Connection]:
     """To `target`; every statement commits."""
-    opened = mysql.connect(target)
+    opened = connect(target)
     opened.autocommit(True)
     yield opened
     opened.close()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from common.errors import FlagError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.__main__ import run
 from tests.integration.test_readme import ROOT, blocks, spark_commands
 
@@ -94,19 +94,19 @@ def test_an_operator_audits_and_restores(told: Told, mariadb: MariaDbServer, tmp
     assert "binlog-0000000000000000" in told(".venv/bin/binlog-spark files")
     told(" audit ", "--report")
     assert "<svg" in (tmp_path / "audit.html").read_text()
-    target = mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password)
-    connection = mysql.connect(target)
+    target = Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password)
+    connection = connect(target)
     try:
         told(" replay ", "--dry-run")
-        assert not mysql.rows(connection, b"SHOW DATABASES LIKE 'shop'")
+        assert not connection.rows(b"SHOW DATABASES LIKE 'shop'")
         connection.rollback()
         told(" replay ", but="--dry-run")
-        assert mysql.rows(connection, b"SELECT COUNT(*) FROM shop.customer")
+        assert connection.rows(b"SELECT COUNT(*) FROM shop.customer")
         connection.rollback()
         told(" audit ", "--db")
     finally:
         for schema in (b"shop", b"tidb_binlog"):
-            mysql.run(connection, b"DROP DATABASE IF EXISTS " + schema)
+            connection.run(b"DROP DATABASE IF EXISTS " + schema)
         connection.close()
 
 
@@ -116,17 +116,17 @@ def test_value_logs_become_an_archive_an_image_and_a_database(
     assert "exported" in told(" export ")
     assert "shop.customer" in told(" image ")
     assert list((tmp_path / "image").glob("shop.orders/*.parquet"))
-    connection = mysql.connect(mysql.Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     try:
         lines = told(" stream ", more=("--output", "json")).splitlines()
         assert sum(json.loads(line)["ddl"] for line in lines) == 5
         counts = b"SELECT (SELECT COUNT(*) FROM shop.customer), (SELECT COUNT(*) FROM shop.orders)"
-        ((customers, orders),) = mysql.rows(connection, counts)
+        ((customers, orders),) = connection.rows(counts)
         assert (int(customers), int(orders)) == (11 - 4, 24 - 1)  # inserted, deleted
         connection.rollback()
     finally:
         for schema in (b"shop", b"test", b"tidb_binlog"):
-            mysql.run(connection, b"DROP DATABASE IF EXISTS " + schema)
+            connection.run(b"DROP DATABASE IF EXISTS " + schema)
         connection.close()
 
 

@@ -22,6 +22,7 @@ from deploy.playground.check.verify import (
     canonical,
 )
 from deploy.playground.scenario import ExpectedChecksum
+from drainer.sink.mysql.connection import Connection
 
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys", "tidb_binlog")
 _FETCH_ROWS: Final = 5000
@@ -49,7 +50,7 @@ def expression(column: ColumnForm) -> str:
 class Downstream:
     """One reading connection."""
 
-    def __init__(self, connection: pymysql.connections.Connection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._connection.decoders = {}  # values stay as the server prints them
         self._run("SET time_zone = '+00:00'")

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
 
 import pymysql
 
@@ -19,6 +18,7 @@ from common.clock import Clock
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.workload.session import Writer, probe_plan
 from deploy.playground.workload.tables import Table
+from drainer.sink.mysql.connection import Connection
 
 PROBE_INTERVAL_S = 0.05
 READ_INTERVAL_S = 0.005
@@ -36,7 +36,7 @@ class LagProbe:
         self._clock = clock
         self._awaited: deque[tuple[int, float]] = deque()
         self._something = asyncio.Event()
-        self._connection: pymysql.connections.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "lag")
 
     async def write(self, end_s: float) -> None:

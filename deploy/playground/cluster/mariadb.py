@@ -19,6 +19,7 @@ import pymysql
 from common.errors import BinlogError, ConfigError, Unavailable
 from common.net.port import LOOPBACK, free_ports
 from deploy.playground.cluster.supervisor import POLL_S, Process, ProcessDied
+from drainer.sink.mysql.connection import Connection
 
 INSTALL_HINT = "apt-get install mariadb-server"
 INSTALL_DEADLINE_S = 120.0
@@ -135,16 +136,16 @@ class MariaDbServer:
         """Log in and out; `Unavailable` if that is not possible now."""
         self.open(2.0, read_timeout=2.0).close()  # what listens there may be silent, and no MariaDB
 
-    def open(self, timeout_s: float = 10.0, **options: Any) -> pymysql.connections.Connection[Any]:
+    def open(self, timeout_s: float = 10.0, **options: Any) -> Connection:
         """`connect`, or `Unavailable`."""
         try:
             return self.connect(timeout_s, **options)
         except pymysql.MySQLError as error:
             raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 
-    def connect(self, timeout_s: float = 10.0, **options: Any) -> pymysql.connections.Connection[Any]:
+    def connect(self, timeout_s: float = 10.0, **options: Any) -> Connection:
         """A connection as the private user (all privileges)."""
-        return pymysql.connect(
+        return Connection(
             host=self.host,
             port=self.port,
             user=self.user,

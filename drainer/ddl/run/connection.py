@@ -12,7 +12,7 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pymysql
 
@@ -21,9 +21,10 @@ from drainer.ddl.derive.render import Server, collated
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run.session_settings import Session
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import error_code, is_transient, safe_text
 from drainer.sink.mysql.server_text import as_listed
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 logger = log.get(__name__)
 
@@ -33,7 +34,7 @@ _SHOWN: Final = 200
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
-Guard = Callable[["pymysql.Connection[Any]"], None]
+Guard = Callable[[Connection], None]
 
 
 class TrackedSchema(Protocol):
@@ -50,13 +51,13 @@ class DdlConnection:
     `guard` is called each time before anything runs in the session; it raises what forbids that.
     """
 
-    def __init__(self, target: mysql.Target, schema: TrackedSchema, guard: Guard | None = None) -> None:
+    def __init__(self, target: Target, schema: TrackedSchema, guard: Guard | None = None) -> None:
         self.target = target
         self._guard = guard
         self.server = Server()
         self.thread_id = 0
         self._schema = schema
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -65,11 +66,11 @@ class DdlConnection:
                 connection.close()
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[pymysql.Connection[Any]]:
+    def session(self) -> Iterator[Connection]:
         """The session; after any error the next one is a new one."""
         try:
             if self._connection is None:
-                self._connection = mysql.connect(self.target, read_timeout_s=None)
+                self._connection = connect(self.target, read_timeout_s=None)
                 _keep_alive(self._connection)
                 # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
                 self._connection.autocommit(True)
@@ -83,43 +84,42 @@ class DdlConnection:
             self.close()
             raise
 
-    def _watch(self, connection: pymysql.Connection[Any]) -> None:
+    def _watch(self, connection: Connection) -> None:
         if self._guard is not None:
             self._guard(connection)
 
-    def settings(self, connection: pymysql.Connection[Any], settings: Session, *, zone: str) -> None:
+    def settings(self, connection: Connection, settings: Session, *, zone: str) -> None:
         """Mode and time zone for the statements that follow."""
-        mysql.run(connection, f"SET SESSION sql_mode='{settings.sql_mode}', foreign_key_checks=0".encode())
+        connection.run(f"SET SESSION sql_mode='{settings.sql_mode}', foreign_key_checks=0".encode())
         try:
-            mysql.run(connection, f"SET SESSION time_zone='{zone}'".encode())
+            connection.run(f"SET SESSION time_zone='{zone}'".encode())
         except pymysql.err.MySQLError as error:
             if error_code(error) != _UNKNOWN_ZONE:
                 raise
             logger.warning("downstream does not know a time zone", zone=zone, used=settings.offset)
-            mysql.run(connection, f"SET SESSION time_zone='{settings.offset}'".encode())
+            connection.run(f"SET SESSION time_zone='{settings.offset}'".encode())
 
-    def defaults(self, connection: pymysql.Connection[Any], schema: str, settings: Session) -> None:
+    def defaults(self, connection: Connection, schema: str, settings: Session) -> None:
         """What a database gets that is created without naming a character set: the upstream's."""
         names = self._collation(schema)
         if names is not None:
             charset, collation = names
-            mysql.run(
-                connection,
+            connection.run(
                 f"SET SESSION character_set_server='{charset}', collation_server='{collation}'".encode(),
             )
         if settings.collation in self.server.collations:
-            mysql.run(connection, f"SET SESSION collation_connection='{settings.collation}'".encode())
+            connection.run(f"SET SESSION collation_connection='{settings.collation}'".encode())
 
-    def make_database(self, connection: pymysql.Connection[Any], name: str, upstream: str) -> None:
+    def make_database(self, connection: Connection, name: str, upstream: str) -> None:
         """Create a database that is not there, with the character set of the one upstream."""
         if self.has_database(connection, name):
             return
         logger.warning("database is missing downstream, creating it", schema=name)
         found = self._collation(upstream)
         clause = f" {collated(*found)}" if found else ""
-        mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(name) + clause.encode())
+        connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(name) + clause.encode())
 
-    def has_database(self, connection: pymysql.Connection[Any], name: str) -> bool:
+    def has_database(self, connection: Connection, name: str) -> bool:
         return ddl_shape.read(connection, [(name, "")], self.server)[f"{name}."] is not None
 
     def _collation(self, schema: str) -> tuple[str, str] | None:
@@ -130,10 +130,10 @@ class DdlConnection:
         return self.server.collation(*names)
 
 
-def run_ddl(connection: pymysql.Connection[Any], statement: bytes) -> None:
+def run_ddl(connection: Connection, statement: bytes) -> None:
     """Run one statement, without InnoDB's strict mode if that is all that refuses it."""
     try:
-        mysql.run(connection, statement)
+        connection.run(statement)
     except pymysql.err.MySQLError as error:
         if error_code(error) not in _REFUSED_BY_STRICT_MODE or not _run_without(connection, statement):
             raise
@@ -144,25 +144,25 @@ def run_ddl(connection: pymysql.Connection[Any], statement: bytes) -> None:
         )
 
 
-def _run_without(connection: pymysql.Connection[Any], statement: bytes) -> bool:
+def _run_without(connection: Connection, statement: bytes) -> bool:
     """Whether the statement runs without strict mode."""
     try:
-        ((is_on,),) = mysql.rows(connection, b"SELECT @@SESSION.innodb_strict_mode")
+        ((is_on,),) = connection.rows(b"SELECT @@SESSION.innodb_strict_mode")
         if not is_on:
             return False
-        mysql.run(connection, b"SET SESSION innodb_strict_mode=OFF")
-        mysql.run(connection, statement)
-        mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+        connection.run(b"SET SESSION innodb_strict_mode=OFF")
+        connection.run(statement)
+        connection.run(b"SET SESSION innodb_strict_mode=ON")
     except pymysql.err.MySQLError as error:
         if is_transient(error):
             raise
         with contextlib.suppress(pymysql.err.MySQLError):  # or it may not be set at all
-            mysql.run(connection, b"SET SESSION innodb_strict_mode=ON")
+            connection.run(b"SET SESSION innodb_strict_mode=ON")
         return False
     return True
 
 
-def _keep_alive(connection: pymysql.Connection[Any]) -> None:
+def _keep_alive(connection: Connection) -> None:
     """A server that vanishes while a statement runs for hours is noticed all the same."""
     transport = getattr(connection, "_sock", None)
     if transport is None or transport.family == getattr(socket, "AF_UNIX", None):

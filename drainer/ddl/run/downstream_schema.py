@@ -17,8 +17,9 @@ import pymysql
 
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
 from drainer.ddl.derive.render import Server
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.sink.mysql.table_reader import Dialect, dialect_of
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
@@ -52,9 +53,9 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _REPLICATION_PREFIX: Final = "5.5.5-"  # what MariaDB puts before its own version for old clients
 
 
-def server_of(connection: pymysql.Connection[Any]) -> Server:
+def server_of(connection: Connection) -> Server:
     """Dialect, version and collations."""
-    text = mysql.server_version(connection).removeprefix(_REPLICATION_PREFIX)
+    text = connection.server_version.removeprefix(_REPLICATION_PREFIX)
     match = _VERSION.search(text)
     version = tuple(int(number) for number in match.groups()) if match else ()
     dialect = dialect_of(connection)
@@ -63,19 +64,19 @@ def server_of(connection: pymysql.Connection[Any]) -> Server:
     else:
         query = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
     try:
-        names = mysql.rows(connection, query.encode())
+        names = connection.rows(query.encode())
     except pymysql.err.ProgrammingError:
-        names = mysql.rows(connection, b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
+        names = connection.rows(b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
     return Server(dialect, version, frozenset(str(name).lower() for (name,) in names))
 
 
 def read_all(
-    connection: pymysql.Connection[Any], names: Iterable[tuple[str, str]], server: Server
+    connection: Connection, names: Iterable[tuple[str, str]], server: Server
 ) -> dict[tuple[str, str], Present | None]:
     return {name: read(connection, name, server) for name in names}
 
 
-def read(connection: pymysql.Connection[Any], name: tuple[str, str], server: Server) -> Present | None:
+def read(connection: Connection, name: tuple[str, str], server: Server) -> Present | None:
     """The table, view or sequence of that name."""
     with connection.cursor() as cursor:
         found = _rows(cursor, _TABLE + _EXACT, name)
@@ -100,14 +101,14 @@ def read(connection: pymysql.Connection[Any], name: tuple[str, str], server: Ser
         )
 
 
-def tables_in(connection: pymysql.Connection[Any], schema: str) -> list[str]:
+def tables_in(connection: Connection, schema: str) -> list[str]:
     """Names of all tables of a schema."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s", (schema,))
         return [str(row[0]) for row in cursor.fetchall()]
 
 
-def is_movable(connection: pymysql.Connection[Any], name: tuple[str, str]) -> bool:
+def is_movable(connection: Connection, name: tuple[str, str]) -> bool:
     """A table that nothing else hangs on: no trigger, no foreign key refers to it."""
     found = downstream_table.read(connection, *name)
     return found is not None and not found.may_have_triggers and not found.referenced
@@ -118,9 +119,9 @@ def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, .
     return list(cursor.fetchall())
 
 
-def _partitions(connection: pymysql.Connection[Any], name: tuple[str, str]) -> tuple[str, ...]:
+def _partitions(connection: Connection, name: tuple[str, str]) -> tuple[str, ...]:
     """Names in order. Some releases of MariaDB 10.11 die of a query on information_schema.PARTITIONS."""
-    ((_, text),) = mysql.rows(connection, b"SHOW CREATE TABLE " + mysql.qualified(*name))
+    ((_, text),) = connection.rows(b"SHOW CREATE TABLE " + qualified(*name))
     clause = str(text)[str(text).upper().rindex("PARTITION BY") :]
     names = tuple(found.replace("``", "`") for found in _PARTITION.findall(clause))
     count = _PARTITION_COUNT.search(clause)

@@ -19,9 +19,10 @@ from typing import Any, Final
 import pymysql
 
 from drainer.ddl.derive.render import Server
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 
 Shape = dict[str, str | None]
 
@@ -41,7 +42,7 @@ _NUMBERS_TIDB: Final = (
 
 
 def read(
-    connection: pymysql.Connection[Any],
+    connection: Connection,
     names: Sequence[tuple[str, str]],
     server: Server,
     *,
@@ -65,14 +66,14 @@ def read(
     return found
 
 
-def _definition(connection: pymysql.Connection[Any], schema: str, table: str) -> str | None:
+def _definition(connection: Connection, schema: str, table: str) -> str | None:
     statement = (
-        b"SHOW CREATE TABLE " + mysql.qualified(schema, table)
+        b"SHOW CREATE TABLE " + qualified(schema, table)
         if table
-        else b"SHOW CREATE DATABASE " + mysql.quote(schema)
+        else b"SHOW CREATE DATABASE " + quote_name(schema)
     )
     try:
-        rows = mysql.rows(connection, statement)
+        rows = connection.rows(statement)
     except pymysql.err.MySQLError as error:
         if error_code(error) in _NOT_THERE:
             return None
@@ -82,7 +83,7 @@ def _definition(connection: pymysql.Connection[Any], schema: str, table: str) ->
     return _AUTO_INCREMENT.sub("", str(rows[0][1]))
 
 
-def _numbers(connection: pymysql.Connection[Any], schema: str, table: str, server: Server) -> str:
+def _numbers(connection: Connection, schema: str, table: str, server: Server) -> str:
     """Numbers of the table and its partitions; "" if they cannot be read."""
     try:
         with connection.cursor() as cursor:
@@ -113,7 +114,7 @@ def _like(text: str) -> str:
     return text.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
 
 
-def _contents(connection: pymysql.Connection[Any], schema: str, table: str, server: Server) -> str:
+def _contents(connection: Connection, schema: str, table: str, server: Server) -> str:
     verb = b"ADMIN CHECKSUM TABLE " if server.dialect is Dialect.TIDB else b"CHECKSUM TABLE "
-    rows = mysql.rows(connection, verb + mysql.qualified(schema, table))
+    rows = connection.rows(verb + qualified(schema, table))
     return " ".join(str(value) for value in rows[0][1:])

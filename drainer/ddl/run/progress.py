@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pymysql
 
 from common.errors import BinlogError
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import error_code
 from drainer.sink.mysql.server_text import as_listed
 from drainer.sink.mysql.table_reader import dialect_of
@@ -26,25 +26,25 @@ _COMPARED: Final = 200  # characters of a statement; lists may cut it
 _NO_JOBS: Final = frozenset({1044, 1142, 1227, 8121})
 
 
-def wait_for(connection: pymysql.Connection[Any], texts: Sequence[str]) -> None:
+def wait_for(connection: Connection, texts: Sequence[str]) -> None:
     """Wait until no other session runs one of the statements. Blocks as long as that takes."""
     starts = {as_listed(text, _COMPARED) for text in texts}
     own = int(connection.thread_id())  # type: ignore[no-untyped-call]
     while starts:
-        listed = mysql.rows(
-            connection, b"SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO IS NOT NULL"
+        listed = connection.rows(
+            b"SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO IS NOT NULL"
         )
         if not any(
             int(number) != own and as_listed(str(info), _COMPARED) in starts for number, info in listed
         ):
             return
-        mysql.rows(connection, b"SELECT SLEEP(%.1f)" % _POLL_S)  # the server's clock will do
+        connection.rows(b"SELECT SLEEP(%.1f)" % _POLL_S)  # the server's clock will do
 
 
-def progress_of(target: mysql.Target, number: int) -> str:
+def progress_of(target: Target, number: int) -> str:
     """What the server says of the session with this number; "" when it says nothing or cannot be asked."""
     try:
-        connection = mysql.connect(target, read_timeout_s=_TIMEOUT_S)
+        connection = connect(target, read_timeout_s=_TIMEOUT_S)
     except BinlogError:
         return ""
     with contextlib.closing(connection):
@@ -56,7 +56,7 @@ def progress_of(target: mysql.Target, number: int) -> str:
             return ""
 
 
-def _of_process(connection: pymysql.Connection[Any], number: int) -> str:
+def _of_process(connection: Connection, number: int) -> str:
     query = f"SELECT * FROM information_schema.PROCESSLIST WHERE ID={number}"
     with connection.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(query)
@@ -70,7 +70,7 @@ def _of_process(connection: pymysql.Connection[Any], number: int) -> str:
     return ", ".join(words)
 
 
-def _of_jobs(connection: pymysql.Connection[Any]) -> str:
+def _of_jobs(connection: Connection) -> str:
     try:
         with connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute("ADMIN SHOW DDL JOBS 1")

@@ -40,8 +40,9 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import Session, session_of
 from drainer.schema import ddl_job
 from drainer.schema import sql_tokens as ddl_text
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.txn import Ddl, Tracked
 
 logger = log.get(__name__)
@@ -97,7 +98,7 @@ def statement_of(ddl: Ddl) -> bytes:
     kind = _DROPS.get(ddl.action)
     if kind is None or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
         return ddl.query.encode("utf-8", "surrogateescape")
-    return kind + b" IF EXISTS " + mysql.qualified(*ddl.tables[0])
+    return kind + b" IF EXISTS " + qualified(*ddl.tables[0])
 
 
 class DdlRunner:
@@ -110,7 +111,7 @@ class DdlRunner:
 
     def __init__(
         self,
-        target: mysql.Target,
+        target: Target,
         schema: TrackedSchema,
         route: Route = ddl_derive.same_names,
         guard: Guard | None = None,
@@ -128,7 +129,7 @@ class DdlRunner:
     def close(self) -> None:
         self._session.close()
 
-    def on_session(self, work: Callable[[pymysql.Connection[Any], Server], T]) -> T:
+    def on_session(self, work: Callable[[Connection, Server], T]) -> T:
         """`work` with the session and what the server is, for DDL that the stream does not bring."""
         with self._session.session() as connection:
             return work(connection, self._session.server)
@@ -158,7 +159,7 @@ class DdlRunner:
             self._rest(connection, ddl, text)
             return True
 
-    def _rest(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+    def _rest(self, connection: Connection, ddl: Ddl, text: str | None) -> Ran:
         """What is left to do of a statement that has run: nothing where `text` ran in its place."""
         ran = Ran() if text is not None else self._finish(connection, ddl, ())
         self._record(ddl, ran)
@@ -229,7 +230,7 @@ class DdlRunner:
 
     # -- running --------------------------------------------------------------------------------------
 
-    def _run(self, connection: pymysql.Connection[Any], ddl: Ddl, text: str | None) -> Ran:
+    def _run(self, connection: Connection, ddl: Ddl, text: str | None) -> Ran:
         settings = session_of(ddl.job)
         if text is not None:
             try:
@@ -265,20 +266,18 @@ class DdlRunner:
     def _text_will_do(self, ddl: Ddl, settings: Session) -> bool:
         return ddl_derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
 
-    def _run_texts(
-        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, texts: list[str]
-    ) -> None:
+    def _run_texts(self, connection: Connection, ddl: Ddl, settings: Session, texts: list[str]) -> None:
         self._session.settings(connection, settings, zone=settings.time_zone)
         self._session.defaults(connection, ddl.tables[0][0] if ddl.tables else ddl.schema, settings)
         if ddl.schema and not touches_database(ddl.query):
             schema = self._route(ddl.schema, "")[0]
             self._session.make_database(connection, schema, ddl.schema)
-            mysql.run(connection, b"USE " + mysql.quote(schema))
+            connection.run(b"USE " + quote_name(schema))
         for text in texts:
             run_ddl(connection, text.encode("utf-8", "surrogateescape"))
 
     def _set_aside(
-        self, connection: pymysql.Connection[Any], ddl: Ddl, settings: Session, keep: KeepDropped
+        self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped
     ) -> Ran | None:
         """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
         if ddl.action not in ddl_aside.TAKES_AWAY | ddl_aside.BRINGS_BACK or ddl.instead:
@@ -312,11 +311,11 @@ class DdlRunner:
         with self._session.session() as connection:
             tables = ddl_present.tables_in(connection, self._keep.schema)
             for name in ddl_aside.outdated(self._keep, tables, commit_ts):
-                mysql.run(connection, b"DROP TABLE IF EXISTS " + mysql.qualified(*name))
+                connection.run(b"DROP TABLE IF EXISTS " + qualified(*name))
 
     def _derive(
         self,
-        connection: pymysql.Connection[Any],
+        connection: Connection,
         ddl: Ddl,
         settings: Session,
         refusal: pymysql.err.MySQLError | None,
@@ -340,7 +339,7 @@ class DdlRunner:
             code = code or error_code(error)
             raise Refused(ddl, f"{reason}derived statement: {safe_text(error)}", code=code) from None
 
-    def _finish(self, connection: pymysql.Connection[Any], ddl: Ddl, statements: tuple[str, ...]) -> Ran:
+    def _finish(self, connection: Connection, ddl: Ddl, statements: tuple[str, ...]) -> Ran:
         """What the statement that has run left out: collations, columns, keys. Nothing is refused here."""
         change = replace(self._change(connection, ddl), ran=True)
         try:
@@ -352,7 +351,7 @@ class DdlRunner:
         ran = self._execute(connection, derived, essential=False)
         return Ran(statements + ran.statements, ran.missing)
 
-    def _execute(self, connection: pymysql.Connection[Any], derived: Derived, *, essential: bool) -> Ran:
+    def _execute(self, connection: Connection, derived: Derived, *, essential: bool) -> Ran:
         statements: list[str] = []
         missing = list(derived.missing)
         for one in derived.steps:
@@ -361,7 +360,7 @@ class DdlRunner:
 
     def _step(
         self,
-        connection: pymysql.Connection[Any],
+        connection: Connection,
         one: Step,
         statements: list[str],
         missing: list[str],
@@ -386,7 +385,7 @@ class DdlRunner:
 
     # -- what is known --------------------------------------------------------------------------------
 
-    def _change(self, connection: pymysql.Connection[Any], ddl: Ddl) -> Change:
+    def _change(self, connection: Connection, ddl: Ddl) -> Change:
         """The DDL with what the downstream has now."""
         change = self._intended(ddl)
         present = ddl_present.read_all(connection, ddl_derive.names(change), self._session.server)
@@ -409,7 +408,7 @@ class DdlRunner:
             route=self._route,
         )
 
-    def _shape(self, connection: pymysql.Connection[Any], ddl: Ddl) -> ddl_shape.Shape:
+    def _shape(self, connection: Connection, ddl: Ddl) -> ddl_shape.Shape:
         names = tuple(dict.fromkeys(self._route(*name) for name in ddl.tables))
         return ddl_shape.read(
             connection,
@@ -420,14 +419,14 @@ class DdlRunner:
         )
 
 
-def _run_together(connection: pymysql.Connection[Any], statements: tuple[str, ...]) -> None:
+def _run_together(connection: Connection, statements: tuple[str, ...]) -> None:
     if len(statements) == 1:
         run_ddl(connection, statements[0].encode())
         return
     connection.begin()
     try:
         for statement in statements:
-            mysql.run(connection, statement.encode())
+            connection.run(statement.encode())
         connection.commit()
     except BaseException:
         with contextlib.suppress(pymysql.err.MySQLError, OSError):

@@ -29,12 +29,16 @@ from typing import Any, Final
 import pymysql
 from pymysql.constants import CLIENT
 
-from common.errors import BinlogError, DownstreamError, Unavailable
+from common.errors import DownstreamError, Unavailable
 from common.net.tls import ClientTls
-from drainer.sink.mysql.errors import error_code as error_code
-from drainer.sink.mysql.errors import is_transient as is_transient
-from drainer.sink.mysql.errors import safe_text as safe_text
-from drainer.sink.mysql.server_text import read_as_sent
+from drainer.sink.mysql.errors import (
+    NO_SUCH_DATABASE,
+    NO_SUCH_TABLE,
+    error_code,
+    is_transient,
+    safe_text,
+)
+from drainer.sink.mysql.server_text import AS_SENT
 from drainer.sink.mysql.session_mode import DEFAULT, SessionMode
 
 SQL_MODE: Final = DEFAULT.strict
@@ -46,11 +50,8 @@ TIDB_VARIABLES: Final = (
     ("tidb_txn_mode", "'optimistic'"),
     ("tidb_placement_mode", "'ignore'"),
 )
-UNKNOWN_VARIABLE: Final = 1193
-LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
-DUPLICATE: Final = 1062
-NO_SUCH_DATABASE: Final = 1049
-NO_SUCH_TABLE: Final = 1146
+_UNKNOWN_VARIABLE: Final = 1193
+_LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,52 @@ class Away(Unavailable):
         self.code = code
 
 
-def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.Connection[Any]:
+class Connection(pymysql.connections.Connection):
+    """A session of the downstream; statements go in as bytes."""
+
+    server_version: str
+
+    def run(self, statement: bytes) -> int:
+        """Execute one statement; the number of affected (for UPDATE: matched) rows."""
+        return int(self.query(statement))
+
+    def rows(self, query: bytes) -> list[tuple[Any, ...]]:
+        """Execute a query and return all its rows."""
+        with self.cursor() as cursor:
+            cursor.execute(query.decode("utf-8", "surrogateescape"))
+            return list(cursor.fetchall())
+
+    def rows_if_there(self, *queries: bytes) -> list[list[tuple[Any, ...]]]:
+        """The rows of each query; none where its table or database is not there."""
+        found: list[list[tuple[Any, ...]]] = []
+        for query in queries:
+            try:
+                found.append(self.rows(query))
+            except pymysql.err.MySQLError as error:
+                if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
+                    raise
+                found.append([])
+        return found
+
+    @property
+    def session_id(self) -> int:
+        """The number by which the server knows the session."""
+        return int(self.thread_id())  # type: ignore[no-untyped-call]
+
+    def packet_bytes_max(self, scope: str = "session") -> int:
+        """Largest statement the server takes; a larger one looks like a dead network, so it is never sent.
+
+        A session keeps the limit that was `global` when it began.
+        """
+        ((size,),) = self.rows(b"SELECT @@%b.max_allowed_packet" % scope.encode())
+        return int(size)
+
+
+def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> Connection:
     """A session as described above. `Unavailable`: the server is away; `DownstreamError`: it refuses us."""
     timeout = target.read_timeout_s if read_timeout_s == -1.0 else read_timeout_s
     try:
-        connection = pymysql.connect(
+        connection = Connection(
             host=target.host,
             port=target.port,
             user=target.user,
@@ -99,7 +141,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
             ssl_disabled=target.tls is None,
         )
     except (pymysql.err.MySQLError, OSError) as error:
-        if error_code(error) in LOGIN:
+        if error_code(error) in _LOGIN:
             raise DownstreamError(
                 f"downstream {target!r} refused the login: {safe_text(error)}",
                 hint="check user, password and grants: of [syncer.to], or of the URL that was given",
@@ -112,7 +154,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
             else "is it running? check host and port: of [syncer.to], or of the URL that was given",
             code=error_code(error),
         ) from None
-    read_as_sent(connection)
+    connection.encoding = AS_SENT
     try:
         if target.tls is not None:
             check_encrypted(connection, target, target.tls)
@@ -123,7 +165,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> pymysql.C
     return connection
 
 
-def check_encrypted(connection: pymysql.Connection[Any], target: Target, tls: ClientTls) -> None:
+def check_encrypted(connection: Connection, target: Target, tls: ClientTls) -> None:
     """Whoever asked for TLS gets it, from whom he named, or nothing. Raises `Unavailable`."""
     transport = getattr(connection, "_sock", None)
     if not isinstance(transport, ssl.SSLSocket):
@@ -138,7 +180,7 @@ def check_encrypted(connection: pymysql.Connection[Any], target: Target, tls: Cl
 
 
 def prepare_session(
-    connection: pymysql.Connection[Any],
+    connection: Connection,
     sql_mode: str = SQL_MODE,
     variables: Iterable[tuple[str, str]] = (),
 ) -> None:
@@ -147,17 +189,17 @@ def prepare_session(
     `DownstreamError`: the server does not take one of the user's.
     """
     # The variable has another name in each server and version; the statement has not.
-    run(connection, b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    connection.run(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     settings = f"time_zone='+00:00', foreign_key_checks=0, sql_mode='{sql_mode}'"
-    run(connection, f"SET SESSION {settings}".encode())
+    connection.run(f"SET SESSION {settings}".encode())
     wanted = dict(variables)
-    if "tidb" in server_version(connection).lower():
+    if "tidb" in connection.server_version.lower():
         for name, value in TIDB_VARIABLES:
             if name not in wanted:
                 _set_if_known(connection, name, value)
     for name, value in wanted.items():
         try:
-            run(connection, f"SET SESSION {name}={value}".encode())
+            connection.run(f"SET SESSION {name}={value}".encode())
         except pymysql.err.MySQLError as error:
             if is_transient(error):
                 raise
@@ -167,78 +209,9 @@ def prepare_session(
             ) from None
 
 
-def _set_if_known(connection: pymysql.Connection[Any], name: str, value: str) -> None:
+def _set_if_known(connection: Connection, name: str, value: str) -> None:
     try:
-        run(connection, f"SET SESSION {name}={value}".encode())
+        connection.run(f"SET SESSION {name}={value}".encode())
     except pymysql.err.MySQLError as error:
-        if error_code(error) != UNKNOWN_VARIABLE:
+        if error_code(error) != _UNKNOWN_VARIABLE:
             raise
-
-
-def server_version(connection: pymysql.Connection[Any]) -> str:
-    return str(connection.get_server_info())  # type: ignore[no-untyped-call]
-
-
-def packet_bytes_max(connection: pymysql.Connection[Any], scope: str = "session") -> int:
-    """Largest statement the server takes; a larger one looks like a dead network, so it is never sent.
-
-    A session keeps the limit that was `global` when it began.
-    """
-    ((size,),) = rows(connection, b"SELECT @@%b.max_allowed_packet" % scope.encode())
-    return int(size)
-
-
-def session_id(connection: pymysql.Connection[Any]) -> int:
-    """The number by which the server knows the session."""
-    return int(connection.thread_id())  # type: ignore[no-untyped-call]
-
-
-def run(connection: pymysql.Connection[Any], statement: bytes) -> int:
-    """Execute one statement given as bytes; the number of affected (for UPDATE: matched) rows."""
-    return int(connection.query(statement))
-
-
-def rows(connection: pymysql.Connection[Any], statement: bytes) -> list[tuple[Any, ...]]:
-    """Execute a query given as bytes and return all its rows."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement.decode("utf-8", "surrogateescape"))
-        return list(cursor.fetchall())
-
-
-def rows_if_there(connection: pymysql.Connection[Any], *queries: bytes) -> list[list[tuple[Any, ...]]]:
-    """The rows of each query; none where its table or database is not there."""
-    found: list[list[tuple[Any, ...]]] = []
-    for query in queries:
-        try:
-            found.append(rows(connection, query))
-        except pymysql.err.MySQLError as error:
-            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-                raise
-            found.append([])
-    return found
-
-
-def refuse(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
-    """The error to stop with when the downstream refused for good; row values in it only if allowed."""
-    return DownstreamError(
-        f"{doing}: downstream says {safe_text(error, values=values)}",
-        hint="correct the downstream and start the drainer again; the checkpoint is before this point",
-    )
-
-
-def quote(name: str) -> bytes:
-    """An identifier in backquotes."""
-    return b"`" + name.replace("`", "``").encode() + b"`"
-
-
-def qualified(schema: str, table: str) -> bytes:
-    return quote(schema) + b"." + quote(table)
-
-
-def literal(text: str) -> bytes:
-    """A string literal for this session (backslash escapes are on)."""
-    return b"'" + text.replace("\\", "\\\\").replace("'", "''").encode() + b"'"
-
-
-def joined(parts: Iterable[bytes]) -> bytes:
-    return b",".join(parts)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pymysql
 
-from common.errors import Unavailable
+from common.errors import BinlogError, DownstreamError, Unavailable
 
 
 class Trouble(Enum):
@@ -53,6 +53,10 @@ _CODES: Final[dict[Trouble, tuple[int, ...]]] = {
     ),
 }
 _BY_CODE: Final = {code: trouble for trouble, codes in _CODES.items() for code in codes}
+
+DUPLICATE: Final = 1062
+NO_SUCH_DATABASE: Final = 1049
+NO_SUCH_TABLE: Final = 1146
 
 _QUOTED: Final = re.compile(r"'.*'", re.DOTALL)  # from the first to the last quote: values may hold some
 _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re.DOTALL)
@@ -121,3 +125,11 @@ def safe_text(error: BaseException, *, values: bool = False) -> str:
         elif code in _VALUES_ANYWHERE:
             text = _QUOTED.sub(_MASK, text)
     return f"{code}: {text}" if code else text
+
+
+def refuse(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
+    """The error to stop with when the downstream refused for good; row values in it only if allowed."""
+    return DownstreamError(
+        f"{doing}: downstream says {safe_text(error, values=values)}",
+        hint="correct the downstream and start the drainer again; the checkpoint is before this point",
+    )

@@ -1,10 +1,10 @@
 """Server text: octets that a downstream sends as text, and those that it is sent, whatever they are.
 
-In     a connection of PyMySQL, whose text columns and names would be decoded as strict UTF-8
-Out    the same connection; what is no UTF-8 reads as `\\xff`, and octets of a statement go out as they are
+In     the text columns and names of an answer, which the connection would decode as strict UTF-8
+Out    a codec by which what is no UTF-8 reads as `\\xff`, and octets of a statement go out as they are
 Why    servers print some definitions as they were given (the default of a BINARY column in SHOW CREATE TABLE,
-       a CHECK). One such octet must not end whoever reads it, and what is read must be fit to be logged,
-       stored and compared
+       a CHECK). One such octet must not fail the reader, and what is read must be fit to be logged, stored
+       and compared
 
 Equal octets read as equal text, so shapes may be compared.
 """
@@ -15,9 +15,8 @@ import codecs
 import re
 from typing import Any, Final
 
-import pymysql
-
-_CODEC: Final = "utf_8_as_sent"
+AS_SENT: Final = "utf_8_as_sent"
+"""The encoding of a connection on which nothing that is read can fail to decode."""
 _UNCLEAR: Final = re.compile("[?\udc80-\udcff\ufffd]+")
 
 
@@ -30,15 +29,10 @@ def _decode(data: Any, errors: str = "strict") -> tuple[str, int]:
 
 
 def _find(name: str) -> codecs.CodecInfo | None:
-    return codecs.CodecInfo(_encode, _decode, name=_CODEC) if name == _CODEC else None
+    return codecs.CodecInfo(_encode, _decode, name=AS_SENT) if name == AS_SENT else None
 
 
 codecs.register(_find)
-
-
-def read_as_sent(connection: pymysql.Connection[Any]) -> None:
-    """From now on nothing that this connection reads can fail to decode."""
-    connection.encoding = _CODEC
 
 
 def as_listed(statement: str, length: int) -> str:

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import pymysql
 
 from common.errors import Unavailable
 from common.observe import log
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.sql_literal.quoting import string_literal
 
 STORE: Final = "store"
 DDL: Final = "ddl"
@@ -50,9 +51,7 @@ class Claims:
         room = room if isinstance(room, str) else f"lane-{room}"
         return f"binlog-{crc32(self.schema.encode()):08x}-{self.cluster_id}-{room}"
 
-    def reclaim(
-        self, connection: pymysql.Connection[Any], room: str | int, check_ours: Callable[[], None]
-    ) -> None:
+    def reclaim(self, connection: Connection, room: str | int, check_ours: Callable[[], None]) -> None:
         """Mark the session that a drainer uses from now on for one of its rooms.
 
         A session that it lost, and that the server has not given up yet, is ended: it may hold the room's row
@@ -64,33 +63,33 @@ class Claims:
         if not is_marked and end(connection, [name]):
             claim(connection, name, wait_s=_ENDING_S)
 
-    def succeed_store(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> None:
+    def succeed_store(self, connection: Connection, lanes: Iterable[int]) -> None:
         """End what a predecessor left in the middle of a transaction, and mark this session in its place."""
         end(connection, [self.name(STORE), *(self.name(lane) for lane in lanes)])
         claim(connection, self.name(STORE), wait_s=_ENDING_S)
 
-    def holders(self, connection: pymysql.Connection[Any], lanes: Iterable[int]) -> list[int]:
+    def holders(self, connection: Connection, lanes: Iterable[int]) -> list[int]:
         """Connection ids of the sessions, other than this one, that have the name of any room."""
         rooms: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
         return [holder for room in rooms if (holder := _holder(connection, self.name(room)))]
 
-    def end_idle_ddl(self, connection: pymysql.Connection[Any]) -> None:
+    def end_idle_ddl(self, connection: Connection) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
         for room in (DDL, RELEASE):
             end_if_idle(connection, self.name(room))
 
-    def succeed_ddl(self, connection: pymysql.Connection[Any], room: str) -> None:
+    def succeed_ddl(self, connection: Connection, room: str) -> None:
         """Mark this session. Raises `Unavailable` while a predecessor's DDL runs."""
         succeed(connection, self.name(room))
 
 
-def claim(connection: pymysql.Connection[Any], name: str, *, wait_s: int = 0) -> bool:
+def claim(connection: Connection, name: str, *, wait_s: int = 0) -> bool:
     """Mark this session; False if another session has the name, or the downstream has no such locks.
 
     `wait_s`: for a session that was told to end, and is about to.
     """
     try:
-        ((taken,),) = mysql.rows(connection, b"SELECT GET_LOCK(%s, %d)" % (mysql.literal(name), wait_s))
+        ((taken,),) = connection.rows(b"SELECT GET_LOCK(%s, %d)" % (string_literal(name), wait_s))
     except pymysql.err.MySQLError as error:
         if is_transient(error):
             raise
@@ -99,26 +98,26 @@ def claim(connection: pymysql.Connection[Any], name: str, *, wait_s: int = 0) ->
     return bool(taken)
 
 
-def end(connection: pymysql.Connection[Any], names: Iterable[str]) -> list[int]:
+def end(connection: Connection, names: Iterable[str]) -> list[int]:
     """End the sessions that have these names, whatever they do; their connection ids. Own ones stay."""
     return [
         holder for name in names if (holder := _holder(connection, name)) and _kill(connection, holder, name)
     ]
 
 
-def end_if_idle(connection: pymysql.Connection[Any], name: str) -> bool:
+def end_if_idle(connection: Connection, name: str) -> bool:
     """End the session that has this name unless a statement runs in it; True if nobody has it any more."""
     holder = _holder(connection, name)
     if not holder:
         return True
     statement = b"SELECT COMMAND FROM information_schema.PROCESSLIST WHERE ID=%d" % holder
-    found = mysql.rows(connection, statement)
+    found = connection.rows(statement)
     if found and found[0][0] != _IDLE:
         return False
     return not found or _kill(connection, holder, name)
 
 
-def succeed(connection: pymysql.Connection[Any], name: str) -> None:
+def succeed(connection: Connection, name: str) -> None:
     """Take a name over from a session in which nothing runs. Raises `Unavailable` while something does."""
     if claim(connection, name):
         return
@@ -130,11 +129,11 @@ def succeed(connection: pymysql.Connection[Any], name: str) -> None:
     claim(connection, name, wait_s=_ENDING_S)
 
 
-def _holder(connection: pymysql.Connection[Any], name: str) -> int:
+def _holder(connection: Connection, name: str) -> int:
     """Connection id of another session that has the name; 0 if there is none, or nobody can tell."""
-    statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % mysql.literal(name)
+    statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % string_literal(name)
     try:
-        ((holder, own),) = mysql.rows(connection, statement)
+        ((holder, own),) = connection.rows(statement)
     except pymysql.err.MySQLError as error:
         if is_transient(error):
             raise
@@ -142,9 +141,9 @@ def _holder(connection: pymysql.Connection[Any], name: str) -> int:
     return 0 if holder is None or holder == own else int(holder)
 
 
-def _kill(connection: pymysql.Connection[Any], holder: int, name: str) -> bool:
+def _kill(connection: Connection, holder: int, name: str) -> bool:
     try:
-        mysql.run(connection, b"KILL CONNECTION %d" % holder)
+        connection.run(b"KILL CONNECTION %d" % holder)
     except pymysql.err.MySQLError as error:
         if is_transient(error):
             raise

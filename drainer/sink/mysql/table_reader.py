@@ -18,8 +18,9 @@ from typing import Any, Final
 import pymysql
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import error_code
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 __all__ = ["Dialect", "DownstreamColumn", "DownstreamTable", "KeyPart", "UniqueKey", "read"]
@@ -61,14 +62,14 @@ _JSON_CHECKS: Final = (
 )
 
 
-def dialect_of(connection: pymysql.Connection[Any]) -> Dialect:
-    version = mysql.server_version(connection).lower()
+def dialect_of(connection: Connection) -> Dialect:
+    version = connection.server_version.lower()
     if "mariadb" in version:
         return Dialect.MARIADB
     return Dialect.TIDB if "tidb" in version else Dialect.MYSQL
 
 
-def read(connection: pymysql.Connection[Any], schema: str, name: str) -> DownstreamTable | None:
+def read(connection: Connection, schema: str, name: str) -> DownstreamTable | None:
     """The table as it is now; ends the connection's read view."""
     connection.rollback()
     dialect = dialect_of(connection)
@@ -171,6 +172,6 @@ def _is_referenced(cursor: Any, place: tuple[str, str], dialect: Dialect) -> boo
     try:
         return bool(_rows(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
     except pymysql.err.MySQLError as error:
-        if mysql.error_code(error) == _NOT_ALLOWED:
+        if error_code(error) == _NOT_ALLOWED:
             return True
         raise

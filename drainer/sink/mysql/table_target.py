@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.causality import KeyFacts, fold_id_of, key_facts, lane_of_table
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
 from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.plan import SqlPlan, Written, compile_sql
+from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.txn import TableVersion
 
 
@@ -61,7 +61,7 @@ def target_of(
         sql=sql,
         spread=facts.spread,
         lane=lane_of_table(fold_id, lanes),
-        name=mysql.qualified(schema, name),
+        name=qualified(schema, name),
         form=form,
         fold_id=fold_id,
         keyed=form is not Form.KEYLESS,

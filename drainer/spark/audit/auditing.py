@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
 from common.tso import TS_MAX
-from drainer.sink.mysql import connection as mysql
-from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.archive.segments import PUMP, Slice, Survey
 from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks import chain_check, coverage, tasks
@@ -149,7 +148,7 @@ def _add_definitions(definitions: Definitions, versions: Iterable[TableVersion])
 
 def _add_definitions_of(definitions: Definitions, target: Target) -> None:
     known = {(one.schema, one.table) for one in definitions}
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         found = downstream_definitions.read(connection, lambda schema, table: (schema, table) not in known)
         _add_definitions(definitions, found)

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-import pymysql
-
 from common.table_info import (
     ENUM,
     FLAG_NOT_NULL,
@@ -30,7 +28,7 @@ from common.table_info import (
     TableInfo,
 )
 from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
 from drainer.txn import TableVersion
 
 SYSTEM: Final = frozenset({"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"})
@@ -59,14 +57,14 @@ Wanted = Callable[[str, str], bool]
 Name = tuple[str, str]
 
 
-def read(connection: pymysql.Connection[Any], wanted: Wanted) -> list[TableVersion]:
+def read(connection: Connection, wanted: Wanted) -> list[TableVersion]:
     """Definitions of all base tables that are wanted, by name."""
     columns: dict[Name, list[tuple[Any, ...]]] = {}
-    for schema, table, *column in mysql.rows(connection, _COLUMNS.encode()):
+    for schema, table, *column in connection.rows(_COLUMNS.encode()):
         if wanted(schema, table):
             columns.setdefault((schema, table), []).append(tuple(column))
     keys: dict[Name, dict[str, list[tuple[str, int | None]]]] = {}
-    for schema, table, index, column_name, length in mysql.rows(connection, _KEYS.encode()):
+    for schema, table, index, column_name, length in connection.rows(_KEYS.encode()):
         keys.setdefault((schema, table), {}).setdefault(index, []).append((column_name, length))
     checked = _json_columns(connection)
     connection.rollback()
@@ -76,13 +74,13 @@ def read(connection: pymysql.Connection[Any], wanted: Wanted) -> list[TableVersi
     ]
 
 
-def _json_columns(connection: pymysql.Connection[Any]) -> frozenset[tuple[str, str, str]]:
+def _json_columns(connection: Connection) -> frozenset[tuple[str, str, str]]:
     """MariaDB has JSON as text with a check."""
-    if "mariadb" not in mysql.server_version(connection).lower():
+    if "mariadb" not in connection.server_version.lower():
         return frozenset()
     return frozenset(
         (schema, table, found[1].replace("``", "`").lower())
-        for schema, table, clause in mysql.rows(connection, _JSON_CHECKS.encode())
+        for schema, table, clause in connection.rows(_JSON_CHECKS.encode())
         if (found := _CHECKED.fullmatch(clause))
     )
 

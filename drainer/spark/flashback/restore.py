@@ -14,13 +14,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pymysql
 
 from common.errors import Conflict, Unavailable
-from drainer.sink.mysql import connection as mysql
-from drainer.sink.mysql.errors import trouble_of
+from drainer.sink.mysql.connection import Connection, Target
+from drainer.sink.mysql.errors import DUPLICATE, error_code, refuse, safe_text, trouble_of
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Kind, Undo
 from drainer.spark.replay.job import Bucket
@@ -49,7 +49,7 @@ class Drifted(Conflict):
 class Restorer:
     """`bucket`: the place of the job in `spark_progress`."""
 
-    def __init__(self, connection: pymysql.Connection[Any], target: mysql.Target, bucket: Bucket) -> None:
+    def __init__(self, connection: Connection, target: Target, bucket: Bucket) -> None:
         self._connection = connection
         self._target = target
         self._bucket = bucket
@@ -121,17 +121,17 @@ class Restorer:
         return "has other values" if there else "is gone"
 
     def _answer(self, question: bytes) -> int:
-        ((count,),) = mysql.rows(self._connection, question)
+        ((count,),) = self._connection.rows(question)
         return int(count)
 
     def _refused(self, error: BaseException, chunk: list[Undo]) -> Exception:
-        if mysql.error_code(error) == mysql.DUPLICATE:
+        if error_code(error) == DUPLICATE:
             self._connection.rollback()
-            return Drifted([f"{chunk[0].target.label}: {mysql.safe_text(error)}"], "a row is in the way")
+            return Drifted([f"{chunk[0].target.label}: {safe_text(error)}"], "a row is in the way")
         if trouble_of(error) is None:
-            return mysql.refuse(error, "restoring rows")
+            return refuse(error, "restoring rows")
         return Unavailable(
-            f"downstream {self._target!r}: {mysql.safe_text(error)}",
+            f"downstream {self._target!r}: {safe_text(error)}",
             hint="run the same command again: it goes on where it stopped",
         )
 

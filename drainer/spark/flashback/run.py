@@ -17,12 +17,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from common.errors import ConfigError, Rejected
 from common.time_text import utc
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.session_mode import DEFAULT
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.table_target import target_of
@@ -37,7 +37,6 @@ from drainer.spark.replay.job import Bucket, Frozen, Job, stored
 from drainer.spark.replay.plan import SMALL_BYTES, SparkOf
 
 if TYPE_CHECKING:
-    import pymysql
     from pyspark.sql import SparkSession
 
 NET: Final = "net"
@@ -92,7 +91,7 @@ class _Going:
                 hint="choose --start behind it or --stop before it, or leave its tables out with --tables",
             )
 
-    def targets(self, connection: pymysql.Connection[Any] | None) -> TargetOf:
+    def targets(self, connection: Connection | None) -> TargetOf:
         """Tables as a database has them, or as they are upstream."""
         definitions, selection = self.range.definitions, self.range.selection
         if connection is None:
@@ -158,7 +157,7 @@ def write_script(
     *,
     way: str = NET,
     small_bytes: int = SMALL_BYTES,
-    database: mysql.Target | None = None,
+    database: Target | None = None,
 ) -> Summary:
     """Write the statements to a file that is not there yet. With `database`, for its tables as they are.
 
@@ -168,7 +167,7 @@ def write_script(
         raise ConfigError(f"{path} is there already", hint="name another file, or move it away")
     going = _Going(spark, archive, options or {}, way, small_bytes)
     going.refuse_schema_changes()
-    connection = mysql.connect(database) if database is not None else None
+    connection = connect(database) if database is not None else None
     tally, part = Tally(), f"{path}.part"
     try:
         with going.effects() as effects, open(part, "w+b") as file:
@@ -201,7 +200,7 @@ def _finish(statements: BinaryIO, path: str, head: bytes) -> None:
 def apply(
     spark: SparkSession | SparkOf,
     archive: str,
-    database: mysql.Target,
+    database: Target,
     options: Mapping[str, str] | None = None,
     *,
     way: str = NET,
@@ -220,7 +219,7 @@ def apply(
     if begun is not None:
         going.range = going.range.until(begun.stop)
     going.refuse_schema_changes()
-    connection = mysql.connect(database, read_timeout_s=None)
+    connection = connect(database, read_timeout_s=None)
     try:
         named = Job(connection, job)
         if named.open(_frozen(going)).done:

@@ -8,15 +8,14 @@ Holds   what it says is as after the last schema change that ran
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
-
-import pymysql
+from typing import Final
 
 from common.errors import DownstreamError
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.table_target import target_of
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode import downstream_definitions
@@ -29,9 +28,7 @@ _ALL: Final = Selection()
 
 
 class Catalog:
-    def __init__(
-        self, definitions: Definitions, connection: pymysql.Connection[Any], selection: Selection = _ALL
-    ) -> None:
+    def __init__(self, definitions: Definitions, connection: Connection, selection: Selection = _ALL) -> None:
         self.definitions = definitions
         self._connection = connection
         self._selection = selection

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from common.clock import Clock, SystemClock
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.spark.replay.job import State, stored
 from drainer.spark.replay.plan import Options, Plan, SparkOf, job_of, plan
 from drainer.spark.replay.run import Run
@@ -59,7 +59,7 @@ class Summary:
 def replay(
     spark: SparkSession | SparkOf | None,
     archive: str,
-    target: mysql.Target,
+    target: Target,
     *,
     start: int = 0,
     stop: int = 0,

@@ -15,17 +15,19 @@ from __future__ import annotations
 import json
 from collections.abc import Set
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pymysql
 
 from common.errors import Conflict
 from drainer.checkpoint.store import Intent
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
 SCHEMA: Final = "tidb_binlog"
-JOBS: Final = mysql.qualified(SCHEMA, "spark_jobs")
-PROGRESS: Final = mysql.qualified(SCHEMA, "spark_progress")
+JOBS: Final = qualified(SCHEMA, "spark_jobs")
+PROGRESS: Final = qualified(SCHEMA, "spark_progress")
 _KEY_MAX: Final = 64
 _ENDING_S: Final = 2  # a session that has just been closed may still hold its lock
 _TABLES: Final = (
@@ -95,28 +97,27 @@ class Bucket:
     @property
     def where(self) -> bytes:
         return b" WHERE job=%b AND step=%d AND phase=%d AND bucket=%d" % (
-            mysql.literal(self.job),
+            string_literal(self.job),
             self.step,
             self.phase,
             self.number,
         )
 
-    def next_chunk(self, connection: pymysql.Connection[Any]) -> int:
+    def next_chunk(self, connection: Connection) -> int:
         """Which chunk comes next; nobody else finds out before our transaction ends."""
         query = b"SELECT next_chunk FROM " + PROGRESS + self.where + b" FOR UPDATE"
-        found = mysql.rows(connection, query)
+        found = connection.rows(query)
         if not found:
-            values = b"(%b,%d,%d,%d)" % (mysql.literal(self.job), self.step, self.phase, self.number)
+            values = b"(%b,%d,%d,%d)" % (string_literal(self.job), self.step, self.phase, self.number)
             head = b"INSERT IGNORE INTO " + PROGRESS + b" (job, step, phase, bucket) VALUES "
-            mysql.run(connection, head + values)
+            connection.run(head + values)
             connection.commit()
-            found = mysql.rows(connection, query)
+            found = connection.rows(query)
         return int(found[0][0])
 
-    def advance(self, connection: pymysql.Connection[Any], chunk: int, rows: int, drift: int) -> None:
+    def advance(self, connection: Connection, chunk: int, rows: int, drift: int) -> None:
         """Chunk `chunk` is written; to be called in the transaction of `next_chunk`."""
-        mysql.run(
-            connection,
+        connection.run(
             b"UPDATE %b SET next_chunk=%d, row_count=row_count+%d, drift=drift+%d"
             % (PROGRESS, chunk + 1, rows, drift)
             + self.where,
@@ -126,16 +127,16 @@ class Bucket:
 class Job:
     """A job's row and the lock that only one driver at a time holds. One connection, given by the caller."""
 
-    def __init__(self, connection: pymysql.Connection[Any], name: str) -> None:
+    def __init__(self, connection: Connection, name: str) -> None:
         assert len(name) <= _KEY_MAX
         self.name = name
         self._connection = connection
-        self._where = b" WHERE job=" + mysql.literal(name)
+        self._where = b" WHERE job=" + string_literal(name)
 
     def claim(self) -> None:
         """Raises `Conflict` if another driver works on it. Holds as long as the connection."""
-        lock = mysql.literal(f"spark:{self.name}"[:_KEY_MAX])
-        ((got,),) = mysql.rows(self._connection, b"SELECT GET_LOCK(" + lock + b",%d)" % _ENDING_S)
+        lock = string_literal(f"spark:{self.name}"[:_KEY_MAX])
+        ((got,),) = self._connection.rows(b"SELECT GET_LOCK(" + lock + b",%d)" % _ENDING_S)
         if got != 1:
             raise Conflict(
                 f"job {self.name} is being worked on by another session of the downstream",
@@ -145,14 +146,14 @@ class Job:
     def open(self, frozen: Frozen) -> State:
         """Begin it, or find how far it is. Raises `Conflict` if it is about something else."""
         connection = self._connection
-        mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(SCHEMA))
+        connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(SCHEMA))
         for statement in _TABLES:
-            mysql.run(connection, statement)
+            connection.run(statement)
         self.claim()
-        found = mysql.rows(connection, b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
+        found = connection.rows(b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
         if not found:
-            values = mysql.literal(self.name) + b"," + mysql.literal(frozen.to_json())
-            mysql.run(connection, b"INSERT INTO " + JOBS + b" (job, frozen) VALUES (" + values + b")")
+            values = string_literal(self.name) + b"," + string_literal(frozen.to_json())
+            connection.run(b"INSERT INTO " + JOBS + b" (job, frozen) VALUES (" + values + b")")
             connection.commit()
             return State(frozen, 0, None, done=False, resumed=False)
         connection.commit()
@@ -177,7 +178,7 @@ class Job:
 
     def intend(self, intent: Intent) -> None:
         """A DDL is about to run."""
-        self._update(b"intent=" + mysql.literal(intent.to_json()))
+        self._update(b"intent=" + string_literal(intent.to_json()))
 
     def reach(self, step: int) -> None:
         """Everything before step `step` is done."""
@@ -186,37 +187,37 @@ class Job:
     def settle(self, apart: Set[int]) -> frozenset[int]:
         """The tables whose removals go first in the step at hand: as it was decided when it began, whatever
         became of the tables since, because it decides which rows are in which chunk."""
-        found = mysql.rows(self._connection, b"SELECT apart FROM " + JOBS + self._where)
+        found = self._connection.rows(b"SELECT apart FROM " + JOBS + self._where)
         self._connection.rollback()
         if found[0][0] is not None:
             return frozenset(json.loads(found[0][0]))
-        self._update(b"apart=" + mysql.literal(json.dumps(sorted(apart))))
+        self._update(b"apart=" + string_literal(json.dumps(sorted(apart))))
         return frozenset(apart)
 
     def finish(self) -> None:
         self._update(b"done=1")
 
     def _update(self, what: bytes) -> None:
-        mysql.run(self._connection, b"UPDATE " + JOBS + b" SET " + what + self._where)
+        self._connection.run(b"UPDATE " + JOBS + b" SET " + what + self._where)
         self._connection.commit()
 
     def counts(self, step: int | None = None) -> tuple[int, int, int]:
         """(rows, rows that were not as they should be, chunks) that are written, of one step or of all."""
         one = b"" if step is None else b" AND step=%d" % step
         query = b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where + one
-        ((rows, drift, chunks),) = mysql.rows(self._connection, query)
+        ((rows, drift, chunks),) = self._connection.rows(query)
         self._connection.rollback()
         return int(rows or 0), int(drift or 0), int(chunks or 0)
 
 
-def stored(target: mysql.Target, name: str) -> Frozen | None:
+def stored(target: Target, name: str) -> Frozen | None:
     """What a job was begun for, if it was begun."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + mysql.literal(name)
-        found = mysql.rows(connection, query)
+        query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + string_literal(name)
+        found = connection.rows(query)
     except pymysql.err.MySQLError as error:
-        if mysql.error_code(error) in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+        if error_code(error) in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
             return None
         raise
     finally:

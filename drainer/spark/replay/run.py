@@ -20,7 +20,7 @@ from drainer.checkpoint.store import Intent
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.relay.source import RelaySchema
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode.known_tables import KnownTables
 from drainer.spark.decode.reading import read
@@ -48,14 +48,14 @@ class Run:
     """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
 
     def __init__(
-        self, spark: SparkOf | None, target: mysql.Target, plan: Plan, name: str, *, show_progress: bool
+        self, spark: SparkOf | None, target: Target, plan: Plan, name: str, *, show_progress: bool
     ) -> None:
         self._spark = spark
         self._target = target
         self._plan = plan
         self._skipped = plan.skip_ddl
-        self._connection = mysql.connect(target)
-        mysql.run(self._connection, b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
+        self._connection = connect(target)
+        self._connection.run(b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
         self._schema = RelaySchema()
         keep = KeepDropped(SCHEMA, 0, KEPT_S)
         self._runner = DdlRunner(target, self._schema, keep=keep)

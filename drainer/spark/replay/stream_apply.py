@@ -15,14 +15,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pymysql
 
 from common import tso
 from common.clock import Clock, SystemClock
 from common.observe import log
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import safe_text
 from drainer.spark.archive.location import Location
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
@@ -83,7 +84,7 @@ class Stream:
         self,
         spark: SparkSession,
         archive: str,
-        target: mysql.Target,
+        target: Target,
         checkpoint: str,
         settings: Settings | None = None,
         *,
@@ -141,7 +142,7 @@ class Stream:
     def _batch(self, number: int, start_ts: int, stop_ts: int, segment: int) -> Batch:
         began_s, options = self._clock.monotonic_s(), self._settings.options
         location = Location.of(self._archive, options.source)
-        with contextlib.closing(mysql.connect(self._target)) as connection:
+        with contextlib.closing(connect(self._target)) as connection:
             stream_jobs.check(connection, self.id, number, location.shown, start_ts, options.tables)
             known = stream_jobs.is_done(connection, self.id, number)
             self._check_that_all_is_there(location, segment, known=known)
@@ -167,8 +168,8 @@ class Stream:
         if self._settings.fail_on_data_loss and not known:
             StreamArchive(location).check_from(segment)
 
-    def _forget(self, connection: pymysql.Connection[Any], number: int) -> None:
+    def _forget(self, connection: Connection, number: int) -> None:
         try:
             stream_jobs.forget(connection, self.id, number)
         except pymysql.err.MySQLError as error:  # it is done with the next batch
-            logger.warning("progress of former batches stays for now", reason=mysql.safe_text(error))
+            logger.warning("progress of former batches stays for now", reason=safe_text(error))

@@ -15,7 +15,9 @@ from typing import Any
 import pymysql
 
 from common.errors import Conflict
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.sql_literal.quoting import string_literal
 from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
 
 _PREFIX = "stream-"
@@ -31,7 +33,7 @@ def _prefix_of(query: str) -> str:
 
 
 def check(
-    connection: pymysql.Connection[Any],
+    connection: Connection,
     query: str,
     batch: int,
     archive: str,
@@ -56,33 +58,33 @@ def check(
             )
 
 
-def is_done(connection: pymysql.Connection[Any], query: str, batch: int) -> bool:
+def is_done(connection: Connection, query: str, batch: int) -> bool:
     """Whether a batch is downstream as a whole, though its query may not know it."""
-    where = b" WHERE done AND job=" + mysql.literal(job_of(query, batch))
+    where = b" WHERE done AND job=" + string_literal(job_of(query, batch))
     return bool(_rows(connection, b"SELECT job FROM " + JOBS + where))
 
 
-def forget(connection: pymysql.Connection[Any], query: str, batch: int) -> None:
+def forget(connection: Connection, query: str, batch: int) -> None:
     """What came before this batch, which is done: it never comes again."""
     prefix = _prefix_of(query)
     older = [job for job, _ in _known(connection) if job.startswith(prefix) and job != job_of(query, batch)]
     for table in (PROGRESS, JOBS):
         for job in older:
-            mysql.run(connection, b"DELETE FROM " + table + b" WHERE job=" + mysql.literal(job))
+            connection.run(b"DELETE FROM " + table + b" WHERE job=" + string_literal(job))
     connection.commit()
 
 
-def _known(connection: pymysql.Connection[Any]) -> list[tuple[str, Frozen]]:
+def _known(connection: Connection) -> list[tuple[str, Frozen]]:
     found = _rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
     return [(str(job), Frozen.from_json(text)) for job, text in found]
 
 
-def _rows(connection: pymysql.Connection[Any], query: bytes) -> list[tuple[Any, ...]]:
+def _rows(connection: Connection, query: bytes) -> list[tuple[Any, ...]]:
     """Nothing if nothing was ever written."""
     try:
-        return list(mysql.rows(connection, query))
+        return list(connection.rows(query))
     except pymysql.err.MySQLError as error:
-        if mysql.error_code(error) not in (mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE):
+        if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
             raise
         return []
     finally:

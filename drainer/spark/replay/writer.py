@@ -22,10 +22,10 @@ import pymysql
 
 from common.backoff import Backoff
 from common.errors import DownstreamError, Unavailable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.sink.mysql.errors import Trouble, trouble_of
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import Trouble, safe_text, trouble_of
 from drainer.sink.mysql.row_fold import TableFold
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.statement import Statement, removals, writes
@@ -119,11 +119,11 @@ def statements(
 class Writer:
     """`safe`: rows may be downstream already, or be gone. Raises `DownstreamError`, `Unavailable`."""
 
-    def __init__(self, target: mysql.Target, tables: Tables, *, safe: bool) -> None:
+    def __init__(self, target: Target, tables: Tables, *, safe: bool) -> None:
         self._target = target
         self._tables = tables
         self._safe = safe
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self._bytes_max = STATEMENT_BYTES_MAX
         self._pause = threading.Event()
 
@@ -151,12 +151,12 @@ class Writer:
                 if trouble is None:
                     names = ", ".join(net.table.label for net in nets.values())
                     raise DownstreamError(
-                        f"writing rows of {names}: downstream says {mysql.safe_text(error)}",
+                        f"writing rows of {names}: downstream says {safe_text(error)}",
                         hint="correct the downstream, then run the same command again: it goes on there",
                     ) from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
-                        f"downstream {self._target!r}: {mysql.safe_text(error)}",
+                        f"downstream {self._target!r}: {safe_text(error)}",
                         hint="run the same command again once it is back: it goes on where it stopped",
                     ) from None
                 self._pause.wait(backoff.next_s())
@@ -178,32 +178,30 @@ class Writer:
         commit(connection)
         return True
 
-    def _connected(self) -> pymysql.Connection[Any]:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = mysql.connect(self._target)
-            packet = mysql.packet_bytes_max(self._connection)
+            self._connection = connect(self._target)
+            packet = self._connection.packet_bytes_max()
             self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
         return self._connection
 
 
-def commit(connection: pymysql.Connection[Any]) -> None:
+def commit(connection: Connection) -> None:
     """Its answer may get lost although it was carried out."""
     connection.commit()
 
 
-def execute(
-    connection: pymysql.Connection[Any], target: mysql.Target, statement: Statement, bytes_max: int
-) -> int:
+def execute(connection: Connection, target: Target, statement: Statement, bytes_max: int) -> int:
     """Run a statement; the rows it affected. Raises `DownstreamError` for one that the server never takes."""
-    if len(statement.sql) > bytes_max and len(statement.sql) >= mysql.packet_bytes_max(connection):
+    if len(statement.sql) > bytes_max and len(statement.sql) >= connection.packet_bytes_max():
         raise DownstreamError(
             f"a row of table {statement.table.label} needs a statement of {len(statement.sql)} bytes, more"
             " than max_allowed_packet of the downstream",
             hint="raise max_allowed_packet there, and run the same command again",
         )
     if not statement.lax:
-        return mysql.run(connection, statement.sql)
-    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
-    affected = mysql.run(connection, statement.sql)
-    mysql.run(connection, b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
+        return connection.run(statement.sql)
+    connection.run(b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
+    affected = connection.run(statement.sql)
+    connection.run(b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
     return affected

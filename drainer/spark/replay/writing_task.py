@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from common.process.garbage import collect_rarely
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import Effect
@@ -33,7 +33,7 @@ _IMAGE: Final = Effect._fields.index("image")
 class Writing:
     """Picklable; the password is in no `repr`."""
 
-    target: mysql.Target
+    target: Target
     tables: Tables
     job: str
     step: int

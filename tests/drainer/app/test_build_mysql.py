@@ -25,7 +25,7 @@ from drainer.checkpoint.store import Checkpoint, CheckpointStore
 from drainer.config.options import DrainerConfig
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merger import MergedBatch
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.drainer.quarantine.test_controller import Stage, ddl
 
 CLUSTER = 1
@@ -115,7 +115,7 @@ class Moments:
             yield page
 
 
-def settings_for(target: mysql.Target, path: Path) -> DrainerConfig:
+def settings_for(target: Target, path: Path) -> DrainerConfig:
     return DrainerConfig(
         node_id="it",
         data_dir=str(path),
@@ -133,7 +133,7 @@ async def nothing() -> AsyncIterator[MergedBatch]:
 
 @pytest.mark.integration
 async def test_each_try_asks_the_upstream_again(
-    clock: ManualClock, target: mysql.Target, etcd_clean: str, tmp_path: Path
+    clock: ManualClock, target: Target, etcd_clean: str, tmp_path: Path
 ) -> None:
     store = CheckpointStore(target, CLUSTER)
     store.start(2, 100, 1000)
@@ -159,12 +159,12 @@ class Damaged(Moments):
 @pytest.mark.integration
 @pytest.mark.parametrize("lacks", ["history", "relay log", "clock"])
 async def test_who_could_not_go_on_fences_off_nobody(
-    clock: ManualClock, target: mysql.Target, etcd_clean: str, tmp_path: Path, lacks: str
+    clock: ManualClock, target: Target, etcd_clean: str, tmp_path: Path, lacks: str
 ) -> None:
     living = CheckpointStore(target, CLUSTER)
     living.start(2, 100, 1000)
     living.save(Checkpoint(500, False, 0, living.epoch))
-    session = mysql.session_id(living._connected())
+    session = living._connected().session_id
     nodes = await etcd.connect(etcd_clean)
     upstream = {"history": Damaged(2000), "relay log": Moments(2000), "clock": Moments(*[400] * 100)}[lacks]
     settings = settings_for(target, tmp_path)
@@ -180,7 +180,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
         with pytest.raises(Corruption):
             await assembly.build(settings, cast(Upstream, upstream), nodes, None, ends, operating, lambda: 0)
     living.hold()
-    assert mysql.session_id(living._connected()) == session, "its session was not ended either"
+    assert living._connected().session_id == session, "its session was not ended either"
     living.save(Checkpoint(600, False, 0, living.epoch))
     living.close()
     await nodes.close()
@@ -189,7 +189,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
 @pytest.mark.integration
 @pytest.mark.parametrize("waits", [False, True])
 async def test_the_schema_is_that_of_where_the_stream_begins(
-    target: mysql.Target, etcd_clean: str, tmp_path: Path, waits: bool
+    target: Target, etcd_clean: str, tmp_path: Path, waits: bool
 ) -> None:
     """Behind the lanes; but what waits makes the stream begin at the checkpoint, which is held below it."""
     stage = Stage(target, tmp_path)

@@ -15,7 +15,8 @@ from drainer.checkpoint.schema_snapshot import LOOK_BACK, StoredSchema
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Start
 from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.sql_literal.quoting import string_literal
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.memory import Memory
@@ -56,7 +57,7 @@ def finished() -> list[ddl_job.DdlJob]:
     return sorted((job for job in jobs if job.took_effect), key=lambda job: job.schema_version)
 
 
-async def opened(target: mysql.Target, history: History) -> tuple[CheckpointStore, Start, TrackedSchema]:
+async def opened(target: Target, history: History) -> tuple[CheckpointStore, Start, TrackedSchema]:
     store = CheckpointStore(target, CLUSTER)
     start = store.start(2, 1, NOW)
 
@@ -73,7 +74,7 @@ def contents(tracker: SchemaTracker) -> dict[str, Any]:
 
 
 async def test_a_snapshot_and_the_rest_of_the_history_make_what_the_whole_history_makes(
-    target: mysql.Target,
+    target: Target,
 ) -> None:
     jobs = finished()
     raw = [json.dumps(job.document).encode() for job in jobs]
@@ -106,7 +107,7 @@ async def test_a_snapshot_and_the_rest_of_the_history_make_what_the_whole_histor
     store.close()
 
 
-async def test_a_foreign_checkpoint_takes_the_whole_history_up_to_it(target: mysql.Target) -> None:
+async def test_a_foreign_checkpoint_takes_the_whole_history_up_to_it(target: Target) -> None:
     jobs = finished()
     history = History([json.dumps(job.document).encode() for job in jobs])
     store, _, schema = await opened(target, history)
@@ -116,9 +117,9 @@ async def test_a_foreign_checkpoint_takes_the_whole_history_up_to_it(target: mys
     store.settle(Checkpoint(jobs[-1].finished_ts, True, jobs[-1].schema_version, store.epoch))
     store.close()
     reached = jobs[3]
-    connection = mysql.connect(target)
+    connection = connect(target)
     row = Checkpoint(reached.finished_ts, False, reached.schema_version).to_json()
-    mysql.run(connection, b"UPDATE tidb_binlog.checkpoint SET checkPoint=" + mysql.literal(row))
+    connection.run(b"UPDATE tidb_binlog.checkpoint SET checkPoint=" + string_literal(row))
     connection.commit()
     connection.close()
     store, start, schema = await opened(target, history)
@@ -128,7 +129,7 @@ async def test_a_foreign_checkpoint_takes_the_whole_history_up_to_it(target: mys
     store.close()
 
 
-async def test_the_first_snapshot_is_stored_with_the_first_checkpoint(target: mysql.Target) -> None:
+async def test_the_first_snapshot_is_stored_with_the_first_checkpoint(target: Target) -> None:
     jobs = finished()
     raw = [json.dumps(job.document).encode() for job in jobs]
     store = CheckpointStore(target, CLUSTER)
@@ -145,7 +146,7 @@ async def test_the_first_snapshot_is_stored_with_the_first_checkpoint(target: my
 
 
 async def test_without_a_stored_schema_it_is_that_of_the_moment(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the upstream, and where that cannot tell or must not be asked, of the whole history."""
     cluster = FakeCluster()

@@ -32,9 +32,9 @@ from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.pull.merger import Merged, MergedBatch
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
@@ -51,7 +51,7 @@ OURS = tuple(name for name in recorded.SCENARIOS if name not in (*world.BEYOND_M
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     target = world.target_of(mariadb)
     clean(target)
     yield target
@@ -60,7 +60,7 @@ def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
 
 @pytest.mark.parametrize("scenario", GO)
 async def test_a_go_drainers_relay_log(
-    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
+    mariadb: MariaDbServer, target: Target, tmp_path: Path, scenario: str
 ) -> None:
     world.put_go_checkpoint(target, 1)
     summary = await world.recover(target, world.go_relay(scenario, tmp_path / "relay"))
@@ -71,9 +71,7 @@ async def test_a_go_drainers_relay_log(
 
 
 @pytest.mark.parametrize("scenario", OURS)
-async def test_our_relay_log(
-    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path, scenario: str
-) -> None:
+async def test_our_relay_log(mariadb: MariaDbServer, target: Target, tmp_path: Path, scenario: str) -> None:
     world.put_go_checkpoint(target, 1)
     stream = world.items(scenario)
     summary = await world.recover(target, await world.our_relay(stream, tmp_path / "relay"))
@@ -86,7 +84,7 @@ async def test_our_relay_log(
     assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (True, summary.to_ts)
 
 
-async def test_done_again_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+async def test_done_again_there_is_nothing_to_do(target: Target, tmp_path: Path) -> None:
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(world.items("basic"), tmp_path / "relay")
     await world.recover(target, path)
@@ -95,12 +93,12 @@ async def test_done_again_there_is_nothing_to_do(target: mysql.Target, tmp_path:
     assert "nothing to do" in str(again)
 
 
-async def test_without_a_checkpoint_there_is_nothing_to_do(target: mysql.Target, tmp_path: Path) -> None:
+async def test_without_a_checkpoint_there_is_nothing_to_do(target: Target, tmp_path: Path) -> None:
     assert (await world.recover(target, tmp_path / "relay")).nothing == "no checkpoint is stored downstream"
 
 
 async def test_a_go_checkpoint_that_says_consistent_is_believed_up_to_the_relay_log(
-    mariadb: MariaDbServer, target: mysql.Target, tmp_path: Path
+    mariadb: MariaDbServer, target: Target, tmp_path: Path
 ) -> None:
     """It is cleared by the first save, so a crash before that leaves it."""
     path = world.go_relay("basic", tmp_path / "relay")
@@ -113,10 +111,10 @@ async def test_a_go_checkpoint_that_says_consistent_is_believed_up_to_the_relay_
     assert (await world.recover(target, path)).nothing
 
 
-async def test_checkpoints_of_several_clusters_are_refused(target: mysql.Target, tmp_path: Path) -> None:
+async def test_checkpoints_of_several_clusters_are_refused(target: Target, tmp_path: Path) -> None:
     world.put_go_checkpoint(target, 1)
-    connection = mysql.connect(target)
-    mysql.run(connection, b"INSERT INTO tidb_binlog.checkpoint VALUES (8, '{}')")
+    connection = connect(target)
+    connection.run(b"INSERT INTO tidb_binlog.checkpoint VALUES (8, '{}')")
     connection.commit()
     connection.close()
     with pytest.raises(ConfigError, match="2 clusters"):
@@ -126,7 +124,7 @@ async def test_checkpoints_of_several_clusters_are_refused(target: mysql.Target,
     assert stored.cluster_id == 8
 
 
-async def test_a_damaged_relay_log_leaves_the_downstream_alone(target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_damaged_relay_log_leaves_the_downstream_alone(target: Target, tmp_path: Path) -> None:
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(world.items("basic"), tmp_path / "relay", max_file_size=4000)
     first = min(path.glob("binlog-*"))
@@ -138,13 +136,13 @@ async def test_a_damaged_relay_log_leaves_the_downstream_alone(target: mysql.Tar
     stored = stored_checkpoint(target, world.SCHEMA)
     assert stored is not None
     assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (False, 1)
-    connection = mysql.connect(target)
-    names = {name for (name,) in mysql.rows(connection, b"SHOW DATABASES")}
+    connection = connect(target)
+    names = {name for (name,) in connection.rows(b"SHOW DATABASES")}
     connection.close()
     assert "shop" not in names
 
 
-async def test_a_relay_log_in_use_is_refused(target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_relay_log_in_use_is_refused(target: Target, tmp_path: Path) -> None:
     world.put_go_checkpoint(target, 1)
     directory = BinlogDirectory(str(tmp_path / "relay"), SystemClock())
     with pytest.raises(DirectoryLocked):
@@ -191,7 +189,7 @@ class Stream:
 
 
 async def first_life(
-    target: mysql.Target, path: Path, stream: list[Item], *, killed_at: int, lanes: int = 2
+    target: Target, path: Path, stream: list[Item], *, killed_at: int, lanes: int = 2
 ) -> None:
     """A drainer with a relay log; kill -9 at an item, whatever was committed by then."""
     store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
@@ -226,16 +224,16 @@ async def first_life(
     store.close()
 
 
-def count(target: mysql.Target) -> tuple[int, int]:
-    connection = mysql.connect(target)
-    ((rows, different),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM once.t")
+def count(target: Target) -> tuple[int, int]:
+    connection = connect(target)
+    ((rows, different),) = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM once.t")
     connection.close()
     return int(rows), int(different)
 
 
 @pytest.mark.parametrize("killed_at", [3, 7, 20, 33])
 async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
-    target: mysql.Target, tmp_path: Path, killed_at: int
+    target: Target, tmp_path: Path, killed_at: int
 ) -> None:
     stream = keyless_stream(40, 9)
     await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
@@ -245,7 +243,7 @@ async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
     assert world.is_consistent(target)
 
 
-async def test_a_recovery_that_was_killed_goes_on(target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_recovery_that_was_killed_goes_on(target: Target, tmp_path: Path) -> None:
     stream = keyless_stream(60, 50)
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(stream, tmp_path / "relay")
@@ -263,17 +261,15 @@ async def test_a_recovery_that_was_killed_goes_on(target: mysql.Target, tmp_path
     assert count(target) == (3000, 3000)
 
 
-def end_sessions(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
+def end_sessions(target: Target) -> None:
+    connection = connect(target)
     for session in look(target, world.SCHEMA, world.CLUSTER_ID).sessions:
         with contextlib.suppress(pymysql.err.MySQLError):
-            mysql.run(connection, b"KILL CONNECTION %d" % session)
+            connection.run(b"KILL CONNECTION %d" % session)
     connection.close()
 
 
-async def test_a_relay_log_that_ends_before_the_downstream_is_refused(
-    target: mysql.Target, tmp_path: Path
-) -> None:
+async def test_a_relay_log_that_ends_before_the_downstream_is_refused(target: Target, tmp_path: Path) -> None:
     """Rows went downstream that it does not have: it was switched off, or is another one."""
     stream = keyless_stream(30, 5)
     await first_life(target, tmp_path / "relay", stream, killed_at=30)
@@ -286,7 +282,7 @@ async def test_a_relay_log_that_ends_before_the_downstream_is_refused(
     assert not stored.checkpoint.consistent
 
 
-async def test_a_torn_end_is_where_the_recovery_ends(target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_torn_end_is_where_the_recovery_ends(target: Target, tmp_path: Path) -> None:
     stream = keyless_stream(10, 5)
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(stream, tmp_path / "relay", max_file_size=1 << 20)
@@ -298,7 +294,7 @@ async def test_a_torn_end_is_where_the_recovery_ends(target: mysql.Target, tmp_p
     assert count(target) == (45, 45)
 
 
-async def test_a_large_transaction_comes_in_pieces(target: mysql.Target, tmp_path: Path) -> None:
+async def test_a_large_transaction_comes_in_pieces(target: Target, tmp_path: Path) -> None:
     stream = keyless_stream(3, 12_000)
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(stream, tmp_path / "relay")
@@ -353,18 +349,18 @@ def stream_with_a_refused_ddl() -> list[Item]:
     return stream
 
 
-def counts(target: mysql.Target) -> tuple[int, int]:
+def counts(target: Target) -> tuple[int, int]:
     """Of the table that waits, and of the other one."""
-    connection = mysql.connect(target)
-    ((waiting,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.t")
-    ((other,),) = mysql.rows(connection, b"SELECT COUNT(*) FROM once.o")
+    connection = connect(target)
+    ((waiting,),) = connection.rows(b"SELECT COUNT(*) FROM once.t")
+    ((other,),) = connection.rows(b"SELECT COUNT(*) FROM once.o")
     connection.close()
     return int(waiting), int(other)
 
 
-def waiting_jobs(target: mysql.Target) -> list[int]:
-    connection = mysql.connect(target)
-    found = mysql.rows(connection, b"SELECT job_id FROM tidb_binlog.quarantine")
+def waiting_jobs(target: Target) -> list[int]:
+    connection = connect(target)
+    found = connection.rows(b"SELECT job_id FROM tidb_binlog.quarantine")
     connection.close()
     return [int(job) for (job,) in found]
 
@@ -382,7 +378,7 @@ RULES: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("killed_at", [9, 13, 18])
 @pytest.mark.parametrize("rule", RULES)
 async def test_a_rule_decides_what_waited_when_the_upstream_was_lost(
-    target: mysql.Target, tmp_path: Path, killed_at: int, rule: str
+    target: Target, tmp_path: Path, killed_at: int, rule: str
 ) -> None:
     stream = stream_with_a_refused_ddl()
     await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
@@ -403,13 +399,11 @@ async def test_a_rule_decides_what_waited_when_the_upstream_was_lost(
     assert (await world.recover(target, tmp_path / "relay")).nothing
 
 
-async def test_what_was_decided_before_the_upstream_was_lost_is_done(
-    target: mysql.Target, tmp_path: Path
-) -> None:
+async def test_what_was_decided_before_the_upstream_was_lost_is_done(target: Target, tmp_path: Path) -> None:
     stream = stream_with_a_refused_ddl()
     await first_life(target, tmp_path / "relay", stream, killed_at=18)
-    connection = mysql.connect(target)
-    mysql.run(connection, b"UPDATE tidb_binlog.quarantine SET decision='skip', decision_number=1")
+    connection = connect(target)
+    connection.run(b"UPDATE tidb_binlog.quarantine SET decision='skip', decision_number=1")
     connection.commit()
     connection.close()
     await world.recover(target, tmp_path / "relay")
@@ -419,7 +413,7 @@ async def test_what_was_decided_before_the_upstream_was_lost_is_done(
 
 @pytest.mark.parametrize("moved", ["resize", "together"])
 async def test_lanes_that_were_put_above_the_last_record_are_no_foreign_rows(
-    target: mysql.Target, tmp_path: Path, moved: str
+    target: Target, tmp_path: Path, moved: str
 ) -> None:
     """Another number of lanes, or a pause: at a watermark, while the checkpoint is held back below."""
     stream = keyless_stream(20, 3)
@@ -439,12 +433,12 @@ async def test_lanes_that_were_put_above_the_last_record_are_no_foreign_rows(
     assert stored.checkpoint.commit_ts == 300
 
 
-async def test_nobody_is_pushed_aside_who_is_connected(target: mysql.Target, tmp_path: Path) -> None:
+async def test_nobody_is_pushed_aside_who_is_connected(target: Target, tmp_path: Path) -> None:
     stream = keyless_stream(10, 3)
     await first_life(target, tmp_path / "relay", stream, killed_at=5)
     living = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
     living.start(2, 1, 500)
-    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(living._connected())}"):
+    with pytest.raises(AtWork, match=f"connection ids {living._connected().session_id}"):
         await world.recover(target, tmp_path / "relay")
     living.hold()  # it goes on
     living.close()
@@ -452,7 +446,7 @@ async def test_nobody_is_pushed_aside_who_is_connected(target: mysql.Target, tmp
 
 
 async def test_a_ddl_of_a_recovery_is_fenced(
-    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frozen between the stored intent and the statement, while another drainer takes over."""
     world.put_go_checkpoint(target, 1)
@@ -484,16 +478,14 @@ async def test_a_ddl_of_a_recovery_is_fenced(
     )
     with pytest.raises(Conflict, match="another drainer took over"):
         await relay_assembly.recover(settings)
-    connection = mysql.connect(target)
-    columns = mysql.rows(connection, b"SHOW COLUMNS FROM once.t")
+    connection = connect(target)
+    columns = connection.rows(b"SHOW COLUMNS FROM once.t")
     connection.close()
     others[0].close()
     assert [name for name, *_ in columns] == ["a", "b"]
 
 
-async def test_a_downstream_from_before_the_relay_log_is_refused(
-    target: mysql.Target, tmp_path: Path
-) -> None:
+async def test_a_downstream_from_before_the_relay_log_is_refused(target: Target, tmp_path: Path) -> None:
     """It was put back: records that it needs were removed, those that are left look whole."""
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(keyless_stream(30, 5), tmp_path / "relay", max_file_size=500)
@@ -502,22 +494,22 @@ async def test_a_downstream_from_before_the_relay_log_is_refused(
     await log.close()
     with pytest.raises(Conflict, match=r"the downstream is at 1, but the relay log .* begins behind 115"):
         await world.recover(target, path)
-    connection = mysql.connect(target)
-    assert mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog") == (
-        mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog LIKE 'checkpoint'")
+    connection = connect(target)
+    assert connection.rows(b"SHOW TABLES FROM tidb_binlog") == (
+        connection.rows(b"SHOW TABLES FROM tidb_binlog LIKE 'checkpoint'")
     ), "nothing was written"
     connection.close()
 
 
 async def test_a_statement_that_a_dead_drainer_left_running_is_waited_for(
-    target: mysql.Target, tmp_path: Path
+    target: Target, tmp_path: Path
 ) -> None:
     """Whatever its text: a derived one is in no log. Its session has the name of the room for DDL."""
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(keyless_stream(3, 1), tmp_path / "relay")
-    left = mysql.connect(target)
+    left = connect(target)
     session_claim.claim(left, session_claim.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_claim.DDL))
-    with pytest.raises(AtWork, match=f"connection ids {mysql.session_id(left)}"):
+    with pytest.raises(AtWork, match=f"connection ids {left.session_id}"):
         await world.recover(target, path)
     left.close()
     while True:  # the server gives it up soon

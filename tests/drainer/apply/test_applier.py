@@ -16,7 +16,7 @@ from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from common.wire import binlog_pb2
 from drainer.pull.merger import Merged
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (
     CORPUS,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def target(server: mysql.Target) -> Iterator[mysql.Target]:
+def target(server: Target) -> Iterator[Target]:
     """Each downstream that is given, holding nothing, and left so."""
     clean(server)
     yield server
@@ -45,13 +45,13 @@ def target(server: mysql.Target) -> Iterator[mysql.Target]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_contents_equal_tidb(name: str, target: mysql.Target) -> None:
+async def test_contents_equal_tidb(name: str, target: Target) -> None:
     assert await Life(read(name), target).run()
     assert differences(name, target) == []
 
 
 @pytest.mark.parametrize("name", ["basic", "keys", "ddl"])
-async def test_contents_equal_after_crashes_at_random_moments(name: str, target: mysql.Target) -> None:
+async def test_contents_equal_after_crashes_at_random_moments(name: str, target: Target) -> None:
     recording = read(name)
     rng = random.Random(name)
     for _ in range(12):
@@ -61,11 +61,11 @@ async def test_contents_equal_after_crashes_at_random_moments(name: str, target:
     assert differences(name, target) == []
 
 
-async def test_checkpoint_row_is_what_a_go_drainer_leaves(target: mysql.Target) -> None:
+async def test_checkpoint_row_is_what_a_go_drainer_leaves(target: Target) -> None:
     recording = read("basic")
     await Life(recording, target).run()
-    connection = mysql.connect(target)
-    ((cluster_id, text),) = mysql.rows(connection, b"SELECT * FROM tidb_binlog.checkpoint")
+    connection = connect(target)
+    ((cluster_id, text),) = connection.rows(b"SELECT * FROM tidb_binlog.checkpoint")
     connection.close()
     recorded = json.loads((CORPUS / "basic" / "checkpoint.json").read_text())
     (row,) = recorded["mysql_checkpoint_rows_after_stop"]
@@ -99,7 +99,7 @@ UNKNOWN_TABLE = prewrite_value(48, [(999_999, [INSERT], [bytes.fromhex("08020804
         (UNKNOWN_TABLE, "table id 999999"),
     ],
 )
-async def test_bad_binlogs_stop_before_them(target: mysql.Target, value: bytes, text: str) -> None:
+async def test_bad_binlogs_stop_before_them(target: Target, value: bytes, text: str) -> None:
     recording = crafted(read("basic"), 3, value)
     with pytest.raises(Corruption, match=text) as raised:
         await Life(recording, target).run(size=1)
@@ -107,7 +107,7 @@ async def test_bad_binlogs_stop_before_them(target: mysql.Target, value: bytes, 
     assert stored_ts(target) < recording.entries[-1].commit_ts
 
 
-async def test_a_row_that_cannot_be_decoded_names_its_column(target: mysql.Target) -> None:
+async def test_a_row_that_cannot_be_decoded_names_its_column(target: Target) -> None:
     recording = read("basic")
     (at,) = [i for i, entry in enumerate(recording.entries) if entry.job is None][:1]
     message = binlog.parse(recording.entries[at].payload)
@@ -123,7 +123,7 @@ async def test_a_row_that_cannot_be_decoded_names_its_column(target: mysql.Targe
     assert stored_ts(target) < recording.entries[at].commit_ts
 
 
-async def test_half_a_transaction_is_never_applied(target: mysql.Target) -> None:
+async def test_half_a_transaction_is_never_applied(target: Target) -> None:
     """The second row's key cannot be read: the first row, in a table without key, must not be there."""
     keyless = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
     keyed = TableInfo(8, "k", (column(1, "id", LONG, FLAG_NOT_NULL | FLAG_PRIMARY),), pk_is_handle=True)
@@ -138,13 +138,13 @@ async def test_half_a_transaction_is_never_applied(target: mysql.Target) -> None
     with pytest.raises(Corruption):
         await run
     assert await life.applier.stop(10.0)
-    connection = mysql.connect(target)
-    assert mysql.rows(connection, b"SELECT * FROM d.t") == []
+    connection = connect(target)
+    assert connection.rows(b"SELECT * FROM d.t") == []
     connection.close()
     assert stored_ts(target) < 2001
 
 
-async def test_keyless_rows_are_neither_lost_nor_doubled(target: mysql.Target) -> None:
+async def test_keyless_rows_are_neither_lost_nor_doubled(target: Target) -> None:
     """60,000 rows into a table without a key, ended dead ten times at random moments."""
     table = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
     encoder = RowEncoder(table)
@@ -165,7 +165,7 @@ async def test_keyless_rows_are_neither_lost_nor_doubled(target: mysql.Target) -
         life = Life(recording, target, batch_rows=400)
         assert not await life.run(size=5, dies_at_ts=dies_at_ts)
     assert await Life(recording, target).run()
-    connection = mysql.connect(target)
-    ((count, distinct),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
+    connection = connect(target)
+    ((count, distinct),) = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
     connection.close()
     assert (count, distinct) == (60_000, 60_000)

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 
+import pymysql
 import pytest
 
 from common import binlog
@@ -20,7 +21,7 @@ from drainer.checkpoint.committed import WentBack
 from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
 from drainer.pull.merger import Merged, MergedBatch, Spilled
 from drainer.schema.ddl_job import DROP_TABLE
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (
     Life,
@@ -62,19 +63,19 @@ def spill(payload: bytes) -> Spilled:
     )
 
 
-def count(target: mysql.Target) -> tuple[int, int]:
-    connection = mysql.connect(target)
+def count(target: Target) -> tuple[int, int]:
+    connection = connect(target)
     with contextlib.closing(connection):
-        ((rows, distinct),) = mysql.rows(connection, b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
+        ((rows, distinct),) = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
     return int(rows), int(distinct)
 
 
-async def test_whole_transactions_are_seen_at_once_or_not_at_all(target: mysql.Target) -> None:
+async def test_whole_transactions_are_seen_at_once_or_not_at_all(target: Target) -> None:
     life = Life(recording(keyed=True, spilled=True), target, lanes=1, whole_transactions=True)
     run = asyncio.create_task(life.run())
     seen = set()
     while not run.done():
-        with contextlib.suppress(mysql.pymysql.err.MySQLError):
+        with contextlib.suppress(pymysql.err.MySQLError):
             seen.add((await asyncio.to_thread(count, target))[0])
     await run
     seen.add(count(target)[0])
@@ -82,7 +83,7 @@ async def test_whole_transactions_are_seen_at_once_or_not_at_all(target: mysql.T
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["keyless", "keyed"])
-async def test_a_large_transaction_survives_stops_and_deaths(target: mysql.Target, keyed: bool) -> None:
+async def test_a_large_transaction_survives_stops_and_deaths(target: Target, keyed: bool) -> None:
     recorded = recording(keyed=keyed, spilled=True)
     rng = random.Random(keyed)
     for graceful in (True, False, True, False):
@@ -100,7 +101,7 @@ async def test_a_large_transaction_survives_stops_and_deaths(target: mysql.Targe
     assert stored_ts(target) == 1001
 
 
-async def test_a_stop_inside_a_transaction_is_not_consistent(target: mysql.Target) -> None:
+async def test_a_stop_inside_a_transaction_is_not_consistent(target: Target) -> None:
     life = Life(recording(keyed=False, spilled=True), target, batch_rows=200)
     run = asyncio.create_task(life.applier.run(life.batches(1)))
     while life.applier.rows == 0:
@@ -108,14 +109,14 @@ async def test_a_stop_inside_a_transaction_is_not_consistent(target: mysql.Targe
     assert not await life.applier.stop(10.0)
     await run
     assert 0 < count(target)[0] < ROWS
-    connection = mysql.connect(target)
-    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    connection = connect(target)
+    ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
     connection.close()
     assert json.loads(text)["consistent"] is False
 
 
 @pytest.mark.parametrize("name", ["keys", "txn"])
-async def test_the_number_of_lanes_changes_while_rows_go_on(target: mysql.Target, name: str) -> None:
+async def test_the_number_of_lanes_changes_while_rows_go_on(target: Target, name: str) -> None:
     recorded = read(name)
     rng = random.Random(name)
 
@@ -138,7 +139,7 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: mysql.Target
     assert differences(name, target) == []
 
 
-async def test_nothing_goes_downstream_while_an_operator_holds_it(target: mysql.Target) -> None:
+async def test_nothing_goes_downstream_while_an_operator_holds_it(target: Target) -> None:
     recorded = recording(keyed=True, spilled=False)
     life = Life(recorded, target)
     life.control.pause()
@@ -154,7 +155,7 @@ async def test_nothing_goes_downstream_while_an_operator_holds_it(target: mysql.
 
 
 async def test_what_was_set_aside_is_looked_through_once_a_minute(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And goes when the stream is far enough behind the drop: no other DROP has to come for that."""
     second = 1000 << 18
@@ -185,9 +186,9 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
         """Whether the dropped table is still there behind them."""
         for _ in range(3):
             await looks.acquire()
-        connection = mysql.connect(target)
+        connection = connect(target)
         with contextlib.closing(connection):
-            return len(mysql.rows(connection, b"SHOW TABLES FROM tidb_binlog LIKE 'dropped%'")) == 1
+            return len(connection.rows(b"SHOW TABLES FROM tidb_binlog LIKE 'dropped%'")) == 1
 
     assert await some_rounds()
     clock.advance(PURGE_S - 1)
@@ -202,7 +203,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
 
 
 async def test_a_ddl_that_takes_long_says_how_far_it_is(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ddl_barrier, "PROGRESS_S", 0.01)
     recorded = recording(keyed=True, spilled=False)
@@ -212,8 +213,8 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
     job |= {"type": ADD_COLUMN, "query": "ALTER TABLE `t` ADD COLUMN `c` INT"}
     stream = Recording(4711, [*recorded.jobs, json.dumps(job).encode()], [created(job, 950)])
     life = Life(stream, target)
-    holder = mysql.connect(target)
-    mysql.rows(holder, b"SELECT * FROM d.t")  # in a transaction: the ALTER waits for it
+    holder = connect(target)
+    holder.rows(b"SELECT * FROM d.t")  # in a transaction: the ALTER waits for it
     run = asyncio.create_task(life.run())
     async with asyncio.timeout(20):
         while not (progress := life.applier.facts()["DDL"]["progress"]):
@@ -225,7 +226,7 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
     assert life.applier.facts()["DDL"]["progress"] == ""
 
 
-async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(target: mysql.Target) -> None:
+async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(target: Target) -> None:
     """Nobody connects anew on a quiet day; it looks every few seconds, and shows by that that it lives."""
     clock = ManualClock()
     table = TableInfo(7, "t", (column(1, "a", LONG),))
@@ -244,8 +245,8 @@ async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(t
     await life.applier.abandon()
 
 
-def run_in(target: mysql.Target, statement: str) -> None:
-    connection = mysql.connect(target)
-    mysql.run(connection, statement.encode())
+def run_in(target: Target, statement: str) -> None:
+    connection = connect(target)
+    connection.run(statement.encode())
     connection.commit()
     connection.close()

@@ -19,11 +19,11 @@ import pytest
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, Index, TableInfo
 from drainer.apply.dispatcher import CUT_ROWS, Dispatcher
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Chunk, Form, Position, TableTarget
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
 from drainer.sink.mysql.table_target import target_of
@@ -133,7 +133,7 @@ class World:
 
     def __init__(
         self,
-        connection: pymysql.Connection[Any],
+        connection: Connection,
         shape: Shape,
         rng: random.Random,
         *,
@@ -272,7 +272,7 @@ class World:
         for chunk in chunks:
             folds = fold(chunk.changes)
             for statement in statements(folds, 1 << 20, replaying=replaying, cut=chunk.cut):
-                drift = statement.drift(mysql.run(self.connection, statement.sql))
+                drift = statement.drift(self.connection.run(statement.sql))
                 assert drift == 0, (statement.sql, statement.expected)
 
     def check(self) -> None:
@@ -298,22 +298,22 @@ def _comma(text_: str) -> str:
 
 
 @pytest.fixture
-def connection(server: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
-    opened = mysql.connect(server)
-    mysql.run(opened, b"DROP DATABASE IF EXISTS m")
-    mysql.run(opened, b"CREATE DATABASE m")
+def connection(server: Target) -> Iterator[Connection]:
+    opened = connect(server)
+    opened.run(b"DROP DATABASE IF EXISTS m")
+    opened.run(b"CREATE DATABASE m")
     yield opened
     opened.rollback()
-    mysql.run(opened, b"DROP DATABASE m")
+    opened.run(b"DROP DATABASE m")
     opened.close()
 
 
-def has_triggers(connection: pymysql.Connection[Any]) -> bool:
+def has_triggers(connection: Connection) -> bool:
     return downstream_table.dialect_of(connection) is not Dialect.TIDB
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_contents_equal_row_by_row(connection: pymysql.Connection[Any], shape: Shape) -> None:
+def test_contents_equal_row_by_row(connection: Connection, shape: Shape) -> None:
     if shape.trigger and not has_triggers(connection):
         shape = replace(shape, trigger=False, form=Form.REPLACE if shape.form is Form.UPSERT else shape.form)
     rng = random.Random(shape.name)
@@ -333,9 +333,7 @@ def test_contents_equal_row_by_row(connection: pymysql.Connection[Any], shape: S
 @pytest.mark.parametrize(
     "shape", [shape for shape in SHAPES if shape.name.startswith("unique")], ids=lambda shape: shape.name
 )
-def test_a_cut_transaction_keeps_what_only_the_downstream_has(
-    connection: pymysql.Connection[Any], shape: Shape
-) -> None:
+def test_a_cut_transaction_keeps_what_only_the_downstream_has(connection: Connection, shape: Shape) -> None:
     """Its parts go out one after the other; small transactions share a batch with its beginning."""
     world = World(connection, shape, random.Random(f"cut {shape.name} 0"), cut_rows=2)
     cut = 0
@@ -347,7 +345,7 @@ def test_a_cut_transaction_keeps_what_only_the_downstream_has(
     assert cut > BATCHES
 
 
-def test_a_row_that_is_overwritten_fires_no_delete_trigger(connection: pymysql.Connection[Any]) -> None:
+def test_a_row_that_is_overwritten_fires_no_delete_trigger(connection: Connection) -> None:
     if not has_triggers(connection):
         return
     shape = next(shape for shape in SHAPES if shape.trigger)

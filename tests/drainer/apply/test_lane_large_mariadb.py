@@ -12,7 +12,7 @@ from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.pull import large_txn
 from drainer.pull.merger import Merged, Spilled
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, differences, read
 
@@ -51,7 +51,7 @@ def spilled(entry: Merged) -> Merged:
 
 
 @pytest.mark.parametrize("name", ["basic", "keys"])
-async def test_contents_equal_tidb(name: str, target: mysql.Target) -> None:
+async def test_contents_equal_tidb(name: str, target: Target) -> None:
     recording = read(name)
     recording = Recording(recording.cluster_id, recording.jobs, [*map(spilled, recording.entries)])
     assert await Life(recording, target).run()
@@ -84,21 +84,21 @@ def one_transaction(rows: int) -> Recording:
     return Recording(4711, [json.dumps(job).encode() for job in jobs], [*entries, large])
 
 
-def counted(target: mysql.Target) -> int:
+def counted(target: Target) -> int:
     """Rows in the table without key."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        if not mysql.rows(connection, b"SHOW DATABASES LIKE 'd'"):
+        if not connection.rows(b"SHOW DATABASES LIKE 'd'"):
             return 0
-        if not mysql.rows(connection, b"SHOW TABLES FROM d LIKE 't'"):
+        if not connection.rows(b"SHOW TABLES FROM d LIKE 't'"):
             return 0
-        return int(mysql.rows(connection, b"SELECT COUNT(*) FROM d.t")[0][0])
+        return int(connection.rows(b"SELECT COUNT(*) FROM d.t")[0][0])
     finally:
         connection.close()
 
 
 async def test_a_large_transaction_is_applied_once_over_crashes_in_the_middle_of_it(
-    target: mysql.Target,
+    target: Target,
 ) -> None:
     """The table without a key counts: a row applied twice, or not at all, shows."""
     rows = 3000
@@ -107,11 +107,11 @@ async def test_a_large_transaction_is_applied_once_over_crashes_in_the_middle_of
     while not await Life(recording, target, batch_rows=10).run(seconds=seconds):
         inside += 0 < counted(target) < rows
         seconds *= 1.1  # slow or fast, a machine is in the middle of it at one of them
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
-        counts = mysql.rows(connection, b"SELECT a, COUNT(*) FROM d.t GROUP BY a ORDER BY a")
+        counts = connection.rows(b"SELECT a, COUNT(*) FROM d.t GROUP BY a ORDER BY a")
         assert [(int(a), int(count)) for a, count in counts] == [(each, rows // 3) for each in range(3)]
-        found = mysql.rows(connection, b"SELECT id, b FROM d.k ORDER BY id")
+        found = connection.rows(b"SELECT id, b FROM d.k ORDER BY id")
         assert [(int(number), text) for number, text in found] == [
             (number, "new" if number % 2 else "changed") for number in range(rows) if number % 4 != 1
         ]

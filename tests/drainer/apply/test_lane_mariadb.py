@@ -21,11 +21,11 @@ from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
 from drainer.apply.row_mismatch import Drift
 from drainer.checkpoint.store import CheckpointStore, LaneTable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.sink.mysql.column_match import PARTIAL
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
@@ -44,8 +44,8 @@ WAIT_S = 20.0
 class World:
     """A lane with its tables; events go in as transactions, what becomes of them comes out of a queue."""
 
-    target: mysql.Target
-    admin: pymysql.Connection[Any]
+    target: Target
+    admin: Connection
     lane_table: LaneTable
     drift: Drift = field(default_factory=lambda: Drift(SystemClock()))
     results: queue.Queue[Any] = field(default_factory=queue.Queue)
@@ -53,11 +53,11 @@ class World:
     ts: int = 1000
 
     def run(self, statement: str) -> Any:
-        found = mysql.rows(self.admin, statement.encode())
+        found = self.admin.rows(statement.encode())
         self.admin.commit()
         return found
 
-    def start(self, target: mysql.Target | None = None, **settings: Any) -> Lane:
+    def start(self, target: Target | None = None, **settings: Any) -> Lane:
         self.lane = Lane(
             0,
             target or self.target,
@@ -116,10 +116,10 @@ class World:
 
 @pytest.fixture
 def world(mariadb: MariaDbServer) -> Iterator[World]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    admin = mysql.connect(target)
-    mysql.run(admin, f"DROP DATABASE IF EXISTS {SCHEMA}".encode())
-    mysql.run(admin, f"CREATE DATABASE {SCHEMA}".encode())
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    admin = connect(target)
+    admin.run(f"DROP DATABASE IF EXISTS {SCHEMA}".encode())
+    admin.run(f"CREATE DATABASE {SCHEMA}".encode())
     store = CheckpointStore(target, CLUSTER, schema=SCHEMA)
     store.start(1, 1, 1)
     made = World(target, admin, store.lane_table())
@@ -128,7 +128,7 @@ def world(mariadb: MariaDbServer) -> Iterator[World]:
         made.lane.abandon()
         made.lane.join(10)
     store.close()
-    mysql.run(admin, f"DROP DATABASE {SCHEMA}".encode())
+    admin.run(f"DROP DATABASE {SCHEMA}".encode())
     admin.close()
 
 
@@ -296,8 +296,8 @@ def test_a_row_larger_than_the_packet_is_refused_before_it_is_sent(world: World)
 def test_a_locked_row_is_waited_for(world: World) -> None:
     target = world.made(INT_KEY, "t", INT_DDL)
     world.run(f"INSERT INTO {SCHEMA}.t VALUES (1, 0, 'a')")
-    other = mysql.connect(world.target)
-    mysql.run(other, f"UPDATE {SCHEMA}.t SET v=5 WHERE id=1".encode())
+    other = connect(world.target)
+    other.run(f"UPDATE {SCHEMA}.t SET v=5 WHERE id=1".encode())
     waiting = replace(world.target, variables=(("innodb_lock_wait_timeout", "1"),))
     lane = world.start(waiting)
     world.offer(target, update(INT_KEY, (1, 0, "a"), (1, 9, "b")))
@@ -355,21 +355,21 @@ def test_a_killed_connection_loses_and_doubles_nothing(world: World) -> None:
         world.offer(target, insert(KEYLESS, number, "a"))
         world.committed()
         assert lane._connection is not None
-        world.run(f"KILL {mysql.session_id(lane._connection)}")
+        world.run(f"KILL {lane._connection.session_id}")
     assert world.rows("t") == [(number, "a") for number in range(10)]
 
 
 def test_a_lost_session_that_holds_the_lane_is_ended(world: World) -> None:
     """What a network that swallows packets leaves: the server still has our session, in a transaction."""
     target = world.made(KEYLESS, "t", "v INT, s VARCHAR(20)")
-    lost = mysql.connect(world.target)
+    lost = connect(world.target)
     assert session_claim.claim(lost, session_claim.Claims(SCHEMA, CLUSTER).name(0))
-    mysql.run(lost, f"UPDATE {SCHEMA}.lanes SET applied_rows=-1 WHERE lane=0".encode())
+    lost.run(f"UPDATE {SCHEMA}.lanes SET applied_rows=-1 WHERE lane=0".encode())
     world.start(replace(world.target, variables=(("innodb_lock_wait_timeout", "20"),)))
     world.offer(target, insert(KEYLESS, 1, "a"))
     world.committed()
     with pytest.raises(pymysql.err.MySQLError):
-        mysql.run(lost, b"SELECT 1")
+        lost.run(b"SELECT 1")
     assert world.rows("t") == [(1, "a")]
 
 
@@ -424,7 +424,7 @@ def test_columns_that_must_have_a_value_get_their_zero(world: World) -> None:
 
 def test_modes_and_variables_of_the_user_reach_the_session(world: World) -> None:
     with pytest.raises(DownstreamError, match="does not take no_such_variable"):
-        mysql.connect(replace(world.target, variables=(("no_such_variable", "1"),)))
-    connection = mysql.connect(replace(world.target, variables=(("lock_wait_timeout", "77"),)))
-    assert mysql.rows(connection, b"SELECT @@lock_wait_timeout, @@time_zone") == [(77, "+00:00")]
+        connect(replace(world.target, variables=(("no_such_variable", "1"),)))
+    connection = connect(replace(world.target, variables=(("lock_wait_timeout", "77"),)))
+    assert connection.rows(b"SELECT @@lock_wait_timeout, @@time_zone") == [(77, "+00:00")]
     connection.close()

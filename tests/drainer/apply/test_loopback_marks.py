@@ -10,16 +10,16 @@ import pytest
 from common.errors import DownstreamError
 from drainer.apply import loopback_marks as loopback
 from drainer.apply.loopback_marks import LoopbackMarks
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 
 pytestmark = pytest.mark.integration
 CHANNEL = 7
 
 
-def marks(target: mysql.Target) -> list[tuple[Any, ...]]:
-    connection = mysql.connect(target)
+def marks(target: Target) -> list[tuple[Any, ...]]:
+    connection = connect(target)
     try:
-        return mysql.rows(connection, b"SELECT * FROM retl._drainer_repl_mark ORDER BY channel_id, id")
+        return connection.rows(b"SELECT * FROM retl._drainer_repl_mark ORDER BY channel_id, id")
     finally:
         connection.close()
 
@@ -32,11 +32,11 @@ def test_the_texts_are_those_of_the_go_drainer() -> None:
     )
 
 
-def test_rows_are_made_once_a_lane_and_removed_by_channel(target: mysql.Target) -> None:
+def test_rows_are_made_once_a_lane_and_removed_by_channel(target: Target) -> None:
     ours, theirs = LoopbackMarks(CHANNEL), LoopbackMarks(CHANNEL + 1)
     ours.open(target, 2)
     theirs.open(target, 1)
-    connection = mysql.connect(target)
+    connection = connect(target)
     ours.begin(connection, 1)
     connection.commit()
     connection.close()
@@ -47,11 +47,11 @@ def test_rows_are_made_once_a_lane_and_removed_by_channel(target: mysql.Target) 
     assert marks(target) == [(0, 8, 1, "")]
 
 
-def test_lanes_do_not_wait_for_each_other(target: mysql.Target) -> None:
+def test_lanes_do_not_wait_for_each_other(target: Target) -> None:
     own = LoopbackMarks(CHANNEL)
     own.open(target, 2)
-    first, second = mysql.connect(target), mysql.connect(target)
-    mysql.run(second, b"SET SESSION innodb_lock_wait_timeout=1")
+    first, second = connect(target), connect(target)
+    second.run(b"SET SESSION innodb_lock_wait_timeout=1")
     try:
         own.begin(first, 0)
         own.begin(second, 1)
@@ -66,10 +66,10 @@ def test_lanes_do_not_wait_for_each_other(target: mysql.Target) -> None:
     assert marks(target) == [(0, 7, 2, ""), (1, 7, 2, "")]
 
 
-def test_a_missing_row_is_written_in_the_transaction_that_needs_it(target: mysql.Target) -> None:
+def test_a_missing_row_is_written_in_the_transaction_that_needs_it(target: Target) -> None:
     own = LoopbackMarks(CHANNEL)
     own.open(target, 1)
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         own.begin(connection, 5)
         assert marks(target) == [(0, 7, 1, "")]
@@ -84,8 +84,8 @@ def test_a_missing_row_is_written_in_the_transaction_that_needs_it(target: mysql
     assert marks(target) == [(0, 7, 1, ""), (5, 7, 2, "")]
 
 
-def test_without_the_table_nothing_goes_out_unmarked(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
+def test_without_the_table_nothing_goes_out_unmarked(target: Target) -> None:
+    connection = connect(target)
     try:
         with pytest.raises(DownstreamError, match="_drainer_repl_mark is gone downstream") as raised:
             LoopbackMarks(CHANNEL).begin(connection, 0)
@@ -94,6 +94,6 @@ def test_without_the_table_nothing_goes_out_unmarked(target: mysql.Target) -> No
         connection.close()
 
 
-def test_marks_that_cannot_be_removed_do_not_fail_the_end(target: mysql.Target) -> None:
+def test_marks_that_cannot_be_removed_do_not_fail_the_end(target: Target) -> None:
     LoopbackMarks(CHANNEL).close(target)  # there is no such table
-    LoopbackMarks(CHANNEL).close(mysql.Target("127.0.0.1", 1, "nobody", ""))
+    LoopbackMarks(CHANNEL).close(Target("127.0.0.1", 1, "nobody", ""))

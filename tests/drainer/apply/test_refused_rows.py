@@ -16,7 +16,7 @@ from common.table_info import LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.apply.lane import LaneSettings
 from drainer.apply.row_mismatch import Drift
 from drainer.pull.merger import Merged
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.crash.small_run import KEY, Event, Statement, job_of, row_of
 from tests.drainer.support.apply_life import Life, Recording, column, run
 from tests.drainer.support.waiting_life import Document, live
@@ -53,7 +53,7 @@ def inserts(table: TableInfo, *rows: tuple[Any, ...]) -> list[Event]:
     return [(table, None, row) for row in rows]
 
 
-def contents(target: mysql.Target) -> list[Any]:
+def contents(target: Target) -> list[Any]:
     return sorted(run(target, "SELECT id, u, v FROM d.t"))
 
 
@@ -72,7 +72,7 @@ def begin(found: Recording, upto: int) -> Recording:
     return replace(found, entries=found.entries[:upto])
 
 
-async def refused(target: mysql.Target, found: Recording, upto: int, by_hand: str, **settings: Any) -> str:
+async def refused(target: Target, found: Recording, upto: int, by_hand: str, **settings: Any) -> str:
     """The reason of a table that waits."""
     assert await Life(begin(found, upto), target).run(size=1)
     run(target, by_hand, "SELECT 1")
@@ -83,7 +83,7 @@ async def refused(target: mysql.Target, found: Recording, upto: int, by_hand: st
 
 @pytest.mark.integration
 @pytest.mark.parametrize("size", [1, 10], ids=["one by one", "in one batch"])
-async def test_both_rows_are_named(target: mysql.Target, size: int) -> None:
+async def test_both_rows_are_named(target: Target, size: int) -> None:
     """Not the one that had the value before the batch and gives it up in it."""
     reason = await refused(target, BOTH, 3, "INSERT INTO d.t VALUES (77, 'd', 0)", size=size)
     assert "d.t (key id)" in reason
@@ -95,7 +95,7 @@ async def test_both_rows_are_named(target: mysql.Target, size: int) -> None:
 
 
 @pytest.mark.integration
-async def test_without_leave_no_value_is_shown(target: mysql.Target) -> None:
+async def test_without_leave_no_value_is_shown(target: Target) -> None:
     reason = await refused(target, BOTH, 3, "INSERT INTO d.t VALUES (77, 'd', 0)", log_values=False, size=1)
     assert "77" not in reason
     assert "'d'" not in reason
@@ -104,7 +104,7 @@ async def test_without_leave_no_value_is_shown(target: mysql.Target) -> None:
 
 
 @pytest.mark.integration
-async def test_nothing_in_it_steers_a_terminal(target: mysql.Target) -> None:
+async def test_nothing_in_it_steers_a_terminal(target: Target) -> None:
     wide = replace(ONE, columns=(column(1, "id", VARCHAR, KEY), *COLUMNS[1:]), pk_is_handle=False)
     primary = Index(2, "PRIMARY", (IndexColumn("id", 0),), unique=True, primary=True)
     table = replace(wide, indexes=(ON_UV, primary), is_common_handle=True)
@@ -125,7 +125,7 @@ async def test_nothing_in_it_steers_a_terminal(target: mysql.Target) -> None:
 
 
 @pytest.mark.integration
-async def test_it_goes_on_once_the_row_in_the_way_is_gone(target: mysql.Target) -> None:
+async def test_it_goes_on_once_the_row_in_the_way_is_gone(target: Target) -> None:
     assert await Life(begin(BOTH, 3), target).run(size=1)
     run(target, "INSERT INTO d.t VALUES (77, 'd', 0)", "SELECT 1")
 
@@ -158,7 +158,7 @@ SEVERAL_END = [
 
 @pytest.mark.integration
 @pytest.mark.parametrize("size", [1, 2, 10])
-async def test_a_table_that_goes_through_several_lanes_waits_as_well(target: mysql.Target, size: int) -> None:
+async def test_a_table_that_goes_through_several_lanes_waits_as_well(target: Target, size: int) -> None:
     """Other lanes have applied what is behind the refused row: that comes again, and leads to the same."""
     assert await Life(begin(SEVERAL, 3), target, 3).run(size=1)
     run(target, "ALTER TABLE d.t ADD CONSTRAINT c CHECK (v <> 99)", "SELECT 1")
@@ -176,7 +176,7 @@ async def test_a_table_that_goes_through_several_lanes_waits_as_well(target: mys
 
 
 @pytest.mark.integration
-async def test_strict_ends_with_both_rows_named(target: mysql.Target) -> None:
+async def test_strict_ends_with_both_rows_named(target: Target) -> None:
     assert await Life(begin(BOTH, 3), target).run(size=1)
     run(target, "INSERT INTO d.t VALUES (77, 'd', 0)", "SELECT 1")
     life = Life(BOTH, target, lane=LaneSettings(strict=True, log_values=True))

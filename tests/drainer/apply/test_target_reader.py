@@ -14,8 +14,8 @@ from common.table_info import LONG, Index, IndexColumn, TableInfo
 from drainer.apply.target_reader import TableReader
 from drainer.pull.merger import Merged
 from drainer.schema import ddl_job
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.column_match import FULL
+from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, TableVersion
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run, stored_ts
 
@@ -26,7 +26,7 @@ A, B = column(1, "a", LONG), column(2, "b", LONG)
 NARROW, WIDE = (TableInfo(7, "n", columns) for columns in ((A,), (A, B)))
 
 
-def test_rows_of_the_past_may_be_of_columns_that_are_gone(target: mysql.Target) -> None:
+def test_rows_of_the_past_may_be_of_columns_that_are_gone(target: Target) -> None:
     run(target, "CREATE DATABASE d", "CREATE TABLE d.n (a INT)", "CREATE TABLE d.Fits (a INT, b INT)")
     gone, fits, absent = (
         TableVersion(TableInfo(number, name, WIDE.columns), "d", name, 1)
@@ -44,7 +44,7 @@ def test_rows_of_the_past_may_be_of_columns_that_are_gone(target: mysql.Target) 
     reader.close()
 
 
-def test_a_server_that_is_away_is_no_table_of_the_past(target: mysql.Target) -> None:
+def test_a_server_that_is_away_is_no_table_of_the_past(target: Target) -> None:
     reader = TableReader(replace(target, port=1), sync_mode=FULL)
     with pytest.raises(Unavailable):
         reader.targets_of_the_past([TableVersion(WIDE, "d", "n", 1)], 4)
@@ -57,7 +57,7 @@ KEYED = TableInfo(
 
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
 def test_tables_without_transactions_are_refused_without_a_key_and_told_of_with_one(
-    target: mysql.Target, engine: str, caplog: pytest.LogCaptureFixture
+    target: Target, engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(
         target,
@@ -87,7 +87,7 @@ def row(commit_ts: int, info: TableInfo, schema_version: int) -> Merged:
     return Merged(commit_ts, payload)
 
 
-async def test_rows_come_again_that_were_applied_before_their_column_went(target: mysql.Target) -> None:
+async def test_rows_come_again_that_were_applied_before_their_column_went(target: Target) -> None:
     """While something waits, a start reads from before it, through a change that the downstream has had."""
     waits = TableInfo(5, "waits", (A,))
     refused = create_job(

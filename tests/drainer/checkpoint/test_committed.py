@@ -14,8 +14,8 @@ from drainer.checkpoint.inspection import look
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
 from drainer.quarantine.store import QuarantineTable, ReleaseTable
 from drainer.quarantine.waiting_tables import Entry, Floor
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 41
 TABLES = ("checkpoint", "drainer_state", "lanes", "quarantine", "ddl_decisions")
@@ -72,12 +72,12 @@ def test_where_all_lanes_were_put_is_where_they_are() -> None:
 class Server:
     """A real one that can be put back to where it was when `keep` was called."""
 
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self.admin = mysql.connect(target)
+        self.admin = connect(target)
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
-        found = mysql.rows(self.admin, statement.encode())
+        found = self.admin.rows(statement.encode())
         self.admin.commit()
         return found
 
@@ -105,7 +105,7 @@ class Server:
 
 
 @pytest.fixture
-def server(target: mysql.Target) -> Iterator[Server]:
+def server(target: Target) -> Iterator[Server]:
     server = Server(target)
     yield server
     server.run("DROP DATABASE IF EXISTS kept")
@@ -126,7 +126,7 @@ def saved(store: CheckpointStore, commit_ts: int) -> None:
 
 
 def lane_commits(store: CheckpointStore, lane: int, position: Position) -> None:
-    connection = mysql.connect(store._target)
+    connection = connect(store._target)
     table = store.lane_table()
     table.claim(connection, lane)
     table.advance(connection, lane, position)
@@ -167,7 +167,7 @@ def test_whatever_was_lost_nothing_is_written_any_more(server: Server, lost: str
         store = first
         server.keep()
     LOST[lost](store)
-    lane = mysql.connect(server.target)
+    lane = connect(server.target)
     lanes = store.lane_table()
     server.put_back()
     before = server.stored()
@@ -185,7 +185,7 @@ def test_whatever_was_lost_nothing_is_written_any_more(server: Server, lost: str
             lanes.advance(lane, 1, Position(400))
     with pytest.raises(WentBack):
         store.hold()  # on a quiet day, too
-    ddl = mysql.connect(server.target)
+    ddl = connect(server.target)
     with pytest.raises(WentBack):
         store.guard_ddl(ddl)
     assert server.stored() == before
@@ -225,7 +225,7 @@ def test_a_commit_whose_answer_was_lost_is_no_alarm(server: Server) -> None:
 @pytest.mark.integration
 def test_an_emptied_downstream_is_told_as_well(server: Server) -> None:
     store = began(server)
-    connection = mysql.connect(server.target)
+    connection = connect(server.target)
     server.run("DROP DATABASE tidb_binlog")
     with pytest.raises(WentBack, match="it has nothing of this cluster"):
         store.lane_table().claim(connection, 0)
@@ -261,7 +261,7 @@ def test_release_looks_at_every_entry_of_its_queue(server: Server, lost: str) ->
     lanes = ReleaseTable(
         "tidb_binlog", CLUSTER, store.epoch, table, [(job, at[job]) for job in at], committed=Committed()
     )
-    connection = mysql.connect(server.target)
+    connection = connect(server.target)
     lanes.claim(connection, 1 << 16)
     if lost == "its own commit":
         lanes.advance(connection, 1 << 16, Position(250))

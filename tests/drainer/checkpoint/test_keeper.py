@@ -14,7 +14,7 @@ from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.keeper import MAP_INTERVAL_S, CheckpointKeeper
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 7710435644538274664
 NOW = 480_000_000_000_000_000
@@ -23,32 +23,32 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def with_binlog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mysql.Target]:
+def with_binlog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A server that has a position, which TiDB's is a timestamp."""
     server = MariaDbServer(durable=True)
     server.start(tmp_path_factory.mktemp("binlog-db"))
     try:
-        yield mysql.Target(server.host, server.port, server.user, server.password)
+        yield Target(server.host, server.port, server.user, server.password)
     finally:
         server.stop()
 
 
-def row(target: mysql.Target) -> dict[str, Any]:
-    connection = mysql.connect(target)
-    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+def row(target: Target) -> dict[str, Any]:
+    connection = connect(target)
+    ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
     connection.close()
     document: dict[str, Any] = json.loads(text)
     return document
 
 
-def opened(target: mysql.Target, clock: ManualClock, *, maps: bool) -> CheckpointKeeper:
+def opened(target: Target, clock: ManualClock, *, maps: bool) -> CheckpointKeeper:
     store = CheckpointStore(target, CLUSTER)
     start = store.start(2, 100, NOW)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     return CheckpointKeeper(store, start, failure, clock, always_safe=False, maps=maps)
 
 
-async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog: mysql.Target) -> None:
+async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog: Target) -> None:
     clock = ManualClock()
     keeper = opened(with_binlog, clock, maps=True)
     assert keeper.map_is_due
@@ -67,35 +67,35 @@ async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog:
     await keeper.close()
 
 
-async def test_a_downstream_that_is_no_tidb_has_no_pair(with_binlog: mysql.Target) -> None:
+async def test_a_downstream_that_is_no_tidb_has_no_pair(with_binlog: Target) -> None:
     keeper = opened(with_binlog, ManualClock(), maps=False)
     assert not keeper.map_is_due
     await keeper.close()
 
 
 async def test_a_server_without_a_position_is_passed_over(mariadb: MariaDbServer) -> None:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     keeper = opened(target, ManualClock(), maps=True)
     await keeper.map_downstream(300)
     assert row(target)["ts-map"] == {}
     await keeper.close()
-    connection = mysql.connect(target)
-    mysql.run(connection, b"DROP DATABASE tidb_binlog")
+    connection = connect(target)
+    connection.run(b"DROP DATABASE tidb_binlog")
     connection.close()
 
 
-def lanes(target: mysql.Target) -> tuple[set[int], bool]:
+def lanes(target: Target) -> tuple[set[int], bool]:
     """(positions of the lanes, whether an intent is stored)."""
-    connection = mysql.connect(target)
-    places = mysql.rows(connection, b"SELECT applied_ts FROM tidb_binlog.lanes WHERE lane < 65536")
-    intents = mysql.rows(connection, b"SELECT intent FROM tidb_binlog.drainer_state WHERE intent IS NOT NULL")
+    connection = connect(target)
+    places = connection.rows(b"SELECT applied_ts FROM tidb_binlog.lanes WHERE lane < 65536")
+    intents = connection.rows(b"SELECT intent FROM tidb_binlog.drainer_state WHERE intent IS NOT NULL")
     connection.close()
     return {int(place) for (place,) in places}, bool(intents)
 
 
 @pytest.mark.parametrize("held", [False, True])
 async def test_lanes_and_checkpoint_stand_right_before_a_ddl_that_is_about_to_run(
-    target: mysql.Target, held: bool
+    target: Target, held: bool
 ) -> None:
     """A crash behind the statement must not bring rows again that were written for the tables before it."""
     keeper = opened(target, ManualClock(), maps=False)
@@ -111,7 +111,7 @@ async def test_lanes_and_checkpoint_stand_right_before_a_ddl_that_is_about_to_ru
 
 
 async def test_what_is_stored_second_is_the_later_one(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that has to be tried again lets nothing pass it meanwhile."""
     keeper = opened(target, ManualClock(), maps=False)

@@ -15,8 +15,8 @@ from common.table_info import LONGLONG, VARCHAR, TableInfo
 from drainer.config.options import DrainerConfig
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.causality import fold_id_of, lane_of_key, lane_of_table
+from drainer.sink.mysql.connection import Target
 from drainer.txn import DELETE, INSERT, Ddl, Transaction
 from tests.drainer.support.apply_life import column, run
 from tests.drainer.support.basis_world import (
@@ -41,7 +41,7 @@ SET_HASH = (
 
 
 @pytest.fixture(autouse=True)
-def databases(target: mysql.Target) -> None:
+def databases(target: Target) -> None:
     run(target, "CREATE DATABASE shop")
 
 
@@ -61,7 +61,7 @@ def elsewhere(table_id: int) -> int:
 
 async def apart(
     upstream: Upstream,
-    target: mysql.Target,
+    target: Target,
     blocker: str,
     ahead: int,
     rules: Rules | None = None,
@@ -84,7 +84,7 @@ async def apart(
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_unique_key_made_downstream_between_two_lives(target: mysql.Target, ahead: int) -> None:
+async def test_a_unique_key_made_downstream_between_two_lives(target: Target, ahead: int) -> None:
     """Rows spread over two lanes, then all in one: those of the lane behind are neither lost nor doubled."""
     upstream = Upstream(keyed(7, "t"), keyless(8, "other"))
     behind = by_lane(7, 40)[1 - ahead][0]
@@ -101,7 +101,7 @@ async def test_a_unique_key_made_downstream_between_two_lives(target: mysql.Targ
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_unique_key_dropped_downstream_between_two_lives(target: mysql.Target, ahead: int) -> None:
+async def test_a_unique_key_dropped_downstream_between_two_lives(target: Target, ahead: int) -> None:
     """Rows pinned to one lane, then spread over both, one of which is ahead because of another table."""
     pinned = lane_of_table(7, LANES)
     upstream = Upstream(keyed(7, "t"), keyless(elsewhere(7), "u"))
@@ -131,7 +131,7 @@ async def test_a_unique_key_dropped_downstream_between_two_lives(target: mysql.T
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_shard_gains_a_unique_key_and_both_are_spread_alike(target: mysql.Target, ahead: int) -> None:
+async def test_a_shard_gains_a_unique_key_and_both_are_spread_alike(target: Target, ahead: int) -> None:
     """Nobody touches the downstream: the other shard's rows go on where its unique key wants them."""
     rules = routes(("d", "s?", "shop", "orders"))
     upstream = Upstream(keyed(1, "s1"), keyed(2, "s2"), keyless(3, "other"))
@@ -155,7 +155,7 @@ async def test_a_shard_gains_a_unique_key_and_both_are_spread_alike(target: mysq
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_route_added_between_two_lives(target: mysql.Target, ahead: int) -> None:
+async def test_a_route_added_between_two_lives(target: Target, ahead: int) -> None:
     """Rows up to the highest lane go where they went; what comes behind it goes to the new place."""
     upstream = Upstream(keyed(7, "t"), keyed(8, "k"))
     upstream.rows("t", range(1, 41))
@@ -172,7 +172,7 @@ async def test_a_route_added_between_two_lives(target: mysql.Target, ahead: int)
     assert ids(target, "shop.t") == list(range(by_then + 1, 51))
 
 
-async def test_a_route_added_while_a_keyless_table_waits_for_its_lane(target: mysql.Target) -> None:
+async def test_a_route_added_while_a_keyless_table_waits_for_its_lane(target: Target) -> None:
     upstream = Upstream(keyless(7, "t"), keyless(elsewhere(7), "u"))
     other = 1 - lane_of_table(7, LANES)
     for number in range(1, 41):
@@ -192,7 +192,7 @@ async def test_a_route_added_while_a_keyless_table_waits_for_its_lane(target: my
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_route_reloaded_and_a_kill(target: mysql.Target, ahead: int) -> None:
+async def test_a_route_reloaded_and_a_kill(target: Target, ahead: int) -> None:
     """The answer says from where on; the rows before are in the old table, those behind in the new one."""
     run(target, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(64))")
     upstream = Upstream(keyed(7, "t"))
@@ -224,7 +224,7 @@ async def test_a_route_reloaded_and_a_kill(target: mysql.Target, ahead: int) -> 
     assert ids(target, "shop.t") == list(range(41, 81))
 
 
-async def test_a_filter_reloaded_takes_nothing_that_came_before(target: mysql.Target) -> None:
+async def test_a_filter_reloaded_takes_nothing_that_came_before(target: Target) -> None:
     """Rows that were with a lane when it was asked for: killed before it could come into force, and after."""
     upstream = Upstream(keyed(7, "t"))
     upstream.rows("t", range(1, 41))
@@ -247,7 +247,7 @@ async def test_a_filter_reloaded_takes_nothing_that_came_before(target: mysql.Ta
     assert ids(target, "d.t") == list(range(1, reached + 1))
 
 
-async def test_shards_beside_the_table_they_are_routed_to(target: mysql.Target) -> None:
+async def test_shards_beside_the_table_they_are_routed_to(target: Target) -> None:
     """Rows that move between the upstream tables stay: they are one table downstream."""
     rules = routes(("d", "orders_?", "d", "orders"))
     upstream = Upstream(keyed(1, "orders"), keyed(2, "orders_1"))
@@ -260,7 +260,7 @@ async def test_shards_beside_the_table_they_are_routed_to(target: mysql.Target) 
     assert ids(target, "d.orders") == list(range(1, 101))
 
 
-async def test_what_goes_to_one_table_waits_together(target: mysql.Target) -> None:
+async def test_what_goes_to_one_table_waits_together(target: Target) -> None:
     """A DDL of one shard waits; rows that move to the other one are there when the queue is released."""
     rules = routes(("d", "orders_?", "shop", "orders"))
     upstream = Upstream(keyed(1, "orders_1"), keyed(2, "orders_2"), keyed(3, "free"))
@@ -291,7 +291,7 @@ async def test_what_goes_to_one_table_waits_together(target: mysql.Target) -> No
     assert run(target, "SELECT id, v FROM shop.orders ORDER BY id") == [(n, f"w{n}") for n in range(1, 11)]
 
 
-async def test_what_waits_keeps_its_route(target: mysql.Target) -> None:
+async def test_what_waits_keeps_its_route(target: Target) -> None:
     """Rules cannot send it elsewhere; other ones can change, and release runs its DDL where its rows are."""
     rules = routes(("d", "t", "shop", "t"))
     upstream = Upstream(keyed(1, "t"), keyed(3, "free"))
@@ -355,7 +355,7 @@ class Logged(RelayLog):
         await asyncio.sleep(0.05)
 
 
-async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(target: mysql.Target) -> None:
+async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(target: Target) -> None:
     """It is read twice; a reload comes between."""
     run(target, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(64))")
     upstream, log = Upstream(keyed(7, "t")), Logged()
@@ -386,7 +386,7 @@ async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(targe
     assert (len(ids(target, "d.t")), ids(target, "shop.t")) == (6000, [9001])
 
 
-async def test_ddl_that_waits_is_in_the_relay_log(target: mysql.Target) -> None:
+async def test_ddl_that_waits_is_in_the_relay_log(target: Target) -> None:
     """Refused or kept behind it, it comes before the rows that have its shape."""
     upstream, log = Upstream(keyed(7, "t"), keyed(8, "free")), Logged()
     upstream.rows("t", [1])
@@ -409,7 +409,7 @@ async def test_ddl_that_waits_is_in_the_relay_log(target: mysql.Target) -> None:
     assert [item.commit_ts for item, _ in log.items if isinstance(item, Transaction)][-1] == last_ts
 
 
-async def test_a_paused_drainer_takes_rules(target: mysql.Target) -> None:
+async def test_a_paused_drainer_takes_rules(target: Target) -> None:
     run(target, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(64))")
     upstream = Upstream(keyed(7, "t"))
     at_ts = upstream.rows("t", range(1, 4))
@@ -427,7 +427,7 @@ async def test_a_paused_drainer_takes_rules(target: mysql.Target) -> None:
     assert (ids(target, "d.t"), ids(target, "shop.t")) == ([1, 2, 3], [4])
 
 
-async def test_a_changed_spread_is_noticed_while_rows_go_on(target: mysql.Target) -> None:
+async def test_a_changed_spread_is_noticed_while_rows_go_on(target: Target) -> None:
     """A column and a unique key come downstream: nobody has to start the drainer again."""
     upstream = Upstream(keyed(7, "t"))
     life = Running(upstream, target, routes())
@@ -445,7 +445,7 @@ async def test_a_changed_spread_is_noticed_while_rows_go_on(target: mysql.Target
     assert ids(target, "d.t") == list(range(1, 45))
 
 
-async def test_another_spread_within_a_transaction_that_is_kept_whole(target: mysql.Target) -> None:
+async def test_another_spread_within_a_transaction_that_is_kept_whole(target: Target) -> None:
     """A shard that comes in a later piece shares its target with one of another key. Nothing of the
     transaction is said to be downstream before all of it is."""
     rules = routes(("d", "s?", "shop", "orders"))
@@ -470,7 +470,7 @@ async def test_another_spread_within_a_transaction_that_is_kept_whole(target: my
 
 
 async def test_lanes_that_were_apart_become_one_where_transactions_are_kept_whole(
-    target: mysql.Target,
+    target: Target,
 ) -> None:
     upstream = Upstream(keyed(7, "t"))
     upstream.rows("t", range(1, 41))
@@ -487,7 +487,7 @@ async def test_lanes_that_were_apart_become_one_where_transactions_are_kept_whol
     assert ids(target, "d.t") == list(range(1, 51))
 
 
-async def test_positions_of_another_hash_are_refused_while_lanes_are_apart(target: mysql.Target) -> None:
+async def test_positions_of_another_hash_are_refused_while_lanes_are_apart(target: Target) -> None:
     upstream = Upstream(keyed(7, "t"))
     upstream.rows("t", range(1, 41))
     behind = by_lane(7, 40)[0][0]
@@ -503,7 +503,7 @@ async def test_positions_of_another_hash_are_refused_while_lanes_are_apart(targe
     await whole_life(upstream, target)  # all lanes stand at one place
 
 
-async def test_what_a_release_before_left_is_applied_as_it_would_have(target: mysql.Target) -> None:
+async def test_what_a_release_before_left_is_applied_as_it_would_have(target: Target) -> None:
     """No record is stored: a table beside shards that are routed to it is folded as it was, up to there."""
     rules = routes(("d", "x", "shop", "x"))
     upstream = Upstream(keyed(7, "t"))

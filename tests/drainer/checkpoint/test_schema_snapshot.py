@@ -11,31 +11,31 @@ import pytest
 from common.errors import Conflict
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, SchemaChanges, StoredSchema
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Start
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 7710435644538274661
 SCHEMA = "snapshot_test"
 
 
-def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
-    connection = mysql.connect(target)
+def run(target: Target, *statements: str) -> list[tuple[Any, ...]]:
+    connection = connect(target)
     try:
         found: list[tuple[Any, ...]] = []
         for statement in statements:
-            found = mysql.rows(connection, statement.encode())
+            found = connection.rows(statement.encode())
         connection.commit()
         return found
     finally:
         connection.close()
 
 
-def begun(target: mysql.Target) -> tuple[CheckpointStore, Start]:
+def begun(target: Target) -> tuple[CheckpointStore, Start]:
     store = CheckpointStore(target, CLUSTER, schema=SCHEMA)
     return store, store.start(2, 100, 10_000)
 
 
-def loaded(target: mysql.Target) -> StoredSchema | None:
+def loaded(target: Target) -> StoredSchema | None:
     store, start = begun(target)
     try:
         return store.load_schema(start)
@@ -68,10 +68,10 @@ WHOLE = SchemaChanges(
 
 @pytest.mark.integration
 class TestSnapshot:
-    def test_nothing_is_stored_at_first(self, target: mysql.Target) -> None:
+    def test_nothing_is_stored_at_first(self, target: Target) -> None:
         assert loaded(target) is None
 
-    def test_it_comes_back_as_it_was(self, target: mysql.Target) -> None:
+    def test_it_comes_back_as_it_was(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.save(at(store, 150))
@@ -82,7 +82,7 @@ class TestSnapshot:
         assert sorted(found.rows, key=str) == sorted(WHOLE.rows, key=str)
         assert found.history_after == 2000 - LOOK_BACK
 
-    def test_only_what_a_ddl_changed_is_written(self, target: mysql.Target) -> None:
+    def test_only_what_a_ddl_changed_is_written(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.save(at(store, 150))
@@ -94,7 +94,7 @@ class TestSnapshot:
         assert dict(names)["table/1"] == b"kept"
         store.close()
 
-    def test_changes_of_a_later_start_are_added_to_what_was_loaded(self, target: mysql.Target) -> None:
+    def test_changes_of_a_later_start_are_added_to_what_was_loaded(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.settle(at(store, 150))
@@ -112,14 +112,14 @@ class TestSnapshot:
             "jobs": [2000],
         }
 
-    def test_a_checkpoint_that_is_held_back_holds_the_snapshot_back(self, target: mysql.Target) -> None:
+    def test_a_checkpoint_that_is_held_back_holds_the_snapshot_back(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.save(at(store, 150))
         store.save_schema(SchemaChanges(300, 9, 2002, [row("table/1", {"name": "quarantined"})]))
         store.save_schema(SchemaChanges(400, 10, 2003, [row("table/2", {"a": [2]})]))
         store.end_ddl(at(store, 299), lanes_at=400)
-        assert store.lane_table().position(mysql.connect(target), 1) == Position(400)
+        assert store.lane_table().position(connect(target), 1) == Position(400)
         store.close()
         store, start = begun(target)
         assert (start.floor_ts, start.positions) == (299, (Position(400),) * 2)
@@ -133,7 +133,7 @@ class TestSnapshot:
         assert (found := loaded(target)) is not None
         assert found.version == 9
 
-    def test_a_snapshot_is_stored_with_its_ddl_or_not_at_all(self, target: mysql.Target) -> None:
+    def test_a_snapshot_is_stored_with_its_ddl_or_not_at_all(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.save(at(store, 150))
@@ -148,7 +148,7 @@ class TestSnapshot:
         assert (found := loaded(target)) is not None
         assert found.version == 7
 
-    def test_a_foreign_checkpoint_means_that_the_snapshot_is_outdated(self, target: mysql.Target) -> None:
+    def test_a_foreign_checkpoint_means_that_the_snapshot_is_outdated(self, target: Target) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
         store.settle(at(store, 150))
@@ -167,7 +167,7 @@ class TestSnapshot:
         ],
     )
     def test_a_damaged_one_is_not_used_and_is_written_anew(
-        self, target: mysql.Target, caplog: pytest.LogCaptureFixture, damage: str, why: str
+        self, target: Target, caplog: pytest.LogCaptureFixture, damage: str, why: str
     ) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)
@@ -187,7 +187,7 @@ class TestSnapshot:
         assert len(found.rows) == 3, "changes without anything to add them to are not stored"
 
     def test_one_of_another_format_is_not_used(
-        self, target: mysql.Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         store, _ = begun(target)
         monkeypatch.setattr("drainer.checkpoint.schema_snapshot.FORMAT", 2)
@@ -200,7 +200,7 @@ class TestSnapshot:
         assert "its format is 2, not 1" in warned(caplog)
 
     def test_one_that_is_behind_the_checkpoint_is_not_used(
-        self, target: mysql.Target, caplog: pytest.LogCaptureFixture
+        self, target: Target, caplog: pytest.LogCaptureFixture
     ) -> None:
         store, _ = begun(target)
         store.save_schema(WHOLE)

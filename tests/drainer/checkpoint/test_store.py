@@ -13,8 +13,8 @@ import pytest
 from common.errors import Conflict, Corruption
 from drainer.checkpoint.committed import WentBack
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
 
@@ -92,14 +92,14 @@ def test_the_pair_for_comparing_tools_leaves_older_keys() -> None:
     assert checkpoint.mapped(77) == {"master-ts": 1, "primary-ts": 9, "secondary-ts": 77}
 
 
-def opened(target: mysql.Target) -> CheckpointStore:
+def opened(target: Target) -> CheckpointStore:
     return CheckpointStore(target, CLUSTER)
 
 
-def stored_row(target: mysql.Target) -> dict[str, Any]:
-    connection = mysql.connect(target)
+def stored_row(target: Target) -> dict[str, Any]:
+    connection = connect(target)
     try:
-        ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+        ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
         document: dict[str, Any] = json.loads(text)
         return document
     finally:
@@ -108,7 +108,7 @@ def stored_row(target: mysql.Target) -> dict[str, Any]:
 
 @pytest.mark.integration
 class TestStore:
-    def test_first_start_begins_at_the_initial_ts(self, target: mysql.Target) -> None:
+    def test_first_start_begins_at_the_initial_ts(self, target: Target) -> None:
         store = opened(target)
         start = store.start(3, 100, 900)
         assert start.checkpoint is None
@@ -124,7 +124,7 @@ class TestStore:
         }
         store.close()
 
-    def test_consistent_is_cleared_before_anything_is_written(self, target: mysql.Target) -> None:
+    def test_consistent_is_cleared_before_anything_is_written(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, 900)
         store.settle(Checkpoint(500, True, 4, store.epoch))
@@ -137,10 +137,10 @@ class TestStore:
         assert start.positions == (Position(500),) * 2
         again.close()
 
-    def test_lanes_go_on_from_their_own_positions(self, target: mysql.Target) -> None:
+    def test_lanes_go_on_from_their_own_positions(self, target: Target) -> None:
         store = opened(target)
         store.start(3, 100, 900)
-        connection = mysql.connect(target)
+        connection = connect(target)
         lanes = store.lane_table()
         lanes.advance(connection, 1, Position(700, 40))
         lanes.advance(connection, 2, Position(650))
@@ -159,12 +159,12 @@ class TestStore:
         third.close()
         connection.close()
 
-    def test_an_older_drainer_is_fenced_off(self, target: mysql.Target) -> None:
+    def test_an_older_drainer_is_fenced_off(self, target: Target) -> None:
         older = opened(target)
         older.start(2, 100, 900)
         newer = opened(target)
         newer.start(2, 100, 900)
-        connection = mysql.connect(target)
+        connection = connect(target)
         with pytest.raises(Conflict, match="another drainer took over"):
             older.lane_table().advance(connection, 0, Position(200))
         connection.rollback()
@@ -179,29 +179,28 @@ class TestStore:
         newer.close()
         older.close()
 
-    def test_a_lane_is_moved_from_where_it_was_left_and_from_nowhere_else(self, target: mysql.Target) -> None:
+    def test_a_lane_is_moved_from_where_it_was_left_and_from_nowhere_else(self, target: Target) -> None:
         store = opened(target)
         store.start(1, 100, 900)
-        connection = mysql.connect(target)
+        connection = connect(target)
         lanes = store.lane_table()
         for position in (Position(200), Position(200), Position(300, 5)):
             lanes.advance(connection, 0, position)
             connection.commit()
             lanes.committed.note(0, position)
-        mysql.run(connection, b"UPDATE tidb_binlog.lanes SET applied_ts=250 WHERE lane=0")
+        connection.run(b"UPDATE tidb_binlog.lanes SET applied_ts=250 WHERE lane=0")
         connection.commit()
         with pytest.raises(WentBack, match="lane 0 stands at 250:5, 300:5 was committed"):
             lanes.advance(connection, 0, Position(400))
         connection.close()
         store.close()
 
-    def test_a_go_drainers_row_means_safe_mode_up_to_now(self, target: mysql.Target) -> None:
+    def test_a_go_drainers_row_means_safe_mode_up_to_now(self, target: Target) -> None:
         ours = opened(target)
         ours.start(2, 100, 900)
-        connection = mysql.connect(target)
+        connection = connect(target)
         ours.lane_table().advance(connection, 0, Position(9999))
-        mysql.run(
-            connection,
+        connection.run(
             b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, "
             b'\'{"consistent":false,"commitTS":5000,"ts-map":{},"schema-version":48}\')' % CLUSTER,
         )
@@ -220,7 +219,7 @@ class TestStore:
         connection.close()
         assert "safe-until" not in stored_row(target)
 
-    def test_intent_survives_and_end_clears_it(self, target: mysql.Target) -> None:
+    def test_intent_survives_and_end_clears_it(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, 900)
         intent = Intent(300, 7, "ALTER TABLE `日本` ADD a INT", {"d.t": "CREATE TABLE 't\\'", "d.u": None})
@@ -239,7 +238,7 @@ class TestStore:
         assert start.checkpoint.schema_version == 8
         third.close()
 
-    def test_the_row_is_never_stored_without_the_rest(self, target: mysql.Target) -> None:
+    def test_the_row_is_never_stored_without_the_rest(self, target: Target) -> None:
         """A row ahead of our state is another program's: lanes would count for nothing."""
         older = opened(target)
         older.start(2, 100, 900)
@@ -249,14 +248,14 @@ class TestStore:
         start = opened(target).start(2, 100, 900)
         assert (start.foreign, start.floor_ts) == (False, 100)
 
-    def test_a_commit_under_way_at_the_start_of_another_counts(self, target: mysql.Target) -> None:
+    def test_a_commit_under_way_at_the_start_of_another_counts(self, target: Target) -> None:
         """The older one's session cannot be ended here: the newer one waits for it, however long it takes."""
         older, newer = opened(target), opened(target)
         older.start(2, 100, 900)
-        under_way = mysql.connect(target)  # no session of a room: nobody ends it
+        under_way = connect(target)  # no session of a room: nobody ends it
         older.lane_table().advance(under_way, 1, Position(500, 7))
-        late = mysql.connect(target)
-        mysql.run(late, b"SELECT 1")
+        late = connect(target)
+        late.run(b"SELECT 1")
         started: queue.Queue[Start] = queue.Queue()
         threading.Thread(target=lambda: started.put(newer.start(2, 100, 900)), daemon=True).start()
         with pytest.raises(queue.Empty):

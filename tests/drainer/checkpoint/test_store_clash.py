@@ -14,15 +14,16 @@ from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Un
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import SIDE_LANES, Checkpoint, CheckpointStore, Intent
 from drainer.quarantine.store import QuarantineTable
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 from tests.drainer.checkpoint.test_store import GO_ROWS
 from tests.drainer.support.apply_life import clean
 
 CLUSTER = 7710435644538274662
 SCHEMA = "odd `name'"
 TABLE = 'check"point`'
-ROW = mysql.qualified(SCHEMA, TABLE)
+ROW = qualified(SCHEMA, TABLE)
 NOW = 480_000_000_000_000_000
 
 pytestmark = pytest.mark.integration
@@ -38,38 +39,36 @@ def other_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbSe
         server.stop()
 
 
-def target_of(server: MariaDbServer) -> mysql.Target:
-    return mysql.Target(server.host, server.port, server.user, server.password)
+def target_of(server: MariaDbServer) -> Target:
+    return Target(server.host, server.port, server.user, server.password)
 
 
-def run(target: mysql.Target, statement: bytes) -> list[tuple[Any, ...]]:
-    connection = mysql.connect(target)
+def run(target: Target, statement: bytes) -> list[tuple[Any, ...]]:
+    connection = connect(target)
     try:
-        found = mysql.rows(connection, statement)
+        found = connection.rows(statement)
         connection.commit()
         return found
     finally:
         connection.close()
 
 
-def opened(
-    target: mysql.Target, *, owner: str = "", row_target: mysql.Target | None = None
-) -> CheckpointStore:
+def opened(target: Target, *, owner: str = "", row_target: Target | None = None) -> CheckpointStore:
     return CheckpointStore(target, CLUSTER, schema=SCHEMA, table=TABLE, owner=owner, row_target=row_target)
 
 
-def write_row(target: mysql.Target, text: str, cluster_id: int = CLUSTER) -> None:
+def write_row(target: Target, text: str, cluster_id: int = CLUSTER) -> None:
     """As a Go drainer saves."""
-    run(target, b"REPLACE INTO %s VALUES (%d, " % (ROW, cluster_id) + mysql.literal(text) + b")")
+    run(target, b"REPLACE INTO %s VALUES (%d, " % (ROW, cluster_id) + string_literal(text) + b")")
 
 
-def make_go_tables(target: mysql.Target) -> None:
-    run(target, b"CREATE DATABASE IF NOT EXISTS " + mysql.quote(SCHEMA))
+def make_go_tables(target: Target) -> None:
+    run(target, b"CREATE DATABASE IF NOT EXISTS " + quote_name(SCHEMA))
     columns = b"(clusterID bigint unsigned primary key, checkPoint MEDIUMTEXT)"
     run(target, b"CREATE TABLE IF NOT EXISTS " + ROW + columns)
 
 
-def row(target: mysql.Target) -> dict[str, Any]:
+def row(target: Target) -> dict[str, Any]:
     ((text,),) = run(target, b"SELECT checkPoint FROM %s WHERE clusterID=%d" % (ROW, CLUSTER))
     document: dict[str, Any] = json.loads(text)
     return document
@@ -81,7 +80,7 @@ def at(store: CheckpointStore, commit_ts: int, *, consistent: bool = False) -> C
 
 class TestTakeOver:
     @pytest.mark.parametrize("form", GO_ROWS)
-    def test_from_every_form_of_a_go_drainer_and_back(self, target: mysql.Target, form: str) -> None:
+    def test_from_every_form_of_a_go_drainer_and_back(self, target: Target, form: str) -> None:
         text, meant = GO_ROWS[form]
         make_go_tables(target)
         write_row(target, text)
@@ -97,7 +96,7 @@ class TestTakeOver:
         assert json.loads(back)["commitTS"] == floor + 7
         assert json.loads(back)["ts-map"] == (meant.ts_map or {})
 
-    def test_a_row_edited_by_hand_counts(self, target: mysql.Target) -> None:
+    def test_a_row_edited_by_hand_counts(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
         store.settle(at(store, 500, consistent=True))
@@ -108,7 +107,7 @@ class TestTakeOver:
         assert (start.floor_ts, start.positions, start.safe_until) == (300, (Position(300),) * 2, 900)
         store.close()
 
-    def test_a_row_that_is_gone_is_made_up_from_the_lanes(self, target: mysql.Target) -> None:
+    def test_a_row_that_is_gone_is_made_up_from_the_lanes(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
         store.settle(at(store, 500, consistent=True))
@@ -121,14 +120,14 @@ class TestTakeOver:
         store.close()
 
     @pytest.mark.parametrize("text", ['{"commitTS":"5"}', "", "{"])
-    def test_a_malformed_row_stops_the_start_and_stays(self, target: mysql.Target, text: str) -> None:
+    def test_a_malformed_row_stops_the_start_and_stays(self, target: Target, text: str) -> None:
         make_go_tables(target)
         write_row(target, text)
         with pytest.raises(Corruption, match="checkpoint row cannot be read"):
             opened(target).start(2, 100, NOW)
         assert run(target, b"SELECT checkPoint FROM " + ROW) == [(text,)]
 
-    def test_a_checkpoint_of_the_future_stops_the_start(self, target: mysql.Target) -> None:
+    def test_a_checkpoint_of_the_future_stops_the_start(self, target: Target) -> None:
         make_go_tables(target)
         write_row(target, f'{{"consistent":true,"commitTS":{NOW + 1}}}')
         with pytest.raises(Corruption, match="but the upstream is at"):
@@ -137,7 +136,7 @@ class TestTakeOver:
 
 
 class TestOthers:
-    def test_a_living_drainer_of_another_id_is_left_alone(self, target: mysql.Target) -> None:
+    def test_a_living_drainer_of_another_id_is_left_alone(self, target: Target) -> None:
         first = opened(target, owner="drainer-a")
         first.start(2, 100, NOW)
         with pytest.raises(Conflict, match="drainer-a is running"):
@@ -154,7 +153,7 @@ class TestOthers:
         for store in (first, second):
             store.close()
 
-    def test_rows_of_another_cluster_alone_are_asked_about(self, target: mysql.Target) -> None:
+    def test_rows_of_another_cluster_alone_are_asked_about(self, target: Target) -> None:
         make_go_tables(target)
         write_row(target, '{"commitTS":5}', cluster_id=12)
         with pytest.raises(Conflict, match=f"nothing of cluster {CLUSTER}, but of cluster 12"):
@@ -166,9 +165,7 @@ class TestOthers:
         store.start(2, 100, NOW, initial_is_given=False)
         store.close()
 
-    def test_a_go_drainer_that_saves_meanwhile_is_noticed_and_not_overwritten(
-        self, target: mysql.Target
-    ) -> None:
+    def test_a_go_drainer_that_saves_meanwhile_is_noticed_and_not_overwritten(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
         store.save(at(store, 200))
@@ -183,7 +180,7 @@ class TestOthers:
         assert (start.floor_ts, start.foreign) == (150, True), "what the other one says counts"
         store.close()
 
-    def test_two_first_starts_at_once_get_two_epochs(self, target: mysql.Target) -> None:
+    def test_two_first_starts_at_once_get_two_epochs(self, target: Target) -> None:
         stores = [opened(target) for _ in range(6)]
         failed: list[BaseException] = []
 
@@ -207,7 +204,7 @@ class TestOthers:
 
 
 class TestFirstStart:
-    def test_one_that_was_killed_while_it_made_its_tables_is_no_hindrance(self, target: mysql.Target) -> None:
+    def test_one_that_was_killed_while_it_made_its_tables_is_no_hindrance(self, target: Target) -> None:
         """Tables are made one after the other; whatever is missing of them, the next start makes."""
         tables = ("lanes", "schema_snapshot", "drainer_state")
         store = opened(target)
@@ -215,7 +212,7 @@ class TestFirstStart:
         store.close()
         for made in range(len(tables)):
             for table in tables[made:]:
-                run(target, b"DROP TABLE " + mysql.qualified(SCHEMA, table))
+                run(target, b"DROP TABLE " + qualified(SCHEMA, table))
             run(target, b"DROP TABLE IF EXISTS " + ROW)
             store = opened(target)
             assert store.start(2, 100, NOW).positions == (Position(100),) * 2
@@ -223,7 +220,7 @@ class TestFirstStart:
 
 
 class TestRunning:
-    def test_the_checkpoint_never_goes_back(self, target: mysql.Target) -> None:
+    def test_the_checkpoint_never_goes_back(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
         store.save(at(store, 300))
@@ -234,7 +231,7 @@ class TestRunning:
         store.save(at(store, 300))
         store.close()
 
-    def test_a_row_deleted_meanwhile_is_written_again(self, target: mysql.Target) -> None:
+    def test_a_row_deleted_meanwhile_is_written_again(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
         run(target, b"DELETE FROM " + ROW)
@@ -242,10 +239,10 @@ class TestRunning:
         assert row(target)["commitTS"] == 300
         store.close()
 
-    def test_another_number_of_lanes_at_a_drained_point(self, target: mysql.Target) -> None:
+    def test_another_number_of_lanes_at_a_drained_point(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
-        connection = mysql.connect(target)
+        connection = connect(target)
         store.resize(5, Position(250))
         assert store.lane_count == 5
         for lane in range(5):
@@ -260,10 +257,10 @@ class TestRunning:
         assert store.start(4, 100, NOW).positions == (Position(260),) * 4
         store.close()
 
-    def test_a_side_lane_is_fenced_and_otherwise_left_alone(self, target: mysql.Target) -> None:
+    def test_a_side_lane_is_fenced_and_otherwise_left_alone(self, target: Target) -> None:
         store = opened(target)
         store.start(2, 100, NOW)
-        lanes = mysql.qualified(SCHEMA, "lanes")
+        lanes = qualified(SCHEMA, "lanes")
         run(target, b"INSERT INTO %s VALUES (%d, %d, 1, 7, 3)" % (lanes, CLUSTER, SIDE_LANES))
         store.end_ddl(at(store, 200))
         store.resize(4, Position(250))
@@ -271,13 +268,13 @@ class TestRunning:
         store.close()
         store = opened(target)
         assert store.start(2, 100, NOW).positions == (Position(300),) * 2
-        connection = mysql.connect(target)
+        connection = connect(target)
         assert store.lane_table().position(connection, SIDE_LANES) == Position(7, 3)
         connection.close()
         store.close()
 
     def test_a_server_without_a_binary_log_has_no_position(
-        self, target: mysql.Target, other_server: MariaDbServer
+        self, target: Target, other_server: MariaDbServer
     ) -> None:
         for server, has_one in ((target, False), (target_of(other_server), True)):
             store = CheckpointStore(server, CLUSTER, schema="elsewhere")
@@ -291,12 +288,12 @@ class TestElsewhere:
     """The row has a server of its own."""
 
     @pytest.fixture
-    def rows(self, other_server: MariaDbServer) -> Iterator[mysql.Target]:
+    def rows(self, other_server: MariaDbServer) -> Iterator[Target]:
         target = target_of(other_server)
         yield target
         clean(target)
 
-    def test_the_row_is_there_and_the_lanes_are_here(self, target: mysql.Target, rows: mysql.Target) -> None:
+    def test_the_row_is_there_and_the_lanes_are_here(self, target: Target, rows: Target) -> None:
         store = opened(target, row_target=rows)
         store.start(2, 100, NOW)
         store.begin_ddl(Intent(250, 1, "x", {}))
@@ -306,7 +303,7 @@ class TestElsewhere:
         assert (row(rows)["commitTS"], row(rows)["consistent"]) == (300, True)
         tables = run(
             target,
-            b"SELECT table_name FROM information_schema.tables WHERE table_schema=" + mysql.literal(SCHEMA),
+            b"SELECT table_name FROM information_schema.tables WHERE table_schema=" + string_literal(SCHEMA),
         )
         assert sorted(tables) == [("drainer_state",), ("lane_basis",), ("lanes",), ("schema_snapshot",)]
         store = opened(target, row_target=rows)
@@ -314,14 +311,12 @@ class TestElsewhere:
         assert row(rows)["consistent"] is False, "durable before the start returns"
         store.close()
 
-    def test_the_row_is_behind_the_lanes_when_its_server_fails(
-        self, target: mysql.Target, rows: mysql.Target
-    ) -> None:
+    def test_the_row_is_behind_the_lanes_when_its_server_fails(self, target: Target, rows: Target) -> None:
         store = opened(target, row_target=rows)
         store.start(2, 100, NOW)
         store.save(at(store, 200))
-        blocker = mysql.connect(rows)
-        mysql.rows(blocker, b"SELECT * FROM %s FOR UPDATE" % ROW)
+        blocker = connect(rows)
+        blocker.rows(b"SELECT * FROM %s FOR UPDATE" % ROW)
         run(rows, b"SET GLOBAL innodb_lock_wait_timeout=1")
         with pytest.raises(pymysql.err.OperationalError):
             _reconnected(store).end_ddl(at(store, 250))
@@ -335,7 +330,7 @@ class TestElsewhere:
         blocker.close()
         store.close()
 
-    def test_the_rows_server_goes_back_in_time_alone(self, target: mysql.Target, rows: mysql.Target) -> None:
+    def test_the_rows_server_goes_back_in_time_alone(self, target: Target, rows: Target) -> None:
         """Nothing depends on it: an older row of ours is written over, another program's is not."""
         store = opened(target, row_target=rows)
         store.start(2, 100, NOW)
@@ -351,7 +346,7 @@ class TestElsewhere:
         store.close()
 
     def test_a_row_ahead_of_a_downstream_that_went_back_is_not_believed(
-        self, target: mysql.Target, rows: mysql.Target
+        self, target: Target, rows: Target
     ) -> None:
         store = opened(target, row_target=rows)
         store.start(2, 100, NOW)
@@ -365,15 +360,13 @@ class TestElsewhere:
         assert row(rows)["commitTS"] == 200
         again.close()
 
-    def test_a_failed_save_is_tried_again_and_a_later_one_too(
-        self, target: mysql.Target, rows: mysql.Target
-    ) -> None:
+    def test_a_failed_save_is_tried_again_and_a_later_one_too(self, target: Target, rows: Target) -> None:
         store = opened(target, row_target=rows)
         store.start(2, 100, NOW)
         run(rows, b"SET GLOBAL innodb_lock_wait_timeout=1")
         for retried in (200, 201):
-            blocker = mysql.connect(rows)
-            mysql.rows(blocker, b"SELECT * FROM %s FOR UPDATE" % ROW)
+            blocker = connect(rows)
+            blocker.rows(b"SELECT * FROM %s FOR UPDATE" % ROW)
             with pytest.raises(pymysql.err.OperationalError):
                 _reconnected(store).save(at(store, 200))
             blocker.close()
@@ -381,7 +374,7 @@ class TestElsewhere:
             assert row(rows)["commitTS"] == retried
         store.close()
 
-    def test_a_go_drainers_row_there_counts(self, target: mysql.Target, rows: mysql.Target) -> None:
+    def test_a_go_drainers_row_there_counts(self, target: Target, rows: Target) -> None:
         make_go_tables(rows)
         write_row(rows, '{"consistent":true,"commitTS":700,"schema-version":3}')
         store = opened(target, row_target=rows)
@@ -389,8 +382,8 @@ class TestElsewhere:
         assert (start.positions, start.safe_until) == ((Position(700),) * 2, 900)
         store.close()
 
-    def test_a_server_that_is_away_is_named(self, target: mysql.Target) -> None:
-        nobody = mysql.Target("127.0.0.1", 1, "root", "")
+    def test_a_server_that_is_away_is_named(self, target: Target) -> None:
+        nobody = Target("127.0.0.1", 1, "root", "")
         with pytest.raises(Unavailable, match=r"root@127\.0\.0\.1:1 cannot be reached"):
             opened(target, row_target=nobody).start(2, 100, NOW)
 
@@ -403,7 +396,7 @@ def _reconnected(store: CheckpointStore) -> CheckpointStore:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["checkpoint", "lanes", "drainer_state", "quarantine"])
-def test_a_table_of_the_checkpoint_that_cannot_roll_back_is_refused(target: mysql.Target, name: str) -> None:
+def test_a_table_of_the_checkpoint_that_cannot_roll_back_is_refused(target: Target, name: str) -> None:
     """A server's default engine, or a Go drainer's table on such a server."""
     store = CheckpointStore(target, CLUSTER)
     store.start(2, 100, NOW)

@@ -25,7 +25,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import KEPT, PASSED, QuarantineController, load_waiting
 from drainer.quarantine.waiting_tables import RETRY, REWRITE
 from drainer.quarantine.waiting_tables import SKIP as SKIP_IT
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 
 pytestmark = pytest.mark.integration
@@ -82,7 +82,7 @@ class Stage:
 
     def __init__(
         self,
-        target: mysql.Target,
+        target: Target,
         path: Path,
         rules: Sequence[dict[str, Any]] = (),
         bytes_max: int = 1 << 20,
@@ -132,12 +132,12 @@ class Stage:
                 await asyncio.sleep(0.01)
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        connection = mysql.connect(self.target)
+        connection = connect(self.target)
         connection.autocommit(True)
         try:
             for statement in statements[:-1]:
-                mysql.run(connection, statement.encode())
-            return mysql.rows(connection, statements[-1].encode())
+                connection.run(statement.encode())
+            return connection.rows(statements[-1].encode())
         finally:
             connection.close()
 
@@ -159,7 +159,7 @@ MakeStage = Callable[..., Stage]
 
 
 @pytest.fixture
-async def stage(target: mysql.Target, tmp_path: Path) -> AsyncIterator[MakeStage]:
+async def stage(target: Target, tmp_path: Path) -> AsyncIterator[MakeStage]:
     made: list[Stage] = []
 
     def make(**options: Any) -> Stage:

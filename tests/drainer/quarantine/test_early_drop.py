@@ -21,7 +21,7 @@ from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
 from drainer.schema import ddl_job
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT
 from tests.crash.small_run import Statement, job_of
 from tests.drainer.support.apply_life import Life, Recording, column, run
@@ -108,15 +108,15 @@ def recording(*steps: Statement | Sequence[Row] | object) -> Recording:
     return Recording(4712, jobs, entries)
 
 
-def contents(target: mysql.Target) -> list[Any]:
+def contents(target: Target) -> list[Any]:
     return sorted(run(target, "SELECT id, v FROM d.t"))
 
 
-def keys(target: mysql.Target) -> set[str]:
+def keys(target: Target) -> set[str]:
     return {row[2] for row in run(target, "SHOW INDEX FROM d.t")}
 
 
-def decided(target: mysql.Target) -> list[Any]:
+def decided(target: Target) -> list[Any]:
     return run(target, "SELECT job_id, decision, outcome FROM tidb_binlog.ddl_decisions ORDER BY number")
 
 
@@ -127,9 +127,7 @@ EARLY = [(7, "early", "ran, before its job's DDL")]
 @pytest.mark.integration
 @pytest.mark.parametrize("ddl", [DROP_INDEX, DROP_COLUMN], ids=["drop index", "drop column"])
 @pytest.mark.parametrize("lanes", [1, 3])
-async def test_it_goes_before_its_ddl_and_nothing_is_lost(
-    target: mysql.Target, ddl: Statement, lanes: int
-) -> None:
+async def test_it_goes_before_its_ddl_and_nothing_is_lost(target: Target, ddl: Statement, lanes: int) -> None:
     found = recording(*WINDOW, ddl, [(6, 2, 6)] if ddl is DROP_INDEX else [(6, 6)])
     history = History(found.jobs)
     assert await Life(found, target, lanes, history=history).run(size=1)
@@ -152,7 +150,7 @@ NOT_NULL = (
 @pytest.mark.integration
 @pytest.mark.parametrize("half", [(), (HALF,)], ids=["rows say it", "the binlog says it"])
 async def test_rows_without_the_column_that_is_on_its_way_out(
-    target: mysql.Target, half: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+    target: Target, half: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are written with its zero, and all the same."""
     monkeypatch.setitem(globals(), "CREATE", NOT_NULL)
@@ -169,7 +167,7 @@ async def test_rows_without_the_column_that_is_on_its_way_out(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("why", ["sync-ddl", "ddl-rule", "binlog-filter-rule"])
-async def test_a_statement_that_is_not_to_run_takes_nothing_early(target: mysql.Target, why: str) -> None:
+async def test_a_statement_that_is_not_to_run_takes_nothing_early(target: Target, why: str) -> None:
     found = recording(*WINDOW, DROP_INDEX)
     first = Recording(found.cluster_id, found.jobs, found.entries[:2])
     assert await Life(first, target).run(size=1)
@@ -189,7 +187,7 @@ async def test_a_statement_that_is_not_to_run_takes_nothing_early(target: mysql.
 
 @pytest.mark.integration
 @pytest.mark.parametrize("dies_at", [1031, 1041, 1051, 1061, 1071])
-async def test_over_a_death_at_any_place(target: mysql.Target, dies_at: int) -> None:
+async def test_over_a_death_at_any_place(target: Target, dies_at: int) -> None:
     found = recording(*WINDOW, DROP_INDEX, [(6, 2, 6)])
     await Life(found, target, 3, history=History(found.jobs)).run(size=1, dies_at_ts=dies_at)
     assert await Life(found, target, 3, history=History(found.jobs)).run(size=1)
@@ -198,7 +196,7 @@ async def test_over_a_death_at_any_place(target: mysql.Target, dies_at: int) -> 
 
 
 @pytest.mark.integration
-async def test_of_a_job_that_is_still_under_way(target: mysql.Target) -> None:
+async def test_of_a_job_that_is_still_under_way(target: Target) -> None:
     """It is past the point from which it could be rolled back: the key is not public."""
     found = recording(*WINDOW)
     half = replace(FULL, indexes=(DELETE_ONLY,))
@@ -216,7 +214,7 @@ async def test_of_a_job_that_is_still_under_way(target: mysql.Target) -> None:
 @pytest.mark.parametrize(
     "steps", [(), (ADD_INDEX, DROP_INDEX)], ids=["nothing drops it", "something else comes first"]
 )
-async def test_what_is_not_given_up_stays_refused(target: mysql.Target, steps: tuple[Statement, ...]) -> None:
+async def test_what_is_not_given_up_stays_refused(target: Target, steps: tuple[Statement, ...]) -> None:
     found = recording(*WINDOW, *steps)
     with pytest.raises(DownstreamError, match="1062"):
         await Life(found, target, history=History(found.jobs)).run(size=1)
@@ -225,7 +223,7 @@ async def test_what_is_not_given_up_stays_refused(target: mysql.Target, steps: t
 
 
 @pytest.mark.integration
-async def test_a_key_that_something_needs_becomes_a_plain_one(target: mysql.Target) -> None:
+async def test_a_key_that_something_needs_becomes_a_plain_one(target: Target) -> None:
     found = recording(*WINDOW, DROP_INDEX)
     first = Recording(found.cluster_id, found.jobs, found.entries[:2])
     assert await Life(first, target).run(size=1)
@@ -237,7 +235,7 @@ async def test_a_key_that_something_needs_becomes_a_plain_one(target: mysql.Targ
 
 
 @pytest.mark.integration
-async def test_a_check_that_ends(target: mysql.Target) -> None:
+async def test_a_check_that_ends(target: Target) -> None:
     ends = Statement(44, "ALTER TABLE `t` DROP CONSTRAINT `c`", FULL)
     found = recording([(1, 1, 1)], [(2, 2, 2)], ends)
     first = Recording(found.cluster_id, found.jobs, found.entries[:2])
@@ -317,7 +315,7 @@ SIMPLE = replace(LOOSE, indexes=(NONCLUSTERED,))
     ids=["one key", "two keys"],
 )
 async def test_rows_of_which_one_would_take_the_others_place_are_refused(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch, table: TableInfo, text: str, size: int
+    target: Target, monkeypatch: pytest.MonkeyPatch, table: TableInfo, text: str, size: int
 ) -> None:
     """The job ends the key by which they are told apart."""
     monkeypatch.setitem(globals(), "CREATE", (CREATE[0], Statement(3, text, table)))
@@ -332,7 +330,7 @@ async def test_rows_of_which_one_would_take_the_others_place_are_refused(
 
 @pytest.mark.integration
 async def test_rows_that_were_there_already_are_counted_where_nothing_ends(
-    target: mysql.Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `u` INT, `v` INT)"
     monkeypatch.setitem(globals(), "CREATE", (CREATE[0], Statement(3, text, SIMPLE)))
@@ -346,7 +344,7 @@ async def test_rows_that_were_there_already_are_counted_where_nothing_ends(
 
 
 @pytest.mark.integration
-async def test_a_transaction_that_is_cut_overwrites_no_row_of_the_window(target: mysql.Target) -> None:
+async def test_a_transaction_that_is_cut_overwrites_no_row_of_the_window(target: Target) -> None:
     """Its parts go out in forms that meet old rows; a REPLACE would take one away by the key that ends."""
     rows = [(number, number // 2, number) for number in range(7000)]
     found = recording(rows, DROP_INDEX, [(7000, 1, 7000)])

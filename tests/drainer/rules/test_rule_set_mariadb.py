@@ -20,7 +20,8 @@ from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
 from drainer.schema.ddl_job import RENAME_TABLE, TRUNCATE_TABLE
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import (
@@ -38,19 +39,19 @@ pytestmark = pytest.mark.integration
 SYSTEM = {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"}
 
 
-def contents(target: mysql.Target) -> dict[str, dict[str, Any]]:
+def contents(target: Target) -> dict[str, dict[str, Any]]:
     """By database and table: columns and rows."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         found: dict[str, dict[str, Any]] = {}
-        for (schema,) in mysql.rows(connection, b"SHOW DATABASES"):
+        for (schema,) in connection.rows(b"SHOW DATABASES"):
             if schema in SYSTEM:
                 continue
             tables = found[schema] = {}
-            for name, _kind in mysql.rows(connection, b"SHOW FULL TABLES FROM " + mysql.quote(schema)):
-                table = mysql.qualified(schema, name)
-                columns = mysql.rows(connection, b"SHOW COLUMNS FROM " + table)
-                rows = sorted(map(repr, mysql.rows(connection, b"SELECT * FROM " + table)))
+            for name, _kind in connection.rows(b"SHOW FULL TABLES FROM " + quote_name(schema)):
+                table = qualified(schema, name)
+                columns = connection.rows(b"SHOW COLUMNS FROM " + table)
+                rows = sorted(map(repr, connection.rows(b"SELECT * FROM " + table)))
                 tables[name] = (columns, rows)
         return found
     finally:
@@ -61,7 +62,7 @@ def contents(target: mysql.Target) -> dict[str, dict[str, Any]]:
     "scenario",
     ["ddl-swap", "ddl-rename-db", "ddl-multischema", "ddl-exchange", "ddl-fk"],
 )
-async def test_under_routes_everything_arrives_under_other_names(scenario: str, target: mysql.Target) -> None:
+async def test_under_routes_everything_arrives_under_other_names(scenario: str, target: Target) -> None:
     recording = read(scenario)
     recording.entries = recorded.merged(scenario)
     # A name inside an expression (`DEFAULT NEXTVAL(seq)`) stays what it is: leave the sequence out.
@@ -149,7 +150,7 @@ class Made:
         self.recording.entries.append(Merged(commit_ts, payload))
 
 
-async def test_shards_into_one_table_without_deletes_and_without_one_column(target: mysql.Target) -> None:
+async def test_shards_into_one_table_without_deletes_and_without_one_column(target: Target) -> None:
     made = Made(shard(1, "orders_1"), shard(2, "orders_2"), shard(3, "audit"))
     made.transaction(1001, ("orders_1", INSERT, (1, "a", "x")), ("orders_2", INSERT, (2, "b", "x")))
     made.transaction(1011, ("audit", INSERT, (1, "never", "x")))
@@ -169,9 +170,9 @@ async def test_shards_into_one_table_without_deletes_and_without_one_column(targ
         columns=ColumnRules([ColumnRule.of("rule", "d", "~^orders", ["secret"], keep=False)]),
         passed_over=frozenset({1031}),
     )
-    connection = mysql.connect(target)
+    connection = connect(target)
     for statement in (b"CREATE DATABASE d", b"CREATE DATABASE shop"):
-        mysql.run(connection, statement)
+        connection.run(statement)
     connection.close()
     life = Life(made.recording, target, rules=rules)
     assert await life.run()
@@ -202,7 +203,7 @@ def drifted(table: str) -> float:
 
 
 @pytest.mark.parametrize("way", WITHHELD)
-async def test_a_unique_value_comes_back_that_upstream_had_freed(target: mysql.Target, way: str) -> None:
+async def test_a_unique_value_comes_back_that_upstream_had_freed(target: Target, way: str) -> None:
     """The old row is still there, because its end was left out: the new one takes its place, counted."""
     made = Made(unique(1, "t"))
     made.recording.entries[0].job["query"] = (  # type: ignore[index]
@@ -217,8 +218,8 @@ async def test_a_unique_value_comes_back_that_upstream_had_freed(target: mysql.T
     made.transaction(1021, ("t", INSERT, (3, "a", "y")), ("t", INSERT, (4, "c", "y")))
     made.transaction(1031, ("t", DELETE, (4, "c", "y")))
     rules = Rules(**WITHHELD[way])
-    connection = mysql.connect(target)
-    mysql.run(connection, b"CREATE DATABASE d")
+    connection = connect(target)
+    connection.run(b"CREATE DATABASE d")
     connection.close()
     before = drifted("d.t")
     for _ in range(2):
@@ -228,7 +229,7 @@ async def test_a_unique_value_comes_back_that_upstream_had_freed(target: mysql.T
     assert drifted("d.t") - before == 1
 
 
-async def test_a_rename_by_which_a_table_is_to_replicate_waits_for_a_decision(target: mysql.Target) -> None:
+async def test_a_rename_by_which_a_table_is_to_replicate_waits_for_a_decision(target: Target) -> None:
     """Its rows so far are not downstream: it is not made there, its further rows wait, others go on."""
     made = Made(shard(1, "hidden"), shard(2, "other"))
     made.transaction(1001, ("hidden", INSERT, (1, "a", "x")))
@@ -241,7 +242,7 @@ async def test_a_rename_by_which_a_table_is_to_replicate_waits_for_a_decision(ta
         assert set(found) == {"other"}
         assert found["other"][1] == ["(1, 'c', 'x')"]
         assert stored_ts(target) < 1011
-    connection = mysql.connect(target)
-    waiting = repr(mysql.rows(connection, b"SELECT * FROM tidb_binlog.quarantine"))
+    connection = connect(target)
+    waiting = repr(connection.rows(b"SELECT * FROM tidb_binlog.quarantine"))
     connection.close()
     assert "d.hidden did not replicate under this name" in waiting

@@ -41,8 +41,9 @@ from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.refusal import RowsRefused
+from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.sink.mysql.table_reader import Dialect, dialect_of
 from drainer.translate.translator import Translator
 from pumpclient import create_table_job
@@ -101,25 +102,25 @@ def read(name: str) -> Recording:
     return Recording(cluster_id, list(jobs.values()), sorted(entries, key=lambda entry: entry.commit_ts))
 
 
-def run(target: mysql.Target, *statements: str) -> list[tuple[Any, ...]]:
+def run(target: Target, *statements: str) -> list[tuple[Any, ...]]:
     """Run statements and commit; the rows of the last one."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         for statement in statements[:-1]:
-            mysql.run(connection, statement.encode())
-        found = mysql.rows(connection, statements[-1].encode())
+            connection.run(statement.encode())
+        found = connection.rows(statements[-1].encode())
         connection.commit()
         return found
     finally:
         connection.close()
 
 
-def clean(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
+def clean(target: Target) -> None:
+    connection = connect(target)
     system = {"information_schema", "performance_schema", "metrics_schema", "mysql", "sys"}
-    for (name,) in mysql.rows(connection, b"SHOW DATABASES"):
+    for (name,) in connection.rows(b"SHOW DATABASES"):
         if name.lower() not in system:
-            mysql.run(connection, b"DROP DATABASE " + mysql.quote(name))
+            connection.run(b"DROP DATABASE " + quote_name(name))
     connection.close()
 
 
@@ -129,7 +130,7 @@ class Life:
     def __init__(
         self,
         recording: Recording,
-        target: mysql.Target,
+        target: Target,
         lanes: int = 2,
         batch_rows: int = 1600,
         rules: Rules | None = None,
@@ -256,8 +257,8 @@ def cut(connection: Any) -> None:
             taken.shutdown(socket.SHUT_RDWR)
 
 
-def differences(name: str, target: mysql.Target) -> list[str]:
-    connection = mysql.connect(target)
+def differences(name: str, target: Target) -> list[str]:
+    connection = connect(target)
     try:
         scenario = load(CORPUS / name)
         actual = Downstream(connection).contents(scenario.expected)
@@ -268,9 +269,9 @@ def differences(name: str, target: mysql.Target) -> list[str]:
         connection.close()
 
 
-def stored_ts(target: mysql.Target) -> int:
-    connection = mysql.connect(target)
-    ((text,),) = mysql.rows(connection, b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+def stored_ts(target: Target) -> int:
+    connection = connect(target)
+    ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
     connection.close()
     return int(json.loads(text)["commitTS"])
 

@@ -17,7 +17,7 @@ from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index,
 from drainer.config.options import DrainerConfig
 from drainer.pull.merger import Merged, MergedBatch, Spilled
 from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, UPDATE
 from pumpclient.schema.ddl_job import create_database_job
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run
@@ -136,7 +136,7 @@ class Upstream:
 class Running:
     """A life that gets its stream as a test hands it out, and dies or stops when it says."""
 
-    def __init__(self, upstream: Upstream, target: mysql.Target, rules: Rules, **settings: Any) -> None:
+    def __init__(self, upstream: Upstream, target: Target, rules: Rules, **settings: Any) -> None:
         recording = Recording(upstream.recording.cluster_id, [*upstream.recording.jobs], [])
         recording.entries = upstream.recording.entries
         self._life = Life(recording, target, rules=rules, **settings)
@@ -199,7 +199,7 @@ class Running:
         await asyncio.gather(*self._others, return_exceptions=True)
 
 
-async def whole_life(upstream: Upstream, target: mysql.Target, rules: Rules | None = None) -> None:
+async def whole_life(upstream: Upstream, target: Target, rules: Rules | None = None) -> None:
     """Up to the end of what the upstream has, and a graceful stop."""
     life = Running(upstream, target, rules or routes())
     life.give()
@@ -207,7 +207,7 @@ async def whole_life(upstream: Upstream, target: mysql.Target, rules: Rules | No
     await life.stop()
 
 
-def lanes(target: mysql.Target) -> list[int]:
+def lanes(target: Target) -> list[int]:
     return [
         int(ts)
         for (ts,) in run(target, "SELECT applied_ts FROM tidb_binlog.lanes WHERE lane < 65536 ORDER BY lane")
@@ -215,12 +215,12 @@ def lanes(target: mysql.Target) -> list[int]:
 
 
 @contextlib.contextmanager
-def held(target: mysql.Target, *statements: str) -> Iterator[None]:
+def held(target: Target, *statements: str) -> Iterator[None]:
     """Somebody's transaction that a lane waits for."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         for statement in statements:
-            mysql.run(connection, statement.encode())
+            connection.run(statement.encode())
         yield
     finally:
         with contextlib.suppress(Exception):
@@ -228,5 +228,5 @@ def held(target: mysql.Target, *statements: str) -> Iterator[None]:
         connection.close()
 
 
-def ids(target: mysql.Target, table: str) -> list[int]:
+def ids(target: Target, table: str) -> list[int]:
     return [int(one) for (one,) in run(target, f"SELECT id FROM {table} ORDER BY id")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pymysql
-
 from common.wire import binlog_pb2
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import differences
@@ -15,6 +13,7 @@ from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import SchemaTracker, is_system_schema
+from drainer.sink.mysql.connection import Connection
 from drainer.txn import Ddl
 from tests.drainer.support import recorded
 
@@ -73,7 +72,7 @@ def _is_missing(line: str, missing: set[str]) -> bool:
     return words[0] == "key" and any(f"key {words[1]}" in said for said in missing)
 
 
-def drop_all(connection: pymysql.Connection[Any]) -> None:
+def drop_all(connection: Connection) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
         for (name,) in cursor.fetchall():

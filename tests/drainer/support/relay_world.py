@@ -39,7 +39,8 @@ from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.sql_literal.quoting import string_literal
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
@@ -84,22 +85,21 @@ async def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int 
     return directory
 
 
-def target_of(server: MariaDbServer) -> mysql.Target:
-    return mysql.Target(server.host, server.port, server.user, server.password, server.socket)
+def target_of(server: MariaDbServer) -> Target:
+    return Target(server.host, server.port, server.user, server.password, server.socket)
 
 
-def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool = False) -> None:
+def put_go_checkpoint(target: Target, commit_ts: int, *, consistent: bool = False) -> None:
     """A row as a Go drainer leaves it."""
     document = {"consistent": consistent, "commitTS": commit_ts, "ts-map": {}, "schema-version": 0}
-    connection = mysql.connect(target)
-    mysql.run(connection, b"CREATE DATABASE IF NOT EXISTS tidb_binlog")
-    mysql.run(
-        connection,
+    connection = connect(target)
+    connection.run(b"CREATE DATABASE IF NOT EXISTS tidb_binlog")
+    connection.run(
         b"CREATE TABLE IF NOT EXISTS tidb_binlog.checkpoint"
         b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
     )
-    text = mysql.literal(json.dumps(document))
-    mysql.run(connection, b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, %s)" % (CLUSTER_ID, text))
+    text = string_literal(json.dumps(document))
+    connection.run(b"REPLACE INTO tidb_binlog.checkpoint VALUES (%d, %s)" % (CLUSTER_ID, text))
     connection.commit()
     connection.close()
 
@@ -107,7 +107,7 @@ def put_go_checkpoint(target: mysql.Target, commit_ts: int, *, consistent: bool 
 def quarantine_setup(
     store: CheckpointStore,
     start: Start,
-    target: mysql.Target,
+    target: Target,
     schema: RelaySchema,
     directory: Path,
     rules: Sequence[Rule] = (),
@@ -123,7 +123,7 @@ def quarantine_setup(
     )
 
 
-def recovery(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
+def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
     def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
         return Applier(
             start,
@@ -149,7 +149,7 @@ def recovery(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[R
     )
 
 
-async def recover(target: mysql.Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
+async def recover(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
     async with asyncio.timeout(120):
         return await recovery(target, path, lanes, rules).run()
 
@@ -164,7 +164,7 @@ def report(server: MariaDbServer, scenario: str) -> Report:
         connection.close()
 
 
-def is_consistent(target: mysql.Target) -> bool:
+def is_consistent(target: Target) -> bool:
     stored = stored_checkpoint(target, SCHEMA)
     assert stored is not None
     return stored.checkpoint.consistent

@@ -11,7 +11,7 @@ from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.row_mismatch import Drift
 from drainer.quarantine.waiting_tables import RETRY
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.refusal import RowsRefused
 from tests.drainer.support.apply_life import Life, Recording
 
@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 async def live(
     recording: Recording,
-    target: mysql.Target,
+    target: Target,
     lanes: int = 2,
     *,
     batch_rows: int = 1600,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import ConfigError
 from common.rowcodec.plan import TablePlan
+from drainer.sink.mysql.connection import Connection
 from drainer.spark.analysis import history, statistics
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.spark.support.told_history import History
@@ -63,9 +62,7 @@ def test_keys_are_read() -> None:
         history.parse_key("{5")
 
 
-async def test_an_archive_in_numbers(
-    spark: SparkSession, connection: pymysql.Connection[Any], tmp_path: Path
-) -> None:
+async def test_an_archive_in_numbers(spark: SparkSession, connection: Connection, tmp_path: Path) -> None:
     world = World(connection, next(shape for shape in SHAPES if shape.name == "int"), random.Random(5))
     told = History(world)
     rows = [row for _ in range(20) for row in told.one()]

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from common.wire import pb_binlog_pb2 as pb
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.spark.audit import report
 from drainer.spark.audit.auditing import Outcome, audit
 from drainer.spark.audit.checks.chain_rule import BROKEN, LOST
@@ -43,12 +43,12 @@ class World:
     """Several recorded scenarios in one archive, and a database that has them applied."""
 
     archive: Path
-    target: mysql.Target
+    target: Target
 
 
 @pytest.fixture(scope="module")
 def world(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
 
     async def live() -> None:
         for scenario in SCENARIOS:

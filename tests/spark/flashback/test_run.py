@@ -10,13 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import Rejected
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.spark.flashback import restore as restoring
 from drainer.spark.flashback import run as flashback
 from drainer.spark.replay.writer import execute
@@ -28,13 +27,13 @@ def no_spark() -> SparkSession:
     raise AssertionError("so little is read without Spark")
 
 
-def world_of(connection: pymysql.Connection[Any], name: str) -> World:
+def world_of(connection: Connection, name: str) -> World:
     shape = next(shape for shape in SHAPES if shape.name == name)
     return World(connection, shape, random.Random(name))
 
 
 async def test_a_range_in_the_middle_and_all_behind_it(
-    spark: SparkSession, connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+    spark: SparkSession, connection: Connection, target: Target, tmp_path: Path
 ) -> None:
     """Two flashbacks, one of each way, each up to where the one before it began."""
     world = world_of(connection, "unique_extra")
@@ -64,7 +63,7 @@ async def test_a_range_in_the_middle_and_all_behind_it(
 
 @pytest.mark.parametrize("shape", ["text_ci", "keyless"])
 async def test_a_script_brings_rows_back(
-    connection: pymysql.Connection[Any],
+    connection: Connection,
     mariadb: MariaDbServer,
     tmp_path: Path,
     shape: str,
@@ -99,7 +98,7 @@ async def test_a_script_brings_rows_back(
 
 
 async def test_what_was_changed_since_is_told_and_left_alone(
-    connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+    connection: Connection, target: Target, tmp_path: Path
 ) -> None:
     world = world_of(connection, "int")
     history = History(world)
@@ -122,7 +121,7 @@ async def test_what_was_changed_since_is_told_and_left_alone(
 
 
 async def test_a_schema_change_in_the_range_is_refused(
-    connection: pymysql.Connection[Any], target: mysql.Target, tmp_path: Path
+    connection: Connection, target: Target, tmp_path: Path
 ) -> None:
     history = History(world_of(connection, "int"))
     history.some(5)
@@ -136,8 +135,8 @@ async def test_a_schema_change_in_the_range_is_refused(
 
 
 async def test_a_killed_flashback_goes_on(
-    connection: pymysql.Connection[Any],
-    target: mysql.Target,
+    connection: Connection,
+    target: Target,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,7 +164,7 @@ async def test_a_killed_flashback_goes_on(
     assert contents(world) == before
 
 
-def _until(archive: str, target: mysql.Target, options: dict[str, str], statements: int) -> None:
+def _until(archive: str, target: Target, options: dict[str, str], statements: int) -> None:
     """A life that ends without a word, in the middle of a transaction."""
     left = [statements]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
-import pymysql
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.spark.decode.records import Changes, Row
 from drainer.spark.effects.operations import Effect, Operations, effects_in_order, table_id
 from drainer.spark.flashback import undo
@@ -22,14 +20,14 @@ ROUNDS = 6
 
 
 @pytest.fixture
-def connection(mariadb: MariaDbServer) -> Iterator[pymysql.Connection[Any]]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
-    opened = mysql.connect(target)
-    mysql.run(opened, b"DROP DATABASE IF EXISTS m")
-    mysql.run(opened, b"CREATE DATABASE m")
+def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    opened = connect(target)
+    opened.run(b"DROP DATABASE IF EXISTS m")
+    opened.run(b"CREATE DATABASE m")
     yield opened
     opened.rollback()
-    mysql.run(opened, b"DROP DATABASE m")
+    opened.run(b"DROP DATABASE m")
     opened.close()
 
 
@@ -54,17 +52,17 @@ def backwards(history: History, transactions: Transactions) -> list[Undo]:
     return [one for transaction in reversed(transactions) for one in net(history, [transaction])]
 
 
-def run(connection: pymysql.Connection[Any], undos: list[Undo], rows_max: int) -> None:
+def run(connection: Connection, undos: list[Undo], rows_max: int) -> None:
     for batch in undo.batches(undos, rows_max, 1 << 20):
         for question, count in undo.questions(batch):
-            assert mysql.rows(connection, question) == [(count,)], batch[0].shown
+            assert connection.rows(question) == [(count,)], batch[0].shown
         for statement in undo.statements(batch, 1 << 20):
-            assert statement.drift(mysql.run(connection, statement.sql)) == 0, statement.sql
+            assert statement.drift(connection.run(statement.sql)) == 0, statement.sql
 
 
 @pytest.mark.parametrize("way", ["net", "backwards"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_rows_are_what_they_were(connection: pymysql.Connection[Any], shape: Shape, way: str) -> None:
+def test_rows_are_what_they_were(connection: Connection, shape: Shape, way: str) -> None:
     world = World(connection, shape, random.Random(shape.name + way))
     history = History(world)
     history.some(8)
@@ -82,7 +80,7 @@ def test_rows_are_what_they_were(connection: pymysql.Connection[Any], shape: Sha
             world._put(rid, row)
 
 
-def test_a_row_changed_by_others_is_told(connection: pymysql.Connection[Any]) -> None:
+def test_a_row_changed_by_others_is_told(connection: Connection) -> None:
     shape = next(shape for shape in SHAPES if shape.name == "int_extra")
     world = World(connection, shape, random.Random(3))
     history = History(world)
@@ -93,9 +91,9 @@ def test_a_row_changed_by_others_is_told(connection: pymysql.Connection[Any]) ->
     for transactions in ([insertion], [insertion, change]):
         (batch,) = undo.batches(net(history, transactions), 10, 1 << 20)
         ((question, wanted),) = undo.questions(batch)
-        assert mysql.rows(connection, question) != [(wanted,)]
+        assert connection.rows(question) != [(wanted,)]
     assert batch[0].shown.startswith("M.dst `id` = ") or batch[0].shown.startswith("m.dst `id` = ")
     deletion = [history.row(*world._delete(rid))]
     (batch,) = undo.batches(net(history, [deletion]), 10, 1 << 20)
     ((question, wanted),) = undo.questions(batch)
-    assert (mysql.rows(connection, question), wanted) == ([(1,)], 0)
+    assert (connection.rows(question), wanted) == ([(1,)], 0)

@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import Conflict, Rejected
+from drainer.sink.mysql.connection import Connection
 from drainer.spark.image import build as image
 from drainer.spark.image import table_lifetimes as table_life
 from drainer.spark.image.table_lifetimes import Life
@@ -39,7 +39,7 @@ def rows_in(spark: SparkSession, directory: Path) -> Counter[Any]:
 
 @pytest.mark.parametrize("shape", ["unique", "keyless"])
 async def test_rows_at_a_moment(
-    spark: SparkSession, connection: pymysql.Connection[Any], tmp_path: Path, shape: str
+    spark: SparkSession, connection: Connection, tmp_path: Path, shape: str
 ) -> None:
     world = World(connection, next(one for one in SHAPES if one.name == shape), random.Random(shape))
     history = History(world)
@@ -100,7 +100,7 @@ def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
 
 
 async def test_changes_that_do_not_fit_make_no_image(
-    spark: SparkSession, connection: pymysql.Connection[Any], tmp_path: Path
+    spark: SparkSession, connection: Connection, tmp_path: Path
 ) -> None:
     world = World(connection, next(one for one in SHAPES if one.name == "int"), random.Random(2))
     history = History(world)

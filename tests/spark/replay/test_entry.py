@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.replay.entry import replay
@@ -43,7 +42,7 @@ SCENARIOS = (
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     found = target_of(mariadb)
     clean(found)
     yield found
@@ -60,7 +59,7 @@ def archive_of(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_hard_history_ends_as_it_was_upstream(target: mysql.Target, tmp_path: Path, seed: int) -> None:
+def test_hard_history_ends_as_it_was_upstream(target: Target, tmp_path: Path, seed: int) -> None:
     history = MixedHistory(seed)
     archive = archive_of(history, tmp_path, ddl_at=150)
     history.create(target)
@@ -72,7 +71,7 @@ def test_hard_history_ends_as_it_was_upstream(target: mysql.Target, tmp_path: Pa
     assert history.downstream(target) == history.rows
 
 
-def test_hard_history_through_sparks_tasks(spark: SparkSession, target: mysql.Target, tmp_path: Path) -> None:
+def test_hard_history_through_sparks_tasks(spark: SparkSession, target: Target, tmp_path: Path) -> None:
     """Keyless rows, unique values that are exchanged, keys that differ in case: in buckets, in phases."""
     history = MixedHistory(3)
     archive = archive_of(history, tmp_path)
@@ -87,7 +86,7 @@ def test_hard_history_through_sparks_tasks(spark: SparkSession, target: mysql.Ta
 @pytest.mark.parametrize("source", ["archive", "relay"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_recorded_scenarios_end_equal_to_tidb(
-    target: mysql.Target, tmp_path: Path, scenario: str, source: str
+    target: Target, tmp_path: Path, scenario: str, source: str
 ) -> None:
     replay(None, str(SOURCES[source](scenario, tmp_path / "archive")), target)
     assert differences(scenario, target) == []
@@ -95,13 +94,13 @@ def test_recorded_scenarios_end_equal_to_tidb(
 
 @pytest.mark.parametrize("source", ["go-events", "go-relay"])
 def test_what_the_go_drainer_wrote_is_replayed_with_the_downstreams_definitions(
-    target: mysql.Target, tmp_path: Path, source: str
+    target: Target, tmp_path: Path, source: str
 ) -> None:
     replay(None, str(SOURCES[source]("txn", tmp_path / "archive")), target)
     assert differences("txn", target) == []
 
 
-def test_a_range_in_two_parts(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_range_in_two_parts(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(4)
     archive = archive_of(history, tmp_path)
     history.create(target)
@@ -111,7 +110,7 @@ def test_a_range_in_two_parts(target: mysql.Target, tmp_path: Path) -> None:
     assert history.downstream(target) == history.rows
 
 
-def test_an_open_range_stays_what_it_was_when_it_began(target: mysql.Target, tmp_path: Path) -> None:
+def test_an_open_range_stays_what_it_was_when_it_began(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(5)
     archive = archive_of(history, tmp_path, 50)
     history.create(target)
@@ -127,13 +126,11 @@ class Killed(BaseException):
     """No error that anybody handles."""
 
 
-def killed_behind_chunks(
-    monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: mysql.Target
-) -> None:
+def killed_behind_chunks(monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: Target) -> None:
     """A replay that ends when so many of its chunks are committed."""
     left = [number]
 
-    def commit(connection: pymysql.connections.Connection[Any]) -> None:
+    def commit(connection: Connection) -> None:
         connection.commit()
         left[0] -= 1
         if not left[0]:
@@ -146,7 +143,7 @@ def killed_behind_chunks(
 
 
 def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
-    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last chunk would have more rows after the archive has grown, and be taken for written."""
     history = MixedHistory(13)
@@ -165,7 +162,7 @@ def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
 
 
 def test_a_job_whose_files_are_gone_does_not_go_on(
-    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its chunks would be other ones. When it is done, nobody needs the files."""
     history = MixedHistory(14)
@@ -186,7 +183,7 @@ def test_a_job_whose_files_are_gone_does_not_go_on(
     assert replay(None, archive, target, stop=BEYOND, options=HERE).was_done
 
 
-def test_a_job_is_not_taken_for_another_one(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_job_is_not_taken_for_another_one(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(6)
     archive = archive_of(history, tmp_path, 50)
     history.create(target)
@@ -200,21 +197,21 @@ def test_a_job_is_not_taken_for_another_one(target: mysql.Target, tmp_path: Path
             replay(None, archive, target, job="one", options=replace(HERE, source={name: text}))
 
 
-def test_a_job_has_one_driver_at_a_time(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_job_has_one_driver_at_a_time(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(7)
     archive = archive_of(history, tmp_path, 20)
     history.create(target)
-    other = mysql.connect(target)
+    other = connect(target)
     Job(other, "one").claim()
     with pytest.raises(Conflict, match="being worked on"):
         replay(None, archive, target, job="one", options=HERE)
     other.close()
 
 
-def test_which_tables_are_written_apart_is_decided_once_a_step(target: mysql.Target) -> None:
+def test_which_tables_are_written_apart_is_decided_once_a_step(target: Target) -> None:
     """A table that is altered downstream between two lives of a job would change which removals are in which
     chunk, and those in a chunk that is written would be lost."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     job = Job(connection, "one")
     job.open(Frozen("a", "pb", 0, 9, 0, (), 5, safe=False))
     assert job.settle({3, 1}) == {1, 3}
@@ -227,7 +224,7 @@ def test_which_tables_are_written_apart_is_decided_once_a_step(target: mysql.Tar
 
 @pytest.mark.parametrize("checkpoint", [20, 29])
 def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
-    target: mysql.Target, tmp_path: Path, checkpoint: int
+    target: Target, tmp_path: Path, checkpoint: int
 ) -> None:
     """Everything behind its checkpoint; where that is the last transaction alone, nothing goes back."""
     history = MixedHistory(16)
@@ -249,7 +246,7 @@ def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
     assert history.downstream(target) == history.rows
 
 
-def test_files_in_the_wrong_order_are_no_repetition(target: mysql.Target, tmp_path: Path) -> None:
+def test_files_in_the_wrong_order_are_no_repetition(target: Target, tmp_path: Path) -> None:
     items = list(MixedHistory(17).items(20))
     for some in (items[10:], items[:10]):
         writer = RelayLogWriter(tmp_path, 1000)
@@ -259,7 +256,7 @@ def test_files_in_the_wrong_order_are_no_repetition(target: mysql.Target, tmp_pa
         replay(None, str(tmp_path), target, options=HERE)
 
 
-def test_dry_run_writes_nothing(target: mysql.Target, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(8)
     archive = archive_of(history, tmp_path, 100, ddl_at=50)
     summary = replay(None, archive, target, dry_run=True, options=HERE)
@@ -267,7 +264,7 @@ def test_dry_run_writes_nothing(target: mysql.Target, tmp_path: Path) -> None:
     assert run(target, f"SHOW DATABASES LIKE '{SCHEMA}'") == []
 
 
-def test_a_table_that_is_missing_downstream_is_named(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_table_that_is_missing_downstream_is_named(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(9)
     archive = archive_of(history, tmp_path, 50)
     history.create(target)
@@ -277,7 +274,7 @@ def test_a_table_that_is_missing_downstream_is_named(target: mysql.Target, tmp_p
     replay(None, archive, target, options=replace(HERE, tables=("d.n", "d.k", "d.u")))
 
 
-def test_a_ddl_that_is_refused_can_be_left_out(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_ddl_that_is_refused_can_be_left_out(target: Target, tmp_path: Path) -> None:
     """The job goes on where it stopped."""
     history = MixedHistory(12)
     archive = archive_of(history, tmp_path, 100, 50, "ALTER TABLE d.n ADD INDEX f ((LOWER(b)))")
@@ -290,7 +287,7 @@ def test_a_ddl_that_is_refused_can_be_left_out(target: mysql.Target, tmp_path: P
     assert history.downstream(target) == history.rows
 
 
-def test_safe_replay_of_what_is_there_already(target: mysql.Target, tmp_path: Path) -> None:
+def test_safe_replay_of_what_is_there_already(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(10)
     archive = archive_of(history, tmp_path, 100)
     history.create(target)
@@ -300,14 +297,14 @@ def test_safe_replay_of_what_is_there_already(target: mysql.Target, tmp_path: Pa
     assert history.downstream(target) == history.rows
 
 
-def test_a_value_log_is_refused(target: mysql.Target, tmp_path: Path) -> None:
+def test_a_value_log_is_refused(target: Target, tmp_path: Path) -> None:
     (tmp_path / "000000.vlog").write_bytes(b"")
     with pytest.raises(ConfigError, match="value log"):
         replay(None, str(tmp_path), target)
 
 
 def test_a_connection_that_is_lost_again_and_again(
-    target: mysql.Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a COMMIT without an answer as well as before one."""
     history = MixedHistory(11)
@@ -315,7 +312,7 @@ def test_a_connection_that_is_lost_again_and_again(
     history.create(target)
     calls = [0]
 
-    def commit(connection: pymysql.connections.Connection[Any]) -> None:
+    def commit(connection: Connection) -> None:
         calls[0] += 1
         if calls[0] % 3 != 1:
             connection.commit()

@@ -12,7 +12,7 @@ import pytest
 from common.rowcodec.encoder import RowEncoder
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.cluster.supervisor import POLL_S, Process
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.spark import packaging
 from drainer.spark.replay.plan import SMALL_BYTES
 from drainer.txn import INSERT, Item, TableEvents, TableVersion, Transaction
@@ -41,7 +41,7 @@ def items() -> Iterator[Item]:
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     target = target_of(mariadb)
     clean(target)
     run(target, *TABLES)
@@ -59,7 +59,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.stop()
 
 
-def chunks(target: mysql.Target) -> int:
+def chunks(target: Target) -> int:
     """Written so far, in all buckets."""
     if not run(target, "SHOW DATABASES LIKE 'tidb_binlog'"):
         return 0
@@ -79,7 +79,7 @@ def wait_until(reached: Callable[[], bool], job: Process) -> None:
 
 @pytest.mark.timeout(400)
 def test_a_killed_executor_and_a_killed_worker_change_nothing(
-    cluster: Cluster, target: mysql.Target, tmp_path: Path
+    cluster: Cluster, target: Target, tmp_path: Path
 ) -> None:
     archive = tmp_path / "archive"
     writer = ArchiveWriter(archive, 4 << 20)
@@ -87,8 +87,8 @@ def test_a_killed_executor_and_a_killed_worker_change_nothing(
     writer.close()
     assert sum(path.stat().st_size for path in archive.glob("binlog-*")) > SMALL_BYTES
     # As long as somebody else holds one of the rows the job cannot end: whatever is killed, it was under way.
-    holder = mysql.connect(target)
-    mysql.run(holder, b"INSERT INTO d.k VALUES (%d, 'held')" % (TRANSACTIONS * ROWS - 1))
+    holder = connect(target)
+    holder.run(b"INSERT INTO d.k VALUES (%d, 'held')" % (TRANSACTIONS * ROWS - 1))
     url = f"mysql://{target.user}@/?socket={target.socket}"
     job = cluster.submit(
         packaging.script(tmp_path),

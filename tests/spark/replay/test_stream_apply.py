@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from common.errors import Conflict, Corruption
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.file.segments import ArchiveSegments
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.job import Frozen, Job
 from drainer.spark.replay.stream_apply import Batch, Settings, Stream
@@ -28,7 +28,7 @@ from tests.spark.support.growing import TABLES, ArchiveWriter, History, RelayLog
 
 
 @pytest.fixture
-def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
     target = target_of(mariadb)
     clean(target)
     run(target, *TABLES)
@@ -36,7 +36,7 @@ def target(mariadb: MariaDbServer) -> Iterator[mysql.Target]:
     clean(target)
 
 
-def contents(target: mysql.Target) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+def contents(target: Target) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     return (
         list(run(target, "SELECT * FROM d.k ORDER BY id")),
         list(run(target, "SELECT * FROM d.t ORDER BY a, b")),
@@ -92,7 +92,7 @@ class Meanwhile:
 
 
 def life(
-    spark: SparkSession, directory: Path, target: mysql.Target, checkpoint: Path, history: History, count: int
+    spark: SparkSession, directory: Path, target: Target, checkpoint: Path, history: History, count: int
 ) -> Meanwhile:
     """A run that ends after some batches, in the middle of one."""
     meanwhile = Meanwhile(directory, history, count)
@@ -109,7 +109,7 @@ def life(
     return meanwhile
 
 
-def killed_life(directory: Path, target: mysql.Target, checkpoint: Path, after: int) -> None:
+def killed_life(directory: Path, target: Target, checkpoint: Path, after: int) -> None:
     """The command, killed when a batch behind that one is done: the next one is under way."""
     command = ["stream", "--from", str(directory), "--checkpoint", str(checkpoint), "--output", "json"]
     command += ["--to", f"mysql://{target.user}@/?socket={target.socket}", "--interval", "50ms"]
@@ -130,7 +130,7 @@ def killed_life(directory: Path, target: mysql.Target, checkpoint: Path, after: 
 
 @pytest.mark.timeout(500)
 def test_nothing_is_lost_or_doubled_over_three_restarts(
-    spark: SparkSession, target: mysql.Target, tmp_path: Path
+    spark: SparkSession, target: Target, tmp_path: Path
 ) -> None:
     directory, checkpoint, history = tmp_path / "archive", tmp_path / "checkpoint", History(7, ddl_at=40)
     first = life(spark, directory, target, checkpoint, history, 4)
@@ -155,15 +155,15 @@ def test_nothing_is_lost_or_doubled_over_three_restarts(
 # -- what the downstream knows ----------------------------------------------------------------------------
 
 
-def begun(target: mysql.Target, job: str, stop: int) -> None:
+def begun(target: Target, job: str, stop: int) -> None:
     frozen = Frozen("/a", "pb", 1, stop, stop, (), 5000, False)
-    connection = mysql.connect(target)
+    connection = connect(target)
     Job(connection, job).open(frozen)
     connection.close()
 
 
-def test_an_older_copy_of_a_checkpoint_and_a_second_stream_are_refused(target: mysql.Target) -> None:
-    connection = mysql.connect(target)
+def test_an_older_copy_of_a_checkpoint_and_a_second_stream_are_refused(target: Target) -> None:
+    connection = connect(target)
     stream_jobs.check(connection, "q-1", 0, "/a", 0, ())  # nothing was ever written
     for batch in (4, 5):
         begun(target, stream_jobs.job_of("q-1", batch), batch * 100)
@@ -227,7 +227,7 @@ def newest(directory: Path) -> int:
 
 
 def test_rows_that_retention_took_end_the_query_with_the_reason(
-    spark: SparkSession, target: mysql.Target, tmp_path: Path
+    spark: SparkSession, target: Target, tmp_path: Path
 ) -> None:
     directory, history = tmp_path / "archive", History(5)
     writer = ArchiveWriter(directory, 1000)

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import Options
 from tests.drainer.support.apply_life import clean
@@ -31,7 +31,7 @@ DONE_S: Final = 300.0
 
 def child(archive: str, socket: str, user: str, spark: bool) -> None:
     """The process that is killed. The password comes by the environment."""
-    target = mysql.Target("localhost", 0, user, os.environ["BINLOG_SPARK_PASSWORD"], socket)
+    target = Target("localhost", 0, user, os.environ["BINLOG_SPARK_PASSWORD"], socket)
     session = None
     if spark:
         from drainer.spark.session import session as session_of

@@ -23,7 +23,7 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support.apply_life import column, run
 
@@ -88,11 +88,11 @@ class MixedHistory:
     def rows(self) -> list[list[tuple[Any, ...]]]:
         return [sorted(there.values()) for there in self._there]
 
-    def create(self, target: mysql.Target) -> None:
+    def create(self, target: Target) -> None:
         run(target, *TABLES, "SELECT 1")
 
     @staticmethod
-    def downstream(target: mysql.Target) -> list[list[tuple[Any, ...]]]:
+    def downstream(target: Target) -> list[list[tuple[Any, ...]]]:
         return [sorted(run(target, f"SELECT * FROM d.{version.name}")) for version in VERSIONS]
 
     def _transaction(self) -> Transaction:

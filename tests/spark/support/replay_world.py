@@ -7,13 +7,13 @@ import gzip
 from pathlib import Path
 
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from tests.drainer.support import archive_life, recorded
 from tests.drainer.support.relay_world import go_relay, items, our_relay
 
 
-def target_of(server: MariaDbServer) -> mysql.Target:
-    return mysql.Target(server.host, server.port, server.user, server.password, server.socket)
+def target_of(server: MariaDbServer) -> Target:
+    return Target(server.host, server.port, server.user, server.password, server.socket)
 
 
 def go_events(scenario: str, directory: Path) -> Path:

@@ -8,7 +8,7 @@ Never   shows a password, a grant's line or a row of replicated data
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import pymysql
 
@@ -17,10 +17,11 @@ from common.errors import BinlogError, DownstreamError
 from common.net.abandonable_thread import in_abandonable_thread
 from deploy.ctl.doctor.checks.variables import VARIABLES
 from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
-from drainer.sink.mysql import connection as mysql
-from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, safe_text
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
-_MISSING: Final = frozenset({mysql.NO_SUCH_DATABASE, mysql.NO_SUCH_TABLE})
+_MISSING: Final = frozenset({NO_SUCH_DATABASE, NO_SUCH_TABLE})
 _STEPS: Final = 12
 _UNTRANSACTIONAL: Final = (
     b"SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.ENGINE, EXISTS(SELECT 1 FROM information_schema.STATISTICS s"
@@ -30,7 +31,6 @@ _UNTRANSACTIONAL: Final = (
     b" ('mysql','sys','information_schema','performance_schema') LIMIT 10000"
 )
 T = TypeVar("T")
-Connection: TypeAlias = "pymysql.Connection[Any]"
 
 
 async def look(
@@ -70,17 +70,17 @@ def _look(
     state_table: bool,
 ) -> DownstreamSeen:
     try:
-        connection = mysql.connect(target, read_timeout_s=timeout_s)
+        connection = connect(target, read_timeout_s=timeout_s)
     except DownstreamError as error:
         return DownstreamSeen(where, error=error.message, refused=True)
     except (BinlogError, pymysql.err.MySQLError, OSError) as error:
-        said = error.message if isinstance(error, BinlogError) else mysql.safe_text(error)
+        said = error.message if isinstance(error, BinlogError) else safe_text(error)
         return DownstreamSeen(where, error=said)
     try:
         return DownstreamSeen(
             where,
             user=_value(connection, "SELECT CURRENT_USER()") or target.user,
-            version=mysql.server_version(connection),
+            version=connection.server_version,
             variables=_tried(lambda: _variables(connection), {}),
             grants=_tried(lambda: _grants(connection), None),
             zone_offset_s=_tried(lambda: _zone_offset_s(connection), None),
@@ -104,12 +104,12 @@ def _tried(function: Callable[[], T], otherwise: T) -> T:
 
 def _tried_rows(connection: Connection, query: bytes) -> list[tuple[Any, ...]]:
     none: list[tuple[Any, ...]] = []
-    return _tried(lambda: mysql.rows(connection, query), none)
+    return _tried(lambda: connection.rows(query), none)
 
 
 def _value(connection: Connection, query: str) -> str | None:
     def ask() -> str | None:
-        ((value,),) = mysql.rows(connection, query.encode())
+        ((value,),) = connection.rows(query.encode())
         return None if value is None else str(value)
 
     return _tried(ask, None)
@@ -117,32 +117,32 @@ def _value(connection: Connection, query: str) -> str | None:
 
 def _variables(connection: Connection) -> dict[str, str]:
     names = ",".join(f"'{name}'" for name in VARIABLES)
-    found = mysql.rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})".encode())
+    found = connection.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})".encode())
     return {str(name).lower(): str(value) for name, value in found}
 
 
 def _grants(connection: Connection) -> tuple[str, ...]:
-    lines = [str(line) for (line,) in mysql.rows(connection, b"SHOW GRANTS")]
+    lines = [str(line) for (line,) in connection.rows(b"SHOW GRANTS")]
     role = _value(connection, "SELECT CURRENT_ROLE()")
     if role and role != "NONE":
-        mariadb = "mariadb" in mysql.server_version(connection).lower()
+        mariadb = "mariadb" in connection.server_version.lower()
         query = "SHOW GRANTS FOR CURRENT_ROLE" if mariadb else f"SHOW GRANTS FOR CURRENT_USER() USING {role}"
         lines += [str(line) for (line,) in _tried_rows(connection, query.encode())]
     return tuple(lines)
 
 
 def _zone_offset_s(connection: Connection) -> float:
-    mysql.run(connection, b"SET SESSION time_zone=@@global.time_zone")
+    connection.run(b"SET SESSION time_zone=@@global.time_zone")
     try:
-        ((seconds,),) = mysql.rows(connection, b"SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())")
+        ((seconds,),) = connection.rows(b"SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())")
         return float(seconds)
     finally:
-        mysql.run(connection, b"SET SESSION time_zone='+00:00'")
+        connection.run(b"SET SESSION time_zone='+00:00'")
 
 
 def _clock(connection: Connection, clock: Clock, where: str) -> ClockSeen:
     began_s = clock.wall_s()
-    ((theirs_s,),) = mysql.rows(connection, b"SELECT UNIX_TIMESTAMP(NOW(6))")
+    ((theirs_s,),) = connection.rows(b"SELECT UNIX_TIMESTAMP(NOW(6))")
     ended_s = clock.wall_s()
     return ClockSeen(where, float(theirs_s) - (began_s + ended_s) / 2, (ended_s - began_s) / 2)
 
@@ -150,22 +150,22 @@ def _clock(connection: Connection, clock: Clock, where: str) -> ClockSeen:
 def _untransactional(connection: Connection) -> tuple[TableSeen, ...]:
     found = [
         TableSeen(str(schema), str(name), str(engine), bool(has_key))
-        for schema, name, engine, has_key in mysql.rows(connection, _UNTRANSACTIONAL)
+        for schema, name, engine, has_key in connection.rows(_UNTRANSACTIONAL)
     ]
     return tuple(sorted(found, key=lambda table: (table.schema, table.name)))
 
 
 def _checkpoint(connection: Connection, schema: str, table: str, state_table: bool) -> CheckpointSeen:
-    name, state = mysql.qualified(schema, table), mysql.qualified(schema, "drainer_state")
+    name, state = qualified(schema, table), qualified(schema, "drainer_state")
     owner: str | None = None
     try:
-        found = mysql.rows(connection, b"SELECT clusterID, checkPoint FROM %s LIMIT 100" % name)
+        found = connection.rows(b"SELECT clusterID, checkPoint FROM %s LIMIT 100" % name)
         rows = {int(cluster_id): str(text or "") for cluster_id, text in found}
         if state_table:
             owners = _tried_rows(connection, b"SELECT owner FROM %s LIMIT 2" % state)
             owner = str(owners[0][0]) if len(owners) == 1 else None
     except pymysql.err.MySQLError as error:
-        if mysql.error_code(error) in _MISSING:
+        if error_code(error) in _MISSING:
             return CheckpointSeen(schema, table)
-        return CheckpointSeen(schema, table, error=mysql.safe_text(error))
+        return CheckpointSeen(schema, table, error=safe_text(error))
     return CheckpointSeen(schema, table, rows, owner)

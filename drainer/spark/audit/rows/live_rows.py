@@ -18,11 +18,12 @@ from typing import Any, Final
 import pymysql
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import safe_text
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
-from drainer.sink.mysql.sql_literal.quoting import quote_name
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical
 
@@ -104,9 +105,9 @@ def comparable(form: str, column: DownstreamColumn) -> bool:
     return here == canonical.DOCUMENT and there == canonical.TEXT  # MariaDB's JSON
 
 
-def at_snapshot(target: mysql.Target, at_ts: int) -> mysql.Target:
+def at_snapshot(target: Target, at_ts: int) -> Target:
     """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
-    connection = mysql.connect(target)
+    connection = connect(target)
     try:
         dialect = downstream_table.dialect_of(connection)
     finally:
@@ -119,8 +120,8 @@ def at_snapshot(target: mysql.Target, at_ts: int) -> mysql.Target:
 class Reader:
     """One session. `DownstreamError` when the database does not answer a query."""
 
-    def __init__(self, target: mysql.Target) -> None:
-        self._connection = mysql.connect(target, read_timeout_s=None)
+    def __init__(self, target: Target) -> None:
+        self._connection = connect(target, read_timeout_s=None)
 
     def close(self) -> None:
         self._connection.close()
@@ -133,13 +134,13 @@ class Reader:
         """Base tables of a database, in lower case."""
         found = self._all(
             b"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
-            b" WHERE TABLE_TYPE='BASE TABLE' AND LOWER(TABLE_SCHEMA)=" + mysql.literal(schema.lower())
+            b" WHERE TABLE_TYPE='BASE TABLE' AND LOWER(TABLE_SCHEMA)=" + string_literal(schema.lower())
         )
         return {(str(one[0]).lower(), str(one[1]).lower()) for one in found}
 
     def count(self, schema: str, name: str) -> int:
         """Rows of a table."""
-        ((number,),) = self._all(b"SELECT COUNT(*) FROM " + mysql.qualified(schema, name))
+        ((number,),) = self._all(b"SELECT COUNT(*) FROM " + qualified(schema, name))
         return int(number)
 
     def checkpoint(self) -> int:
@@ -196,20 +197,20 @@ class Reader:
 
     def _all(self, query: bytes) -> list[tuple[Any, ...]]:
         try:
-            return mysql.rows(self._connection, query)
+            return self._connection.rows(query)
         except pymysql.err.MySQLError as error:
             raise _refused(error) from None
 
 
 def _refused(error: pymysql.err.MySQLError) -> DownstreamError:
     return DownstreamError(
-        f"the database to compare with says {mysql.safe_text(error)}",
+        f"the database to compare with says {safe_text(error)}",
         hint="the account needs SELECT on every table that is compared",
     )
 
 
 def _name(table: LiveTable) -> bytes:
-    return mysql.qualified(table.schema, table.name)
+    return qualified(table.schema, table.name)
 
 
 def _where(chunk: Chunk) -> bytes:

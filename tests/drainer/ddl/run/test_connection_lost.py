@@ -17,7 +17,7 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner, Ran
 from drainer.schema import ddl_job
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import is_transient
 from drainer.txn import Ddl, Tracked
 
@@ -52,7 +52,7 @@ ADD = Ddl(
 
 
 @pytest.fixture
-def connection(mariadb: MariaDbServer) -> Iterator[pymysql.Connection[Any]]:
+def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
     """Tables `a` and `b` with equal definitions; rows tell them apart."""
     connection = mariadb.connect()
     for text in (
@@ -62,21 +62,21 @@ def connection(mariadb: MariaDbServer) -> Iterator[pymysql.Connection[Any]]:
         "INSERT INTO d.a VALUES (1)",
         "INSERT INTO d.b VALUES (2)",
     ):
-        mysql.run(connection, text.encode())
+        connection.run(text.encode())
     yield connection
-    mysql.run(connection, b"DROP DATABASE d")
+    connection.run(b"DROP DATABASE d")
     connection.close()
 
 
 @pytest.fixture
 def runner(mariadb: MariaDbServer) -> Iterator[DdlRunner]:
-    runner = DdlRunner(mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password), Schema())
+    runner = DdlRunner(Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password), Schema())
     yield runner
     runner.close()
 
 
-def in_a(connection: pymysql.Connection[Any]) -> int:
-    ((number,),) = mysql.rows(connection, b"SELECT id FROM d.a")
+def in_a(connection: Connection) -> int:
+    ((number,),) = connection.rows(b"SELECT id FROM d.a")
     return int(number)
 
 
@@ -92,7 +92,7 @@ class Held:
 
     def __init__(self, mariadb: MariaDbServer, runner: DdlRunner, ddl: Ddl) -> None:
         self._lock = mariadb.connect()
-        mysql.run(self._lock, b"LOCK TABLES d.a READ")
+        self._lock.run(b"LOCK TABLES d.a READ")
         self._look = mariadb.connect()
         self._pool = ThreadPoolExecutor(1)
         self.runner, self.ddl = runner, ddl
@@ -104,14 +104,14 @@ class Held:
 
     def waits(self) -> int:
         query = b"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE '%metadata lock%'"
-        ((count,),) = mysql.rows(self._look, query)
+        ((count,),) = self._look.rows(query)
         return int(count)
 
     def look(self, query: bytes) -> list[tuple[Any, ...]]:
-        return mysql.rows(self._look, query)
+        return self._look.rows(query)
 
     def release(self) -> None:
-        mysql.run(self._lock, b"UNLOCK TABLES")
+        self._lock.run(b"UNLOCK TABLES")
 
     def close(self) -> None:
         self._lock.close()
@@ -145,7 +145,7 @@ def test_a_statement_that_was_killed_is_run_again(
     connection: Any, held: Callable[[Ddl], Held], ddl: Ddl
 ) -> None:
     waiting = held(ddl)
-    mysql.run(connection, b"KILL %d" % waiting.runner._session.thread_id)
+    connection.run(b"KILL %d" % waiting.runner._session.thread_id)
     with pytest.raises((pymysql.err.MySQLError, OSError)) as raised:
         waiting.ran.result(20)
     assert is_transient(raised.value)
@@ -175,13 +175,13 @@ def test_a_statement_that_goes_on_without_its_connection_is_waited_for(
 
 
 def test_a_server_that_is_away_is_tried_again_without_harm(mariadb: MariaDbServer) -> None:
-    gone = DdlRunner(mysql.Target(mariadb.host, 1, mariadb.user, mariadb.password), Schema())
+    gone = DdlRunner(Target(mariadb.host, 1, mariadb.user, mariadb.password), Schema())
     for _ in range(2):
         with pytest.raises(Unavailable):
             gone.run(SWAP)
 
 
-def crashes(mariadb: MariaDbServer, target: mysql.Target, ddl: Ddl) -> Iterator[DdlRunner]:
+def crashes(mariadb: MariaDbServer, target: Target, ddl: Ddl) -> Iterator[DdlRunner]:
     """Runners of the lives of a drainer: killed behind the intent, killed behind the statement."""
     first = DdlRunner(target, Schema())
     intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, first.before(ddl))
@@ -197,20 +197,20 @@ def crashes(mariadb: MariaDbServer, target: mysql.Target, ddl: Ddl) -> Iterator[
 
 
 @pytest.fixture
-def unprivileged(mariadb: MariaDbServer, connection: Any) -> Iterator[mysql.Target]:
+def unprivileged(mariadb: MariaDbServer, connection: Any) -> Iterator[Target]:
     """A user who may not see the numbers by which the server knows its tables."""
-    mysql.run(connection, b"CREATE USER few IDENTIFIED BY 'few'")
-    mysql.run(connection, b"GRANT ALL ON d.* TO few")
-    yield mysql.Target(mariadb.host, mariadb.port, "few", "few")
-    mysql.run(connection, b"DROP USER few")
+    connection.run(b"CREATE USER few IDENTIFIED BY 'few'")
+    connection.run(b"GRANT ALL ON d.* TO few")
+    yield Target(mariadb.host, mariadb.port, "few", "few")
+    connection.run(b"DROP USER few")
 
 
 @pytest.mark.parametrize("privileged", [True, False])
 def test_a_swap_of_equal_tables_is_done_once_over_crashes(
-    mariadb: MariaDbServer, connection: Any, unprivileged: mysql.Target, privileged: bool
+    mariadb: MariaDbServer, connection: Any, unprivileged: Target, privileged: bool
 ) -> None:
     """Definitions are the same before and after: numbers of tables, or their contents, tell."""
-    everything = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    everything = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     for _ in crashes(mariadb, everything if privileged else unprivileged, SWAP):
         assert in_a(connection) == 2
 
@@ -229,15 +229,15 @@ def parted(*ids: int) -> dict[str, Any]:
 def test_an_exchange_is_done_once_over_crashes(
     mariadb: MariaDbServer,
     connection: Any,
-    unprivileged: mysql.Target,
+    unprivileged: Target,
     privileged: bool,
     with_partitions: bool,
 ) -> None:
     clause = (
         b" PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
     )
-    mysql.run(connection, b"CREATE TABLE d.p (id INT)" + (clause if with_partitions else b""))
-    mysql.run(connection, b"INSERT INTO d.p VALUES (5), (15)")
+    connection.run(b"CREATE TABLE d.p (id INT)" + (clause if with_partitions else b""))
+    connection.run(b"INSERT INTO d.p VALUES (5), (15)")
     ddl = Ddl(
         100,
         7,
@@ -249,7 +249,7 @@ def test_an_exchange_is_done_once_over_crashes(
         before=(table("p", 10, **parted(11, 12)), table("a", 1)),
         after=(table("p", 10, **parted(1, 12)), table("a", 11)),
     )
-    everything = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    everything = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     for _ in crashes(mariadb, everything if privileged else unprivileged, ddl):
         assert in_a(connection) == 5
-        assert mysql.rows(connection, b"SELECT id FROM d.p ORDER BY id") == [(1,), (15,)]
+        assert connection.rows(b"SELECT id FROM d.p ORDER BY id") == [(1,), (15,)]

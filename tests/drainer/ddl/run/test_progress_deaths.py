@@ -14,7 +14,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner
 from drainer.schema import ddl_job
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import clean, run
 
@@ -111,11 +111,11 @@ class Dying:
     """Counts the statements that change something; at the n-th one the connection is lost."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._run = mysql.run
+        self._run = Connection.run
         self.left, self.behind = 0, False
-        monkeypatch.setattr(mysql, "run", self.run)
+        monkeypatch.setattr(Connection, "run", lambda connection, statement: self.run(connection, statement))
 
-    def run(self, connection: pymysql.Connection[Any], statement: bytes) -> int:
+    def run(self, connection: Connection, statement: bytes) -> int:
         counts = self.left and not statement.startswith((b"SET ", b"USE "))
         self.left -= bool(counts)
         if counts and not self.left:
@@ -126,7 +126,7 @@ class Dying:
         return self._run(connection, statement)
 
 
-def contents(target: mysql.Target) -> list[tuple[Any, ...]]:
+def contents(target: Target) -> list[tuple[Any, ...]]:
     """All tables with their columns."""
     return run(
         target,
@@ -143,7 +143,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Dying:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["connection lost", "killed"])
 @pytest.mark.parametrize("name", CASES)
-def test_at_every_statement(name: str, killed: bool, target: mysql.Target, dying: Dying) -> None:
+def test_at_every_statement(name: str, killed: bool, target: Target, dying: Dying) -> None:
     case = CASES[name]
     run(target, *case.made, "SELECT 1")
     DdlRunner(target, Schema(), case.route).run(case.ddl, case.text)

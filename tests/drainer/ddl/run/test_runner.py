@@ -13,7 +13,8 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner, Refused, statement_of, touches_database
 from drainer.schema import ddl_job
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import safe_text
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
 
@@ -59,7 +60,7 @@ def table(*columns: Column, indexes: tuple[Index, ...] = (), name: str = "t", ta
 
 
 @pytest.fixture
-def runner(target: mysql.Target) -> Iterator[DdlRunner]:
+def runner(target: Target) -> Iterator[DdlRunner]:
     runner = DdlRunner(target, Schema())
     yield runner
     runner.close()
@@ -85,20 +86,20 @@ ADD_NAME = ddl(
 
 @pytest.mark.integration
 class TestRunner:
-    def test_shape_decides_whether_a_statement_had_run(self, target: mysql.Target, runner: DdlRunner) -> None:
+    def test_shape_decides_whether_a_statement_had_run(self, target: Target, runner: DdlRunner) -> None:
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)")
         intent = Intent(100, 7, ADD_NAME.query, runner.before(ADD_NAME))
         assert not runner.had_run(intent, ADD_NAME, None)
         assert runner.run(ADD_NAME).statements == (ADD_NAME.query,)
         assert runner.had_run(intent, ADD_NAME, None)
 
-    def test_a_missing_database_is_created(self, target: mysql.Target, runner: DdlRunner) -> None:
+    def test_a_missing_database_is_created(self, target: Target, runner: DdlRunner) -> None:
         runner.run(ddl("CREATE TABLE `t` (`id` INT)", after=(table(ID),)))
         assert run(target, "SELECT COUNT(*) FROM d.t") == [(0,)]
         ((_, text),) = run(target, "SHOW CREATE DATABASE d")
         assert "utf8mb4_bin" in str(text)
 
-    def test_text_columns_get_the_upstreams_collation(self, target: mysql.Target, runner: DdlRunner) -> None:
+    def test_text_columns_get_the_upstreams_collation(self, target: Target, runner: DdlRunner) -> None:
         """`CHARSET=utf8mb4` alone would be case-insensitive downstream: 'a' and 'A' must not collide."""
         run(target, "CREATE DATABASE d CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
         query = "CREATE TABLE `t` (`id` INT, `name` VARCHAR(10) UNIQUE) CHARSET=utf8mb4"
@@ -107,7 +108,7 @@ class TestRunner:
         assert run(target, "INSERT INTO d.t VALUES (1,'a'),(2,'A')", "SELECT COUNT(*) FROM d.t") == [(2,)]
 
     def test_what_cannot_be_had_is_named_and_the_rest_is_done(
-        self, target: mysql.Target, runner: DdlRunner
+        self, target: Target, runner: DdlRunner
     ) -> None:
         """The text itself is refused as a whole: MariaDB has no expression keys."""
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT, name VARCHAR(10) COLLATE utf8mb4_bin)")
@@ -124,9 +125,7 @@ class TestRunner:
         assert ran.missing == ("expression key e",)
         assert ran.statements == ("ALTER TABLE `d`.`t` ADD KEY `k` (`id`)",)
 
-    def test_a_refusal_names_job_place_statement_and_reason(
-        self, target: mysql.Target, runner: DdlRunner
-    ) -> None:
+    def test_a_refusal_names_job_place_statement_and_reason(self, target: Target, runner: DdlRunner) -> None:
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)")
         with pytest.raises(Refused) as raised:
             runner.run(ddl("ALTER TABLE `t` ADD KEY e ((lower(id)))", action=7))
@@ -145,7 +144,7 @@ class TestRunner:
         with pytest.raises(Refused, match="rows of every table went back in time"):
             runner.run(back)
 
-    def test_a_rewritten_text_is_run_as_it_is(self, target: mysql.Target, runner: DdlRunner) -> None:
+    def test_a_rewritten_text_is_run_as_it_is(self, target: Target, runner: DdlRunner) -> None:
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)")
         text = "ALTER TABLE t ADD COLUMN name TEXT"
         assert runner.run(ADD_NAME, text).statements == (text,)
@@ -157,9 +156,7 @@ class TestRunner:
             " AND table_schema='d'",
         ) == [("text",)]
 
-    def test_already_done_compares_what_the_ddl_changed(
-        self, target: mysql.Target, runner: DdlRunner
-    ) -> None:
+    def test_already_done_compares_what_the_ddl_changed(self, target: Target, runner: DdlRunner) -> None:
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)")
         assert not runner.already_done(ADD_NAME)
         runner.run(ADD_NAME)
@@ -175,7 +172,7 @@ class TestRunner:
     def test_a_table_that_was_never_there_is_dropped_in_peace(self, runner: DdlRunner) -> None:
         assert runner.run(ddl("DROP TABLE t", action=4, before=(table(ID),))) is not None
 
-    def test_the_jobs_sql_mode_counts(self, target: mysql.Target, runner: DdlRunner) -> None:
+    def test_the_jobs_sql_mode_counts(self, target: Target, runner: DdlRunner) -> None:
         """`MODIFY e SMALLINT` upstream clipped 70000 under sql_mode ''; under a strict mode it is refused."""
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)", "INSERT INTO d.t VALUES (70000)")
         small = Column(9, "id", 0, FieldType(2))
@@ -188,7 +185,7 @@ class TestRunner:
         assert run(target, "SELECT id FROM d.t") == [(32767,)]
 
     def test_rows_older_than_a_column_get_what_they_have_upstream(
-        self, target: mysql.Target, runner: DdlRunner
+        self, target: Target, runner: DdlRunner
     ) -> None:
         """The default is the time of the DDL upstream, not of this moment."""
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)", "INSERT INTO d.t VALUES (1)")
@@ -203,7 +200,7 @@ class TestRunner:
         assert not str(found[1][0]).startswith("2020")
 
     def test_a_timestamps_default_is_that_of_the_upstreams_time_zone(
-        self, target: mysql.Target, runner: DdlRunner
+        self, target: Target, runner: DdlRunner
     ) -> None:
         """The statement says 08:00 in the zone of its session, the definition the same instant in UTC."""
         at = Column(
@@ -215,7 +212,7 @@ class TestRunner:
         runner.run(ddl(query, action=5, before=(table(ID),), after=(table(ID, at),)))
         assert run(target, "SELECT CAST(`at` AS CHAR) FROM d.t") == [("2022-01-01 00:00:00",)]
 
-    def test_routed_tables_are_derived_under_their_names(self, target: mysql.Target) -> None:
+    def test_routed_tables_are_derived_under_their_names(self, target: Target) -> None:
         runner = DdlRunner(target, Schema(), lambda schema, table: ("d", table and f"{table}_copy"))
         runner.run(ddl("CREATE TABLE `t` (`id` INT)", after=(table(ID),)))
         runner.run(ADD_NAME)
@@ -228,9 +225,9 @@ class TestRunner:
 def test_login_refused_is_said_without_the_password(mariadb: MariaDbServer) -> None:
     from common.errors import DownstreamError
 
-    wrong = mysql.Target(mariadb.host, mariadb.port, mariadb.user, "s3cret-wrong")
+    wrong = Target(mariadb.host, mariadb.port, mariadb.user, "s3cret-wrong")
     with pytest.raises(DownstreamError) as raised:
-        mysql.connect(wrong)
+        connect(wrong)
     assert "refused the login" in str(raised.value)
     assert "s3cret" not in str(raised.value)
     assert "s3cret" not in repr(wrong)
@@ -241,12 +238,12 @@ def test_values_are_masked_in_server_texts() -> None:
     import pymysql
 
     error = pymysql.err.IntegrityError(1062, "Duplicate entry 'secret-''row' for key 'PRIMARY'")
-    assert "secret" not in mysql.safe_text(error)
-    assert mysql.safe_text(error).startswith("1062: ")
+    assert "secret" not in safe_text(error)
+    assert safe_text(error).startswith("1062: ")
 
 
 def test_no_progress_of_a_server_that_is_away() -> None:
-    runner = DdlRunner(mysql.Target("127.0.0.1", 1, "nobody", ""), Schema())
+    runner = DdlRunner(Target("127.0.0.1", 1, "nobody", ""), Schema())
     assert runner.progress(ADD_NAME) == ""
     with pytest.raises(Unavailable):
         runner.before(ADD_NAME)

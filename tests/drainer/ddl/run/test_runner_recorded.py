@@ -16,7 +16,8 @@ from drainer.ddl.run.downstream_schema import read_all, server_of, tables_in
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.schema import ddl_job
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.txn import Ddl
 from tests.drainer.support import recorded, recorded_ddl
 
@@ -47,7 +48,7 @@ class Downstream:
     """A fresh downstream, seen by one runner after another as by drainers that crash and start again."""
 
     def __init__(self, server: MariaDbServer) -> None:
-        self.target = mysql.Target(server.host, server.port, server.user, server.password)
+        self.target = Target(server.host, server.port, server.user, server.password)
         self.connection = server.connect()
         recorded_ddl.drop_all(self.connection)
         self.server = server_of(self.connection)
@@ -139,7 +140,7 @@ KEEP = KeepDropped("tidb_binlog", 7, 600.0)
 @pytest.mark.parametrize("scenario", ["ddl", "ddl-flashback-db"])
 def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream: Downstream) -> None:
     """Dropped and truncated tables are set aside: rows that come back upstream are not in the binlog."""
-    mysql.run(downstream.connection, b"CREATE DATABASE tidb_binlog")
+    downstream.connection.run(b"CREATE DATABASE tidb_binlog")
     came_back = 0
     for tracker, ddl in recorded_ddl.applied(scenario):
         runner = downstream.life(tracker)
@@ -157,12 +158,12 @@ def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream
                 "rec_old",
                 "x",
             ):
-                place = mysql.qualified(one.schema, one.name)
-                assert mysql.rows(downstream.connection, b"SELECT COUNT(*) FROM " + place) == [(0,)]
-                mysql.run(downstream.connection, b"INSERT INTO " + place + b" (id) VALUES (%d)" % one.id)
+                place = qualified(one.schema, one.name)
+                assert downstream.connection.rows(b"SELECT COUNT(*) FROM " + place) == [(0,)]
+                downstream.connection.run(b"INSERT INTO " + place + b" (id) VALUES (%d)" % one.id)
             if ddl.action in (ddl_job.RECOVER_TABLE, ddl_job.RECOVER_SCHEMA):
-                place = mysql.qualified(one.schema, one.name)
-                assert mysql.rows(downstream.connection, b"SELECT id FROM " + place) == [(one.id,)]
+                place = qualified(one.schema, one.name)
+                assert downstream.connection.rows(b"SELECT id FROM " + place) == [(one.id,)]
                 came_back += 1
     assert came_back == {"ddl": 3, "ddl-flashback-db": 1}[scenario]
     day_later = ddl.commit_ts + (86_400_000 << 18)

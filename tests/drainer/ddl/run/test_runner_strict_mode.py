@@ -8,7 +8,7 @@ import pytest
 
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
 
@@ -32,7 +32,7 @@ def ddl(query: str) -> Ddl:
 
 
 @pytest.fixture
-def runner(target: mysql.Target) -> Iterator[DdlRunner]:
+def runner(target: Target) -> Iterator[DdlRunner]:
     columns = ", ".join(f"c{number} VARCHAR(50)" for number in range(40))
     made = f"CREATE TABLE d.t (id INT, {columns}) COLLATE utf8mb4_bin"
     run(target, "CREATE DATABASE d", made, "ALTER TABLE d.t ADD COLUMN c40 VARCHAR(50)")
@@ -43,14 +43,14 @@ def runner(target: mysql.Target) -> Iterator[DdlRunner]:
 
 @pytest.mark.parametrize("text", ["VARCHAR(50)", "VARCHAR(50) ANYTHING"], ids=["as it is", "derived"])
 def test_a_row_that_could_be_too_large(
-    text: str, target: mysql.Target, runner: DdlRunner, caplog: pytest.LogCaptureFixture
+    text: str, target: Target, runner: DdlRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
     statement = ddl(f"ALTER TABLE `t` ADD COLUMN `c41` {text}")
     assert not runner.run(statement).missing
     assert ("c41",) in run(target, "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_NAME='t'")
     assert "innodb_strict_mode" in caplog.text
     with runner._session.session() as connection:
-        assert mysql.rows(connection, b"SELECT @@innodb_strict_mode") == [(1,)]
+        assert connection.rows(b"SELECT @@innodb_strict_mode") == [(1,)]
 
 
 def test_and_a_text_in_its_place(runner: DdlRunner) -> None:
@@ -58,9 +58,9 @@ def test_and_a_text_in_its_place(runner: DdlRunner) -> None:
     assert runner.run(ddl("ALTER TABLE `t` ADD COLUMN `c41` VARCHAR(50)"), text).statements == (text,)
 
 
-def test_what_does_not_fit_without_it_either_is_refused(target: mysql.Target, runner: DdlRunner) -> None:
+def test_what_does_not_fit_without_it_either_is_refused(target: Target, runner: DdlRunner) -> None:
     text = "ALTER TABLE `t` ADD COLUMN `c41` VARCHAR(16000)"
     with pytest.raises(Refused, match="1118"):
         runner.run(ddl("x"), text)
     with runner._session.session() as connection:
-        assert mysql.rows(connection, b"SELECT @@innodb_strict_mode") == [(1,)]
+        assert connection.rows(b"SELECT @@innodb_strict_mode") == [(1,)]

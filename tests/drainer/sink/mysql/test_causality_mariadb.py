@@ -10,17 +10,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import pymysql
 import pytest
 
 from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import binary, index, kind, table
@@ -114,43 +113,41 @@ PAIRS = [(name, theirs) for name, all_ in DOWNSTREAM.items() for theirs in all_]
 
 
 @pytest.fixture(scope="module")
-def connection(mariadb: MariaDbServer) -> Iterator[pymysql.Connection[Any]]:
-    target = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
-    opened = mysql.connect(target)
-    mysql.run(opened, b"DROP DATABASE IF EXISTS pairs")
-    mysql.run(opened, b"CREATE DATABASE pairs")
-    mysql.run(opened, b"SET SESSION sql_mode=''")
+def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
+    opened = connect(target)
+    opened.run(b"DROP DATABASE IF EXISTS pairs")
+    opened.run(b"CREATE DATABASE pairs")
+    opened.run(b"SET SESSION sql_mode=''")
     yield opened
-    mysql.run(opened, b"DROP DATABASE pairs")
+    opened.run(b"DROP DATABASE pairs")
     opened.close()
 
 
-def one_key(
-    connection: pymysql.Connection[Any], name: str, literals: list[bytes], length: int
-) -> set[tuple[int, int]]:
+def one_key(connection: Connection, name: str, literals: list[bytes], length: int) -> set[tuple[int, int]]:
     """Pairs of values that the server takes for one key."""
     for number, literal in enumerate(literals):
-        mysql.run(connection, b"INSERT INTO pairs.%s VALUES (%d,%s)" % (name.encode(), number, literal))
+        connection.run(b"INSERT INTO pairs.%s VALUES (%d,%s)" % (name.encode(), number, literal))
     key = f"LEFT({{0}}.k,{length})" if length > 0 else "{0}.k"
     query = f"SELECT a.n, b.n FROM pairs.{name} a JOIN pairs.{name} b WHERE a.n<b.n AND "
     query += f"{key.format('a')}={key.format('b')}"
-    found = mysql.rows(connection, query.encode())
-    mysql.run(connection, b"DROP TABLE pairs." + name.encode())
+    found = connection.rows(query.encode())
+    connection.run(b"DROP TABLE pairs." + name.encode())
     return {(int(a), int(b)) for a, b in found}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=lambda value: str(value).replace(" ", "_"))
-def test_one_key_downstream_is_one_lane(connection: pymysql.Connection[Any], ours: str, theirs: str) -> None:
+def test_one_key_downstream_is_one_lane(connection: Connection, ours: str, theirs: str) -> None:
     made, upstream, values, length = UPSTREAM[ours]
     prefix = int(theirs[-3]) if theirs.endswith("*/") else -1
     part = f"k({prefix})" if prefix > 0 else "k"
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
-    mysql.run(connection, f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u({part}))".encode())
+    connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u({part}))".encode())
     found = downstream_table.read(connection, "pairs", "t")
     target = target_of(TableVersion(info, "pairs", "t", 1), 4, found)
-    mysql.run(connection, b"DROP TABLE pairs.t")
-    mysql.run(connection, f"CREATE TABLE pairs.up (n INT, k {upstream} NOT NULL)".encode())
-    mysql.run(connection, f"CREATE TABLE pairs.down (n INT, k {theirs} NOT NULL)".encode())
+    connection.run(b"DROP TABLE pairs.t")
+    connection.run(f"CREATE TABLE pairs.up (n INT, k {upstream} NOT NULL)".encode())
+    connection.run(f"CREATE TABLE pairs.down (n INT, k {theirs} NOT NULL)".encode())
     kept, rows, literals = [], [], []
     for value in values:
         row = RowEncoder(info).insert({"k": value}, rowid=1)
@@ -189,13 +186,13 @@ def test_one_key_downstream_is_one_lane(connection: pymysql.Connection[Any], our
     ],
 )
 def test_and_no_coarser_than_it_must_be(
-    connection: pymysql.Connection[Any], ours: str, theirs: str, form: Form, spread: Spread
+    connection: Connection, ours: str, theirs: str, form: Form, spread: Spread
 ) -> None:
     made, _, _, length = UPSTREAM[ours]
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
-    mysql.run(connection, f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u(k))".encode())
+    connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u(k))".encode())
     target = target_of(
         TableVersion(info, "pairs", "t", 1), 4, downstream_table.read(connection, "PAIRS", "T")
     )
-    mysql.run(connection, b"DROP TABLE pairs.t")
+    connection.run(b"DROP TABLE pairs.t")
     assert (target.form, target.spread) == (form, spread)

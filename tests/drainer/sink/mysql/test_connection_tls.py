@@ -11,7 +11,7 @@ import pytest
 from common.errors import ConfigError, Unavailable
 from common.net.tls import ClientTls, TlsConfig
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
+from drainer.sink.mysql.connection import Target, connect
 from tests import certificates
 
 pytestmark = pytest.mark.integration
@@ -54,15 +54,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsMariaDb]:
         server.stop()
 
 
-def target_of(server: TlsMariaDb, files: TlsConfig | None) -> mysql.Target:
+def target_of(server: TlsMariaDb, files: TlsConfig | None) -> Target:
     tls = ClientTls(files, use="downstream") if files else None
-    return mysql.Target(server.host, server.port, server.user, server.password, tls=tls)
+    return Target(server.host, server.port, server.user, server.password, tls=tls)
 
 
-def cipher(target: mysql.Target) -> str:
-    connection = mysql.connect(target)
+def cipher(target: Target) -> str:
+    connection = connect(target)
     try:
-        ((_, found),) = mysql.rows(connection, b"SHOW STATUS LIKE 'Ssl_cipher'")
+        ((_, found),) = connection.rows(b"SHOW STATUS LIKE 'Ssl_cipher'")
         return str(found)
     finally:
         connection.close()
@@ -80,7 +80,7 @@ def test_a_user_who_must_show_a_certificate(server: TlsMariaDb, tmp_path: Path) 
     assert cipher(target) != ""
     without = certificates.write(tmp_path / "without", ca=[CA], node=None)
     with pytest.raises(Exception, match="refused the login"):
-        mysql.connect(replace(target_of(server, without), user="shown", password="pw"))
+        connect(replace(target_of(server, without), user="shown", password="pw"))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_another_server_is_not_used(
 ) -> None:
     files = certificates.write(tmp_path, ca=[ca], node=None, allowed_cn=allowed)
     with pytest.raises(Unavailable, match=word) as raised:
-        mysql.connect(target_of(server, files))
+        connect(target_of(server, files))
     assert "syncer.to.security" in raised.value.hint
     assert server.password not in str(raised.value)
 
@@ -108,17 +108,17 @@ def test_the_name_that_was_asked_for_is_used(server: TlsMariaDb, tmp_path: Path)
 def test_the_hosts_name_must_be_in_the_certificate(server: TlsMariaDb, tmp_path: Path) -> None:
     files = certificates.write(tmp_path, ca=[CA], node=None)
     with pytest.raises(Unavailable, match="certificate is not valid for"):
-        mysql.connect(replace(target_of(server, files), host="localhost"))
+        connect(replace(target_of(server, files), host="localhost"))
 
 
 def test_a_server_without_tls_is_not_used(mariadb: MariaDbServer, tmp_path: Path) -> None:
     files = certificates.write(tmp_path, ca=[CA], node=None)
-    plain = mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
-    connection = mysql.connect(plain)
-    ((has_tls,),) = mysql.rows(connection, b"SELECT @@have_ssl")
+    plain = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    connection = connect(plain)
+    ((has_tls,),) = connection.rows(b"SELECT @@have_ssl")
     connection.close()
     with pytest.raises(Unavailable):
-        mysql.connect(replace(plain, tls=ClientTls(files, use="downstream")))
+        connect(replace(plain, tls=ClientTls(files, use="downstream")))
     assert has_tls in ("YES", "DISABLED")
 
 
@@ -126,7 +126,7 @@ def test_files_are_read_again_at_the_next_connect(server: TlsMariaDb, tmp_path: 
     files = certificates.write(tmp_path, ca=[OTHER_CA], node=None)
     target = target_of(server, files)
     with pytest.raises(Unavailable):
-        mysql.connect(target)
+        connect(target)
     certificates.write(tmp_path, ca=[CA], node=None)
     assert cipher(target) != ""
     (tmp_path / "ca.pem").write_text("half a fi")

@@ -15,8 +15,8 @@ from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run import progress as ddl_progress
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import safe_text
 from drainer.txn import Ddl, Tracked
 
@@ -39,21 +39,20 @@ def table(*columns: Column) -> Tracked:
 
 
 @pytest.fixture
-def connection(target: mysql.Target) -> Any:
-    with mysql.connect(target) as connection:
-        mysql.run(connection, b"CREATE DATABASE d")
+def connection(target: Target) -> Any:
+    with connect(target) as connection:
+        connection.run(b"CREATE DATABASE d")
         yield connection
 
 
 def create(connection: Any, raw: bytes) -> None:
-    mysql.run(
-        connection,
+    connection.run(
         b"CREATE TABLE d.t (id INT PRIMARY KEY COMMENT '\xff', raw VARBINARY(300) NOT NULL DEFAULT '%b',"
         b" fixed BINARY(3) DEFAULT '\xe9\xe8\xe7', CHECK (raw <> '\xff')) COMMENT='a\xff'" % raw,
     )
 
 
-def test_a_table_with_such_a_default_takes_ddl_over_a_crash(target: mysql.Target, connection: Any) -> None:
+def test_a_table_with_such_a_default_takes_ddl_over_a_crash(target: Target, connection: Any) -> None:
     create(connection, RAW)
     ddl = Ddl(
         100, 7, 5, "d", "ALTER TABLE t ADD COLUMN `new` INT", (NAME,), 5,
@@ -71,52 +70,49 @@ def test_shapes_tell_such_octets_apart(connection: Any) -> None:
     server = ddl_present.server_of(connection)
     create(connection, b"\xff")
     first = ddl_shape.read(connection, [NAME], server)
-    mysql.run(connection, b"ALTER TABLE d.t MODIFY raw VARBINARY(300) NOT NULL DEFAULT '\xfe'")
+    connection.run(b"ALTER TABLE d.t MODIFY raw VARBINARY(300) NOT NULL DEFAULT '\xfe'")
     assert ddl_shape.read(connection, [NAME], server) != first
 
 
-def test_every_place_that_reads_definitions(target: mysql.Target, connection: Any) -> None:
+def test_every_place_that_reads_definitions(target: Target, connection: Any) -> None:
     create(connection, RAW)
     assert downstream_table.read(connection, *NAME) is not None
     present = ddl_present.read(connection, NAME, ddl_present.server_of(connection))
     assert present is not None
-    mysql.run(
-        connection,
+    connection.run(
         b"CREATE TABLE d.p (id VARBINARY(9)) PARTITION BY LIST COLUMNS (id)"
         b" (PARTITION p0 VALUES IN ('\xff'), PARTITION p1 VALUES IN ('a'))",
     )
     parted = ddl_present.read(connection, ("d", "p"), ddl_present.server_of(connection))
     assert parted is not None
     assert parted.partitions == ("p0", "p1")
-    mysql.run(connection, b"CREATE VIEW d.v AS SELECT '\xff' AS x, id FROM d.t WHERE raw <> _binary'\xfe'")
+    connection.run(b"CREATE VIEW d.v AS SELECT '\xff' AS x, id FROM d.t WHERE raw <> _binary'\xfe'")
     assert ddl_shape.read(connection, [("d", "v")], ddl_present.server_of(connection))["d.v"]
 
 
-def test_a_refusal_with_such_octets_is_said(target: mysql.Target, connection: Any) -> None:
+def test_a_refusal_with_such_octets_is_said(target: Target, connection: Any) -> None:
     create(connection, b"\xff\xfe\x80")
     with pytest.raises(pymysql.err.MySQLError) as raised:
-        mysql.run(connection, b"INSERT INTO d.t (id, raw) VALUES (1, '\xff')")
+        connection.run(b"INSERT INTO d.t (id, raw) VALUES (1, '\xff')")
     assert "CONSTRAINT_1" in safe_text(raised.value)
     query = b"ALTER TABLE d.t ADD KEY (`\xff`)".decode("utf-8", "surrogateescape")
     runner = DdlRunner(target, Schema())
     with pytest.raises(Refused, match=r"job 7"):
         runner.run(Ddl(100, 7, 7, "d", query, (NAME,), 5))
     runner.close()
-    mysql.rows(connection, b"SHOW WARNINGS")
+    connection.rows(b"SHOW WARNINGS")
 
 
 @pytest.mark.parametrize("octets", [b"\xff", "é".encode() + b"\xe9\xe8\xe7", b"\xe4\xb8", b"?\xf0\x9f"])
-def test_a_statement_with_such_octets_is_waited_for(
-    target: mysql.Target, connection: Any, octets: bytes
-) -> None:
+def test_a_statement_with_such_octets_is_waited_for(target: Target, connection: Any, octets: bytes) -> None:
     """It still runs in a session whose connection was lost."""
     statement = b"DO SLEEP(1) + (b'1' = '%b')" % octets
-    with mysql.connect(target) as other:
-        thread = threading.Thread(target=mysql.run, args=(other, statement))
+    with connect(target) as other:
+        thread = threading.Thread(target=other.run, args=(statement,))
         thread.start()
         look = b"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'DO SLEEP%'"
-        while mysql.rows(connection, look) == [(0,)]:
+        while connection.rows(look) == [(0,)]:
             time.sleep(0.01)
         ddl_progress.wait_for(connection, [statement.decode("utf-8", "surrogateescape")])
-        assert mysql.rows(connection, look) == [(0,)]
+        assert connection.rows(look) == [(0,)]
         thread.join()

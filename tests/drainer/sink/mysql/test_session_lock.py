@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pymysql
 import pytest
 
 from common.errors import Conflict, Unavailable
 from drainer.checkpoint.store import Checkpoint, CheckpointStore
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.session_lock import Claims
 
 pytestmark = pytest.mark.integration
@@ -22,9 +21,9 @@ CLUSTER = 77
 NAME = Claims("tidb_binlog", CLUSTER).name("room")
 
 
-def is_alive(connection: pymysql.Connection[Any]) -> bool:
+def is_alive(connection: Connection) -> bool:
     try:
-        mysql.run(connection, b"SELECT 1")
+        connection.run(b"SELECT 1")
     except pymysql.err.MySQLError:
         return False
     return True
@@ -41,8 +40,8 @@ def test_names_fit_and_tell_clusters_schemas_and_rooms_apart() -> None:
     assert max(map(len, names)) <= 64
 
 
-def test_a_name_is_one_sessions_until_it_ends(target: mysql.Target) -> None:
-    first, second = mysql.connect(target), mysql.connect(target)
+def test_a_name_is_one_sessions_until_it_ends(target: Target) -> None:
+    first, second = connect(target), connect(target)
     assert session_claim.claim(first, NAME)
     assert not session_claim.claim(second, NAME)
     assert session_claim.end(first, [NAME]) == []  # its own
@@ -53,14 +52,12 @@ def test_a_name_is_one_sessions_until_it_ends(target: mysql.Target) -> None:
     second.close()
 
 
-def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: mysql.Target) -> None:
-    older, newer, third = (mysql.connect(target) for _ in range(3))
+def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: Target) -> None:
+    older, newer, third = (connect(target) for _ in range(3))
     session_claim.claim(older, NAME)
-    running = threading.Thread(target=mysql.rows, args=(older, b"SELECT SLEEP(1.5)"))
+    running = threading.Thread(target=older.rows, args=(b"SELECT SLEEP(1.5)",))
     running.start()
-    while not mysql.rows(
-        newer, b"SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"
-    ):
+    while not newer.rows(b"SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"):
         pass
     with pytest.raises(Unavailable, match="still runs"):
         session_claim.succeed(newer, NAME)
@@ -72,15 +69,15 @@ def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: m
     newer.close()
 
 
-def test_a_transaction_that_was_left_open_holds_nobody_up(target: mysql.Target) -> None:
+def test_a_transaction_that_was_left_open_holds_nobody_up(target: Target) -> None:
     """As a process leaves it that is frozen between its last statement and COMMIT."""
     older = CheckpointStore(target, CLUSTER)
     older.start(2, 100, 900)
-    frozen = mysql.connect(target)
+    frozen = connect(target)
     older.lane_table().claim(frozen, 1)
     older.lane_table().advance(frozen, 1, Position(500))
     store = older._connected()
-    mysql.run(store, b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
+    store.run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
     newer = CheckpointStore(target, CLUSTER)
     began = threading.Event()
 
@@ -93,9 +90,9 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: mysql.Target) 
     assert newer.epoch == older.epoch + 1
     with pytest.raises(pymysql.err.MySQLError):
         frozen.commit()  # woken up: what it had not committed is gone
-    connection = mysql.connect(target)
+    connection = connect(target)
     assert newer.lane_table().position(connection, 1) == Position(100)
-    again = mysql.connect(target)
+    again = connect(target)
     with pytest.raises(Conflict):
         older.lane_table().claim(again, 1)
     for each in (connection, again):
@@ -103,7 +100,7 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: mysql.Target) 
     newer.close()
 
 
-def test_a_store_that_connected_again_can_be_ended_too(target: mysql.Target) -> None:
+def test_a_store_that_connected_again_can_be_ended_too(target: Target) -> None:
     """By a successor, and by its own next session: the row of the state is locked in the lost one."""
     older = CheckpointStore(target, CLUSTER)
     older.start(2, 100, 900)
@@ -111,11 +108,11 @@ def test_a_store_that_connected_again_can_be_ended_too(target: mysql.Target) -> 
     older.save(Checkpoint(200, False, 1, older.epoch))
     for _ in range(2):
         lost = older._connected()
-        mysql.run(lost, b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
+        lost.run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
         older._connection = None
         within(10, lambda: older.save(Checkpoint(300, False, 1, older.epoch)))
         assert not is_alive(lost)
-    mysql.run(older._connected(), b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
+    older._connected().run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
     newer = CheckpointStore(target, CLUSTER)
     within(10, lambda: newer.start(2, 100, 900))
     frozen = older._connected()
@@ -134,20 +131,20 @@ def within(seconds: float, work: Callable[[], object]) -> None:
     assert done.wait(seconds), "it waits for locks of a lost session"
 
 
-def test_a_woken_drainer_runs_no_ddl(target: mysql.Target) -> None:
+def test_a_woken_drainer_runs_no_ddl(target: Target) -> None:
     """Frozen after its intent was stored and before the statement was sent."""
     older = CheckpointStore(target, CLUSTER)
     older.start(1, 100, 900)
-    idle = mysql.connect(target)
+    idle = connect(target)
     older.guard_ddl(idle)
     newer = CheckpointStore(target, CLUSTER)
     newer.start(1, 100, 900)
     with pytest.raises(pymysql.err.MySQLError):
-        mysql.run(idle, b"CREATE DATABASE woken")
-    again = mysql.connect(target)
+        idle.run(b"CREATE DATABASE woken")
+    again = connect(target)
     with pytest.raises(Conflict):
         older.guard_ddl(again)
     newer.guard_ddl(again)
-    assert not mysql.rows(again, b"SHOW DATABASES LIKE 'woken'")
+    assert not again.rows(b"SHOW DATABASES LIKE 'woken'")
     again.close()
     newer.close()

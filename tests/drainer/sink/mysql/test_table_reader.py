@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-import pymysql
 import pytest
 
 from common.errors import DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 pytestmark = pytest.mark.integration
 
 
 class Server:
-    def __init__(self, target: mysql.Target) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self.connection: pymysql.Connection[Any] = mysql.connect(target)
+        self.connection: Connection = connect(target)
 
     def run(self, *texts: str) -> None:
         for text in texts:
-            mysql.run(self.connection, text.encode())
+            self.connection.run(text.encode())
 
     def read(self, name: str, schema: str = "Look") -> DownstreamTable | None:
         return downstream_table.read(self.connection, schema, name)
@@ -39,7 +37,7 @@ class Server:
 
 @pytest.fixture
 def server(mariadb: MariaDbServer) -> Iterator[Server]:
-    made = Server(mysql.Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password))
+    made = Server(Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password))
     made.run("DROP DATABASE IF EXISTS Look", "CREATE DATABASE Look")
     yield made
     made.run("DROP DATABASE Look")

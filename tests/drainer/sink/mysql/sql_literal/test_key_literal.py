@@ -17,9 +17,9 @@ import pytest
 
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, TableInfo
-from drainer.sink.mysql import connection as mysql
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import PUT_INSERT, PUT_UPDATE, REMOVE, Change, TableTarget
+from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
 from drainer.sink.mysql.table_target import target_of
@@ -39,13 +39,13 @@ Values = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def connection(server: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
-    opened = mysql.connect(server)
-    mysql.run(opened, b"DROP DATABASE IF EXISTS kl")
-    mysql.run(opened, b"CREATE DATABASE kl")
+def connection(server: Target) -> Iterator[Connection]:
+    opened = connect(server)
+    opened.run(b"DROP DATABASE IF EXISTS kl")
+    opened.run(b"CREATE DATABASE kl")
     yield opened
     opened.rollback()
-    mysql.run(opened, b"DROP DATABASE kl")
+    opened.run(b"DROP DATABASE kl")
     opened.close()
 
 
@@ -53,15 +53,15 @@ def connection(server: mysql.Target) -> Iterator[pymysql.Connection[Any]]:
 class Rows:
     """A table on the server, and rows of it as a lane has them."""
 
-    connection: pymysql.Connection[Any]
+    connection: Connection
     info: TableInfo
     target: TableTarget
     encoder: RowEncoder
 
     @classmethod
-    def of(cls, connection: pymysql.Connection[Any], info: TableInfo, create: str) -> Rows:
-        mysql.run(connection, b"DROP TABLE IF EXISTS kl.t")
-        mysql.run(connection, create.encode())
+    def of(cls, connection: Connection, info: TableInfo, create: str) -> Rows:
+        connection.run(b"DROP TABLE IF EXISTS kl.t")
+        connection.run(create.encode())
         found = downstream_table.read(connection, "kl", "t")
         return cls(connection, info, target_of(TableVersion(info, "kl", "t", 1), 4, found), RowEncoder(info))
 
@@ -80,11 +80,11 @@ class Rows:
 
     def apply(self, changes: list[Change]) -> None:
         for statement in statements(fold(changes), 1 << 20, replaying=False):
-            affected = mysql.run(self.connection, statement.sql)
+            affected = self.connection.run(statement.sql)
             assert statement.drift(affected) == 0, (affected, statement.expected, statement.sql.decode())
 
     def count(self, condition: str = "TRUE") -> int:
-        ((found,),) = mysql.rows(self.connection, f"SELECT COUNT(*) FROM kl.t WHERE {condition}".encode())
+        ((found,),) = self.connection.rows(f"SELECT COUNT(*) FROM kl.t WHERE {condition}".encode())
         return int(found)
 
     def found(self, rows: list[Values]) -> int:
@@ -100,7 +100,7 @@ class Rows:
             literal = self.target.sql.insert_literals(self.encoder.insert(row, rowid=1))
             insert = b"INSERT INTO kl.t (%b) VALUES %b" % (self.target.sql.column_list, literal)
             try:
-                mysql.run(self.connection, insert)
+                self.connection.run(insert)
             except pymysql.MySQLError:
                 continue
             taken.append(row)
@@ -126,14 +126,14 @@ def lists_find_what_single_keys_find(rows: Rows, all_: list[Values], rng: random
     rows.connection.commit()
 
 
-def character_sets(connection: pymysql.Connection[Any]) -> dict[str, list[str]]:
+def character_sets(connection: Connection) -> dict[str, list[str]]:
     """Collations by character set."""
     try:
         query = b"SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema."
-        found = mysql.rows(connection, query + b"COLLATION_CHARACTER_SET_APPLICABILITY")
+        found = connection.rows(query + b"COLLATION_CHARACTER_SET_APPLICABILITY")
     except pymysql.MySQLError:
         query = b"SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
-        found = mysql.rows(connection, query)
+        found = connection.rows(query)
     sets: dict[str, list[str]] = {}
     for collation, charset in found:
         if charset and charset != "binary":
@@ -141,11 +141,11 @@ def character_sets(connection: pymysql.Connection[Any]) -> dict[str, list[str]]:
     return sets
 
 
-def held(connection: pymysql.Connection[Any], charset: str) -> list[str]:
+def held(connection: Connection, charset: str) -> list[str]:
     """Characters that the server can store in a character set, and give back."""
     same = "CONVERT(CONVERT('{0}' USING {1}) USING utf8mb4) = '{0}' COLLATE utf8mb4_bin"
     query = "SELECT " + ",".join(same.format(letter, charset) for letter in LETTERS)
-    (flags,) = mysql.rows(connection, query.encode())
+    (flags,) = connection.rows(query.encode())
     return [letter for letter, flag in zip(LETTERS, flags, strict=True) if flag]
 
 
@@ -180,7 +180,7 @@ def text_table(parts: tuple[str, ...], *, unique: bool) -> TableInfo:
 
 @pytest.mark.parametrize("unique", [False, True], ids=["replace", "rewrite"])
 @pytest.mark.parametrize("parts", TEXT_KEYS)
-def test_texts_of_every_character_set(connection: pymysql.Connection[Any], parts: str, unique: bool) -> None:
+def test_texts_of_every_character_set(connection: Connection, parts: str, unique: bool) -> None:
     """Collations: two of each set for every form, so that it ends; all of them below."""
     rng = random.Random(f"{parts} {unique}")
     for charset, collations in character_sets(connection).items():
@@ -191,7 +191,7 @@ def test_texts_of_every_character_set(connection: pymysql.Connection[Any], parts
 
 
 def check_text(
-    connection: pymysql.Connection[Any],
+    connection: Connection,
     charset: str,
     collation: str,
     letters: list[str],
@@ -215,7 +215,7 @@ def check_text(
 
 
 @pytest.mark.parametrize("charset", ["latin1", "gbk", "utf8mb4"])
-def test_every_collation_of_what_tidb_has(connection: pymysql.Connection[Any], charset: str) -> None:
+def test_every_collation_of_what_tidb_has(connection: Connection, charset: str) -> None:
     rng = random.Random(charset)
     sets = character_sets(connection)
     if charset in sets:
@@ -322,14 +322,14 @@ def composite(names: list[str], rng: random.Random, *, unique: bool) -> tuple[Ta
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_key_of_one_column_of_each_type(connection: pymysql.Connection[Any], name: str) -> None:
+def test_a_key_of_one_column_of_each_type(connection: Connection, name: str) -> None:
     rng = random.Random(name)
     info, create, rows = composite([name], rng, unique=False)
     lists_find_what_single_keys_find(Rows.of(connection, info, create), rows, rng)
 
 
 @pytest.mark.parametrize("seed", range(COMPOSITES))
-def test_keys_of_several_columns(connection: pymysql.Connection[Any], seed: int) -> None:
+def test_keys_of_several_columns(connection: Connection, seed: int) -> None:
     rng = random.Random(seed)
     # Each type is in two tables at least.
     first = list(PARTS)[seed % len(PARTS)]
