@@ -39,7 +39,7 @@ from pump.membership.closing import Closing
 from pump.membership.registration import Presence
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
-from pump.retention.purger import Retention
+from pump.retention.purger import Purger
 from pump.server import PumpServer
 from pump.status import StatusRoutes
 from pump.storage.data_dir import DataDir
@@ -248,7 +248,7 @@ class Background:
     """What works beside the services, as far as it is shown to people."""
 
     watch: Watch
-    retention: Retention
+    purger: Purger
 
 
 def start_rooms(
@@ -279,7 +279,7 @@ def start_rooms(
     watch = Watch(storage, resolver, rooms.clock)
     data_dir = opened.data_dir
     assert data_dir is not None
-    retention = Retention(
+    purger = Purger(
         storage,
         rooms.upstream.oracle,
         rooms.registry,
@@ -293,9 +293,9 @@ def start_rooms(
     opened.lookers += [
         process.task("resolver", resolver.run()),
         process.task("watch", watch.run()),
-        process.task("retention", retention.run()),
+        process.task("retention", purger.run()),
     ]
-    return Background(watch, retention)
+    return Background(watch, purger)
 
 
 def unready(opened: Opened, starting: Starting) -> str:
@@ -346,7 +346,7 @@ def add_routes(
         leave,
         closing.facts,
         watch=background.watch,
-        retention=background.retention,
+        retention=background.purger,
         disk=lambda: rooms.disk_guard.disk,
         idle=rooms.idle,
         cluster_id=rooms.upstream.cluster_id,

@@ -17,7 +17,7 @@ from common.errors import ConfigError
 from common.net.listener import ListenConfig
 from common.net.port import socket_path, split_address
 from common.upstream.choice import check_kind
-from pump.retention import policy as retention
+from pump.retention.policy import DISK, DRAINERS, Policy
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250
@@ -220,10 +220,10 @@ class PumpConfig(ListenConfig):
             )
 
     def _validate_retention(self) -> None:
-        if self.retention_protects not in (retention.DISK, retention.DRAINERS):
+        if self.retention_protects not in (DISK, DRAINERS):
             raise ConfigError(
                 f"storage.retention-protects is {self.retention_protects!r}",
-                hint=f'set it to "{retention.DISK}" or "{retention.DRAINERS}"',
+                hint=f'set it to "{DISK}" or "{DRAINERS}"',
             )
         if self.retention_alarm_s < 0:
             raise ConfigError("storage.retention-alarm is negative", hint='set a duration, as "20h"')
@@ -235,8 +235,8 @@ class PumpConfig(ListenConfig):
             )
 
     @property
-    def retention_policy(self) -> retention.Policy:
-        return retention.Policy(
+    def retention_policy(self) -> Policy:
+        return Policy(
             self.gc_s,
             self.retention_bytes,
             self.retention_free_bytes,

@@ -1,6 +1,6 @@
 """Age clock: the upstream's time as far as retention believes it.
 
-In     drawn timestamps, this host's time since boot and its wall clock at that moment; the anchor of before
+In     drawn timestamps, this host's time since boot and its wall clock at that time; the previous anchor
 Out    `Aged(ts, ahead_s, anchor)`: the largest timestamp to reckon ages from, by how much the drawn one is
        above it, and an anchor to store
 Why    ages decide what is removed for good and which drainers count as gone. If the upstream's clock is moved
@@ -62,7 +62,7 @@ class AgeClock:
         self._anchor = Anchor.read(stored)
         self._boot = boot
 
-    def look(self, now_ts: int, boot_s: float, wall_s: float) -> Aged:
+    def reckon(self, now_ts: int, boot_s: float, wall_s: float) -> Aged:
         """`now_ts` was drawn just now."""
         anchor = self._anchor
         if anchor is None:

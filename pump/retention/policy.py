@@ -1,4 +1,4 @@
-"""Retention: what of the value log may go, and which drainers are going to miss it, from numbers alone.
+"""Retention policy: what of the value log may be purged, and which drainers will miss it, from numbers alone.
 
 In     the closed files, a timestamp drawn now, free space, drainers with their checkpoints, the watermark,
        the place up to which everything is settled; then what a walk over the files found (`Survey`)
@@ -9,9 +9,9 @@ Why    a transaction is purged whole or not at all: its prewrite may lie in a fi
        when that would be further than its reason allows
 Holds  what a live drainer has not applied stays, except (`protects` = "disk") when free space runs out;
        everything from the settled place on stays; the purged timestamp stays below the watermark
-Never  looks at the local clock: ages are differences of timestamps
+Never  reads the local clock: ages are differences of timestamps
 
-A prewrite in front of the settled place has been settled. If no end of it lies behind it in the log, its end
+A prewrite in front of the settled place has been settled. If no end of it follows it in the log, its end
 came before it (a client repeated the prewrite) and goes with it, or was a rollback that was not stored (Go
 pumps do not). Either way no reader will need it.
 """
@@ -53,7 +53,7 @@ MARGIN_TS: Final = _ts(600)
 LIVE_TS: Final = _ts(3600)
 
 
-class Reason(StrEnum):
+class PurgeReason(StrEnum):
     """Why a file goes."""
 
     PURGED = "purged before"  # a purge that was not finished, or nothing in it is served any more
@@ -74,7 +74,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainerSeen:
+class DrainerState:
     """A drainer as the registry has it. `checkpoint`: everything at or below it is applied; 0: not known."""
 
     node_id: str
@@ -95,14 +95,14 @@ class Situation:
     settled_fid: int
     watermark: int
     gc_ts: int
-    drainers: Sequence[DrainerSeen] | None
+    drainers: Sequence[DrainerState] | None
 
-    def is_live(self, drainer: DrainerSeen) -> bool:
+    def is_live(self, drainer: DrainerState) -> bool:
         fresh = self.now_ts - drainer.update_ts < LIVE_TS
         return drainer.state != node.OFFLINE and (drainer.alive is True or fresh)
 
-    def has_lost(self, drainer: DrainerSeen) -> bool:
-        """Whether what it needs next was purged; it cannot go on from its checkpoint."""
+    def has_lost(self, drainer: DrainerState) -> bool:
+        """Whether what it needs next was purged; it cannot continue from its checkpoint."""
         return 0 < drainer.checkpoint < self.gc_ts
 
     @property
@@ -119,7 +119,7 @@ class Candidate:
     """A file that may go. `ceiling`: the purged timestamp may become this large if it goes."""
 
     file: ClosedFile
-    reason: Reason
+    reason: PurgeReason
     ceiling: int
 
 
@@ -138,13 +138,13 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
         if file.fid >= now.settled_fid:
             break
         if max_ts <= now.gc_ts:
-            reason, limit = Reason.PURGED, now.gc_ts
+            reason, limit = PurgeReason.PURGED, now.gc_ts
         elif max_ts <= min(aged - MARGIN_TS, free):
-            reason, limit = Reason.AGE, min(aged, free)
+            reason, limit = PurgeReason.AGE, min(aged, free)
         elif policy.bytes_max and log_bytes > policy.bytes_max and max_ts <= free:
-            reason, limit = Reason.BYTES, min(max_ts + MARGIN_TS, free)
+            reason, limit = PurgeReason.BYTES, min(max_ts + MARGIN_TS, free)
         elif free_bytes < policy.free_bytes_min and max_ts <= in_need:
-            reason, limit = Reason.SPACE, min(max_ts + MARGIN_TS, in_need)
+            reason, limit = PurgeReason.SPACE, min(max_ts + MARGIN_TS, in_need)
         else:
             break
         ceiling = max(ceiling, limit)
@@ -161,7 +161,7 @@ class Survey:
         self.fid = fid
         self.min_ts = TS_MAX  # of what the index knows
         self.max_ts = 0
-        self.open: dict[int, None] = {}  # start_ts of prewrites without an end behind them in this file
+        self.open: dict[int, None] = {}  # start_ts of prewrites without a later end in this file
         self.ends: dict[int, int] = {}  # start_ts: commit_ts (0: rolled back) of ends without their prewrite
         self._ended: set[int] = set()  # of the latest, in two generations as in the sorter
         self._ended_before: set[int] = set()
@@ -227,16 +227,16 @@ class Straddlers:
 
 
 @dataclass(frozen=True, slots=True)
-class Purge:
+class PurgePlan:
     """What goes: files up to `upto_fid`. Positions below `ts` are purged then, all others complete."""
 
     upto_fid: int
     ts: int
     bytes: int
-    reasons: tuple[Reason, ...]
+    reasons: tuple[PurgeReason, ...]
 
 
-def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: int) -> Purge | None:
+def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: int) -> PurgePlan | None:
     """As many of the candidates as can go whole; their `max_ts` are those of a walk."""
     going = list(found)
     while going:
@@ -252,19 +252,19 @@ def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: i
     gone = [one.file.max_ts or 0 for one in going]
     gone += [one.commit_ts for one in straddlers if one.fid <= upto_fid]
     reasons = tuple(dict.fromkeys(one.reason for one in going))
-    return Purge(upto_fid, max(gc_ts, *gone), sum(one.file.size for one in going), reasons)
+    return PurgePlan(upto_fid, max(gc_ts, *gone), sum(one.file.size for one in going), reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """One drainer's prospect. `left_s`: until retention reaches what it needs next, at the present growth."""
 
-    drainer: DrainerSeen
+    drainer: DrainerState
     live: bool
     lost: bool
     alarm: bool
     left_s: float
-    reason: Reason
+    reason: PurgeReason
 
 
 def outlook(policy: Policy, now: Situation) -> list[Outlook]:
@@ -273,7 +273,7 @@ def outlook(policy: Policy, now: Situation) -> list[Outlook]:
     for drainer in now.drainers or ():
         if drainer.state == node.OFFLINE or drainer.checkpoint <= 0:
             continue
-        left_s, reason, alarm = math.inf, Reason.AGE, False
+        left_s, reason, alarm = math.inf, PurgeReason.AGE, False
         for cause, left, span in _spans(policy, now, drainer.checkpoint):
             # With a short retention a drainer that is up to date must not raise the alarm.
             alarm = alarm or left < min(policy.alarm_s, span / 2)
@@ -286,9 +286,9 @@ def outlook(policy: Policy, now: Situation) -> list[Outlook]:
     return prospects
 
 
-def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[Reason, float, float]]:
+def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[PurgeReason, float, float]]:
     """For each limit: seconds until it reaches the checkpoint, and what they are for the newest record."""
-    spans = [(Reason.AGE, policy.age_s - _s(now.now_ts - checkpoint), policy.age_s)]
+    spans = [(PurgeReason.AGE, policy.age_s - _s(now.now_ts - checkpoint), policy.age_s)]
     known = [file for file in now.files if file.max_ts is not None]
     applied = sum(file.size for file in known if (file.max_ts or 0) <= checkpoint)
     whole = now.active_bytes + sum(file.size for file in now.files)
@@ -299,27 +299,27 @@ def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[Reason
     rate = grown / since_s  # bytes a second since the oldest file was full
     if policy.bytes_max:
         left = (policy.bytes_max - whole + applied) / rate
-        spans.append((Reason.BYTES, left, policy.bytes_max / rate))
+        spans.append((PurgeReason.BYTES, left, policy.bytes_max / rate))
     if policy.free_bytes_min:
-        room = now.free_bytes - policy.free_bytes_min
+        spare = now.free_bytes - policy.free_bytes_min
         all_closed = whole - now.active_bytes
-        spans.append((Reason.SPACE, (room + applied) / rate, (max(room, 0) + all_closed) / rate))
+        spans.append((PurgeReason.SPACE, (spare + applied) / rate, (max(spare, 0) + all_closed) / rate))
     return spans
 
 
 class Alarms(Generic[Name]):
-    """Which alarms are on: each is told when it begins, again after an hour, and when it ends."""
+    """Which alarms are on: each is reported when it begins, hourly while it lasts, and when it ends."""
 
     def __init__(self, *, again_s: float = 3600.0) -> None:
         self._again_s = again_s
-        self._told_s: dict[Name, float] = {}
+        self._reported_s: dict[Name, float] = {}
 
     def update(self, names: Iterable[Name], now_s: float) -> tuple[list[Name], list[Name]]:
-        """The alarms that are on now; which to tell, and which have ended."""
+        """The alarms that are on now; which to report, and which have ended."""
         on = list(dict.fromkeys(names))
-        ended = [name for name in self._told_s if name not in on]
+        ended = [name for name in self._reported_s if name not in on]
         for name in ended:
-            del self._told_s[name]
-        told = [name for name in on if now_s - self._told_s.get(name, -math.inf) >= self._again_s]
-        self._told_s.update(dict.fromkeys(told, now_s))
-        return told, ended
+            del self._reported_s[name]
+        due = [name for name in on if now_s - self._reported_s.get(name, -math.inf) >= self._again_s]
+        self._reported_s.update(dict.fromkeys(due, now_s))
+        return due, ended

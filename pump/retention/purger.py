@@ -1,16 +1,16 @@
-"""Purge: removes what retention lets go, and warns of it before.
+"""Purger: removes the log files that the retention policy lets go, and warns of it before.
 
-Drives  `retention`
+Drives  `policy`, `age_clock`
 Owns    one loop; what walks over log files have found so far
 Order   (1) every record of the files is read, so that no footer is believed blindly and no transaction is cut
         in two; (2) the purged timestamp is on the medium; (3) index entries that point into the files are
-        deleted; (4) the files are unlinked. Whatever was cut off between two steps, the next run goes on:
-        what lies below the purged timestamp goes in any case
+        deleted; (4) the files are unlinked. What a crash interrupts between two steps the next run finishes:
+        files below the purged timestamp go in any case
 Why     entries are found by the file that they point into: an open prewrite, or one whose commit came late,
         lies in a file that stays and keeps its entry however old it is. The first run also deletes entries of
         files that are gone already: LevelDB may forget deletes that a crash overtook
-Pace    reading and deleting run in pieces of milliseconds with as long a pause behind each
-Stops   at once; a piece under way is waited for by whoever closes the storage
+Pace    reading and deleting run in pieces of milliseconds with as long a pause after each
+Stops   at once; closing the storage waits for a piece under way
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from common.upstream import TimestampOracle
 from pump import metrics
 from pump.log.record import ValuePointer
 from pump.log.value_log import ClosedFile, Stretch
-from pump.retention import policy as retention
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import (
+    DISK,
     Alarms,
-    DrainerSeen,
+    DrainerState,
     Outlook,
     Policy,
-    Purge,
-    Reason,
+    PurgePlan,
+    PurgeReason,
     Situation,
     Straddlers,
     Survey,
+    candidates,
+    decide,
+    outlook,
 )
 from pump.storage.storage import Storage
 
@@ -58,7 +61,7 @@ class Pace:
 
     first_s: float = 30.0
     every_s: float = 600.0
-    look_s: float = 3.0  # between two looks at the free space
+    poll_s: float = 3.0  # between two checks of the free space
     short_s: float = 10.0  # between runs while space is short: the file system frees blocks in its own time
 
 
@@ -70,7 +73,7 @@ class _Walk:
         self.cursor = ValuePointer(fid, 0)
         self.finished = False
 
-    def go_on(self, stretches: Iterator[Stretch]) -> bool:
+    def advance(self, stretches: Iterator[Stretch]) -> bool:
         """Take the next stretch of the file, on a thread; False at its end."""
         stretch = next(stretches, None)
         if stretch is not None:
@@ -79,8 +82,8 @@ class _Walk:
         return stretch is not None
 
 
-class Retention:
-    """The retention of one storage. `free_bytes` looks at the file system."""
+class Purger:
+    """The purger of one storage. `free_bytes` asks the file system."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Retention:
     # -- when ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Purge again and again; until cancelled."""
+        """PurgePlan again and again; until cancelled."""
         await self._wait(self._pace.first_s)
         while True:
             await self.work()
@@ -139,7 +142,7 @@ class Retention:
         due_s = self._clock.monotonic_s() + seconds
         while (left_s := due_s - self._clock.monotonic_s()) > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(self._pace.look_s, left_s))
+                await asyncio.wait_for(self._wake.wait(), min(self._pace.poll_s, left_s))
             if self._wake.is_set() or await self._is_short():
                 break
         self._wake.clear()
@@ -152,7 +155,7 @@ class Retention:
         return False
 
     async def work(self) -> None:
-        """One run: everything that may go now. An error ends it, and is told."""
+        """One run: everything that may go now. An error ends it, and is logged."""
         self._working = True
         self._trouble = {}
         before = self.purged_files
@@ -169,7 +172,7 @@ class Retention:
             self._working = False
             self._ended_s = self._clock.monotonic_s()
             self._short_again_s = self._ended_s + self._pace.short_s
-        self._tell_trouble()
+        self._report_trouble()
 
     # -- what ------------------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class Retention:
 
     async def _believed(self, now_ts: int) -> int:
         """What ages are reckoned from."""
-        aged = self._ages.look(now_ts, self._boot_s(), self._clock.wall_s())
+        aged = self._ages.reckon(now_ts, self._boot_s(), self._clock.wall_s())
         if aged.anchor:
             await self._storage.in_thread(self._keep_anchor, aged.anchor)
         if aged.ahead_s > 0:
@@ -212,7 +215,7 @@ class Retention:
             )
         return aged.ts
 
-    async def _drainers(self) -> list[DrainerSeen] | None:
+    async def _drainers(self) -> list[DrainerState] | None:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 view = await self._registry.view()
@@ -222,7 +225,7 @@ class Retention:
             )
             return None
         return [
-            DrainerSeen(
+            DrainerState(
                 node_id, entry.status.state, entry.alive, entry.status.max_commit_ts, entry.status.update_ts
             )
             for node_id, entry in sorted(view.drainers.items())
@@ -240,7 +243,7 @@ class Retention:
         self._warn(now)
         end = self._storage.value_log.end
         walked: list[Survey] = []
-        for candidate in retention.candidates(self._policy, now)[:_FILES_MAX]:
+        for candidate in candidates(self._policy, now)[:_FILES_MAX]:
             walk = await self._walk(candidate.file.fid, end)
             if walk is None:
                 break
@@ -250,12 +253,12 @@ class Retention:
         now = await self._situation()
         if straddlers is None or now is None:
             return False
-        found = retention.candidates(self._policy, now)[: len(walked)]
-        purge = retention.decide(found, straddlers.found, now.gc_ts)
+        found = candidates(self._policy, now)[: len(walked)]
+        purge = decide(found, straddlers.found, now.gc_ts)
         if purge is None:
             return False
         await self._remove(purge, [one for one in walked if one.fid <= purge.upto_fid], now)
-        return Reason.SPACE not in purge.reasons
+        return PurgeReason.SPACE not in purge.reasons
 
     # -- (1) reading -----------------------------------------------------------------------------
 
@@ -268,7 +271,7 @@ class Retention:
         stretches = self._storage.value_log.stretches(walk.cursor, stop)
         try:
             while not enough(walk.survey):
-                if not await self._piece(walk.go_on, stretches):
+                if not await self._piece(walk.advance, stretches):
                     break
             else:
                 return walk
@@ -304,7 +307,7 @@ class Retention:
 
     # -- (2) to (4) removing ---------------------------------------------------------------------
 
-    async def _remove(self, purge: Purge, walked: list[Survey], now: Situation) -> None:
+    async def _remove(self, purge: PurgePlan, walked: list[Survey], now: Situation) -> None:
         storage = self._storage
         began_s = self._clock.monotonic_s()
         live = [one for one in now.drainers or () if now.is_live(one)]
@@ -349,33 +352,33 @@ class Retention:
             await self._delete_entries(0, self._storage.gc_ts, self._storage.value_log.first_fid - 1)
             self._swept = True
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- warning ---------------------------------------------------------------------------------
 
     def _warn(self, now: Situation) -> None:
-        """Tell which drainers retention comes near to, before anything goes."""
+        """Warn of drainers that retention comes near to, before anything goes."""
         if now.drainers is None:
             return
-        self._outlook = retention.outlook(self._policy, now)
+        self._outlook = outlook(self._policy, now)
         metrics.DRAINER_LEFT_SECONDS.clear()
         alarms = {}
         for one in self._outlook:
             metrics.DRAINER_LEFT_SECONDS.labels(one.drainer.node_id).set(one.left_s)
             if one.alarm or one.lost:
                 alarms[one.drainer.node_id, one.lost] = one
-        told, ended = self._alarms.update(alarms, self._clock.monotonic_s())
-        for name in told:
-            self._tell(alarms[name], now)
+        due, ended = self._alarms.update(alarms, self._clock.monotonic_s())
+        for name in due:
+            self._report(alarms[name], now)
         for node_id, lost in ended:
             if lost:
                 _logger.info("drainer no longer waits for what was purged", node_id=node_id)
             elif (node_id, True) not in alarms:
                 _logger.info("retention comes no longer near to what this drainer needs", node_id=node_id)
 
-    def _tell(self, one: Outlook, now: Situation) -> None:
+    def _report(self, one: Outlook, now: Situation) -> None:
         drainer = one.drainer
         if one.lost:
-            report = _logger.error if one.live else _logger.warning
-            report(
+            log_at_level = _logger.error if one.live else _logger.warning
+            log_at_level(
                 "binlogs that this drainer has not applied were purged: it needs a new snapshot of the "
                 "upstream; mark it offline if it never comes back",
                 node_id=drainer.node_id,
@@ -397,15 +400,15 @@ class Retention:
     def _what_then(self, one: Outlook) -> str:
         """What happens to them when the time is over."""
         policy = self._policy
-        if not one.live or (one.reason == Reason.SPACE and policy.protects == retention.DISK):
+        if not one.live or (one.reason == PurgeReason.SPACE and policy.protects == DISK):
             return "they are purged"
-        if policy.protects == retention.DISK and policy.free_bytes_min:
+        if policy.protects == DISK and policy.free_bytes_min:
             return f"they stay while it lives and {policy.free_bytes_min} bytes are free"
         return "they stay while it lives; with a full disk prewrites are refused"
 
-    def _tell_trouble(self) -> None:
-        told, ended = self._trouble_alarms.update(self._trouble, self._clock.monotonic_s())
-        for name in told:
+    def _report_trouble(self) -> None:
+        due, ended = self._trouble_alarms.update(self._trouble, self._clock.monotonic_s())
+        for name in due:
             _logger.error("retention is held up", by=name, error=self._trouble[name])
         for name in ended:
             _logger.info("retention is no longer held up", by=name)

@@ -31,10 +31,10 @@ class Host:
         self.booted_s = self.now_s
         self.restart()
 
-    def look(self) -> float:
+    def reckon(self) -> float:
         """How much older than they are files seem, s; negative: younger."""
         drawn = tso.from_wall_s(self.now_s + self.upstream_ahead_s)
-        aged = self.ages.look(drawn, self.now_s - self.booted_s, self.now_s + self.wall_ahead_s)
+        aged = self.ages.reckon(drawn, self.now_s - self.booted_s, self.now_s + self.wall_ahead_s)
         self.stored = aged.anchor or self.stored
         assert aged.ts <= drawn
         assert aged.ahead_s == pytest.approx(tso.physical_s(drawn) - tso.physical_s(aged.ts))
@@ -55,7 +55,7 @@ class Host:
 )
 def test_one_wrong_clock_makes_nothing_older_than_it_is(wrong: str, events: list[tuple[str, float]]) -> None:
     host = Host()
-    assert host.look() == pytest.approx(0, abs=0.01)
+    assert host.reckon() == pytest.approx(0, abs=0.01)
     for what, value in events:
         if what == "pass":
             host.now_s += value
@@ -64,7 +64,7 @@ def test_one_wrong_clock_makes_nothing_older_than_it_is(wrong: str, events: list
         else:
             host.restart()
         drift_s = 0.001 * (host.now_s - BEGAN_S)
-        assert host.look() <= SLACK_S + drift_s + 0.01
+        assert host.reckon() <= SLACK_S + drift_s + 0.01
 
 
 @settings(max_examples=100, deadline=None)
@@ -75,19 +75,19 @@ def test_where_clocks_are_right_ages_are(events: list[tuple[str, float]]) -> Non
         host.now_s += passed_s
         if what:
             getattr(host, what)()
-        assert host.look() == pytest.approx(0, abs=0.01)
+        assert host.reckon() == pytest.approx(0, abs=0.01)
 
 
 def test_after_a_boot_two_clocks_have_to_agree() -> None:
     host = Host()
-    host.look()
+    host.reckon()
     host.upstream_ahead_s = 8 * DAY_S
     host.reboot()
-    assert host.look() <= SLACK_S + 0.01
+    assert host.reckon() <= SLACK_S + 0.01
     host.wall_ahead_s = 8 * DAY_S
-    host.look()
+    host.reckon()
     host.reboot()
-    assert host.look() > 7 * DAY_S, "both say so"
+    assert host.reckon() > 7 * DAY_S, "both say so"
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_after_a_boot_two_clocks_have_to_agree() -> None:
 )
 def test_an_anchor_that_cannot_be_read_is_none(text: str) -> None:
     assert Anchor.read(text) is None
-    assert AgeClock(text, "boot").look(5 << 18, 1.0, 2.0).anchor
+    assert AgeClock(text, "boot").reckon(5 << 18, 1.0, 2.0).anchor

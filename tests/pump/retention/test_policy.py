@@ -1,4 +1,4 @@
-"""Retention: what goes and who is warned, against a naive reading of the same rules."""
+"""Retention policy: what goes and who is warned, against a naive reading of the same rules."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pump.retention.policy import (
     DISK,
     DRAINERS,
     Alarms,
-    DrainerSeen,
+    DrainerState,
     Outlook,
     Policy,
-    Purge,
-    Reason,
+    PurgePlan,
+    PurgeReason,
     Situation,
     Straddlers,
     Survey,
@@ -58,7 +58,7 @@ def survey_of(fid: int, records: Sequence[LogRecord]) -> Survey:
     return survey
 
 
-def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]]) -> Purge | None:
+def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]]) -> PurgePlan | None:
     """What the shell does: choose, walk, choose again, follow the ends, decide."""
     surveys = [survey_of(fid, records) for fid, records in enumerate(files)]
     count = len(candidates(policy, now))
@@ -147,7 +147,7 @@ def situation(logs: Sequence[Sequence[LogRecord]], **more: object) -> Situation:
     return Situation(**(facts | more))  # type: ignore[arg-type]
 
 
-def drainer(checkpoint: int, **more: object) -> DrainerSeen:
+def drainer(checkpoint: int, **more: object) -> DrainerState:
     facts: dict[str, object] = {
         "node_id": "d",
         "state": node.ONLINE,
@@ -155,7 +155,7 @@ def drainer(checkpoint: int, **more: object) -> DrainerSeen:
         "checkpoint": checkpoint,
         "update_ts": 2 * HOUR,
     }
-    return DrainerSeen(**(facts | more))  # type: ignore[arg-type]
+    return DrainerState(**(facts | more))  # type: ignore[arg-type]
 
 
 POLICIES = [
@@ -266,7 +266,9 @@ def test_a_long_transaction_keeps_the_file_of_its_prewrite_until_its_commit_is_o
     assert len(candidates(Policy(3600.0), young)) == 2
     assert purge_of(Policy(3600.0), young, files) is None
     old = situation(files, now_ts=140 * MINUTE)
-    assert purge_of(Policy(3600.0), old, files) == Purge(1, 80 * MINUTE, 2 * FILE_BYTES, (Reason.AGE,))
+    assert purge_of(Policy(3600.0), old, files) == PurgePlan(
+        1, 80 * MINUTE, 2 * FILE_BYTES, (PurgeReason.AGE,)
+    )
 
 
 def closed(*max_minutes: int | None) -> list[ClosedFile]:
@@ -281,22 +283,25 @@ def now_with(files: list[ClosedFile], **more: object) -> Situation:
     return situation([[]], **(facts | more))
 
 
-def chosen(policy: Policy, now: Situation) -> list[tuple[int, Reason]]:
+def chosen(policy: Policy, now: Situation) -> list[tuple[int, PurgeReason]]:
     return [(one.file.fid, one.reason) for one in candidates(policy, now)]
 
 
 def test_each_limit_takes_the_oldest_and_no_more_than_it_must() -> None:
     now = now_with(closed(10, 30, 50, 70), active_bytes=50, free_bytes=250)
-    assert chosen(Policy(3600.0), now) == [(0, Reason.AGE), (1, Reason.AGE), (2, Reason.AGE)]
+    assert chosen(Policy(3600.0), now) == [(0, PurgeReason.AGE), (1, PurgeReason.AGE), (2, PurgeReason.AGE)]
     assert chosen(Policy(1e6, bytes_max=249), now) == [
-        (0, Reason.BYTES),
-        (1, Reason.BYTES),
-        (2, Reason.BYTES),
+        (0, PurgeReason.BYTES),
+        (1, PurgeReason.BYTES),
+        (2, PurgeReason.BYTES),
     ]
-    assert chosen(Policy(1e6, bytes_max=250), now) == [(0, Reason.BYTES), (1, Reason.BYTES)]
-    assert chosen(Policy(1e6, free_bytes_min=350), now) == [(0, Reason.SPACE)]
+    assert chosen(Policy(1e6, bytes_max=250), now) == [(0, PurgeReason.BYTES), (1, PurgeReason.BYTES)]
+    assert chosen(Policy(1e6, free_bytes_min=350), now) == [(0, PurgeReason.SPACE)]
     assert chosen(Policy(1e6, free_bytes_min=250), now) == []
-    assert chosen(Policy(1e6), replace(now, gc_ts=30 * MINUTE)) == [(0, Reason.PURGED), (1, Reason.PURGED)]
+    assert chosen(Policy(1e6), replace(now, gc_ts=30 * MINUTE)) == [
+        (0, PurgeReason.PURGED),
+        (1, PurgeReason.PURGED),
+    ]
 
 
 def test_what_is_not_settled_and_what_reaches_the_watermark_stays_whatever_the_disk_does() -> None:
@@ -332,7 +337,7 @@ def test_a_file_without_a_footer_is_looked_at_before_it_is_judged() -> None:
         (drainer(40 * MINUTE), False),
     ],
 )
-def test_who_holds_data_back(one: DrainerSeen, holds: bool) -> None:
+def test_who_holds_data_back(one: DrainerState, holds: bool) -> None:
     files = closed(30)
     for policy in (Policy(3600.0), Policy(1e6, bytes_max=1), Policy(1e6, 0, 1 << 40, DRAINERS)):
         assert chosen(policy, now_with(files, drainers=[drainer(TS_MAX), one])) == (
@@ -346,13 +351,13 @@ def test_an_unknown_registry_holds_everything_back_except_from_a_full_disk() -> 
     now = now_with(closed(10, 30), drainers=None)
     assert chosen(Policy(1.0, 1), now) == []
     assert chosen(Policy(1.0, 1, 1 << 40, DRAINERS), now) == []
-    assert chosen(Policy(1.0, 1, 1 << 40), now) == [(0, Reason.SPACE), (1, Reason.SPACE)]
+    assert chosen(Policy(1.0, 1, 1 << 40), now) == [(0, PurgeReason.SPACE), (1, PurgeReason.SPACE)]
 
 
 def test_a_drainer_that_has_lost_already_holds_nothing() -> None:
     files = closed(10, 30)
     now = now_with(files, drainers=[drainer(20 * MINUTE)], gc_ts=25 * MINUTE)
-    assert chosen(Policy(3600.0), now) == [(0, Reason.PURGED), (1, Reason.AGE)]
+    assert chosen(Policy(3600.0), now) == [(0, PurgeReason.PURGED), (1, PurgeReason.AGE)]
 
 
 def prospects(policy: Policy, now: Situation) -> dict[str, Outlook]:
@@ -400,9 +405,9 @@ def test_the_time_that_bytes_and_space_leave_is_reckoned_from_the_growth() -> No
         drainers=[drainer(45 * MINUTE)],
     )
     by_bytes = prospects(Policy(1e6, bytes_max=600), now)["d"]
-    assert (by_bytes.reason, round(by_bytes.left_s / 60)) == (Reason.BYTES, 60)
+    assert (by_bytes.reason, round(by_bytes.left_s / 60)) == (PurgeReason.BYTES, 60)
     by_space = prospects(Policy(1e6, free_bytes_min=200), now)["d"]
-    assert (by_space.reason, round(by_space.left_s / 60)) == (Reason.SPACE, 60)
+    assert (by_space.reason, round(by_space.left_s / 60)) == (PurgeReason.SPACE, 60)
     # What is said comes true: let it grow for as long, and the next file is the first that it needs.
     grown = replace(
         now, files=closed(20, 40, 60, 80, 100, 120, 140), now_ts=160 * MINUTE, free_bytes=0, drainers=[]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from common import tso
 from common.cluster import node
 from pump.log.value_log import ClosedFile
-from pump.retention import policy as retention
 from pump.retention.age_clock import AgeClock
-from pump.retention.policy import DrainerSeen, Policy, Situation
+from pump.retention.policy import DrainerState, Policy, Situation, candidates
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 BEGAN_S = 1_700_000_000.0
@@ -31,7 +30,7 @@ class Pump:
         self.stored = ""
         self.written: list[tuple[float, int]] = []  # (true time, largest timestamp) of each file
         self.removed = 0
-        self.stopped: tuple[float, DrainerSeen] | None = None
+        self.stopped: tuple[float, DrainerState] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -47,10 +46,10 @@ class Pump:
     def stop_drainer(self) -> None:
         if self.stopped is None:
             ts = self.draw()
-            self.stopped = self.now_s, DrainerSeen("d", node.PAUSED, False, ts, ts)
+            self.stopped = self.now_s, DrainerState("d", node.PAUSED, False, ts, ts)
 
     def retain(self) -> None:
-        aged = self.ages.look(self.draw(), self.now_s - BEGAN_S, self.now_s + self.wall_ahead_s)
+        aged = self.ages.reckon(self.draw(), self.now_s - BEGAN_S, self.now_s + self.wall_ahead_s)
         self.stored = aged.anchor or self.stored
         files = [
             ClosedFile(fid, 1 << 20, max_ts)
@@ -67,7 +66,7 @@ class Pump:
             gc_ts=self.written[self.removed - 1][1] if self.removed else 0,
             drainers=[self.stopped[1]] if self.stopped else [],
         )
-        for candidate in retention.candidates(POLICY, now):
+        for candidate in candidates(POLICY, now):
             self.removed = candidate.file.fid + 1
         self.check()
 

@@ -1,4 +1,4 @@
-"""Purge on real files: what goes goes whole, what is left is served, and whoever comes late is told."""
+"""Purges of real files: what goes goes whole, what is left is served, and drainers that come late are named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pump.log.delivery import Delivery
 from pump.log.log_file import OsLogDirectory
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import DISK, DRAINERS, Policy
-from pump.retention.purger import Pace, Retention
+from pump.retention.purger import Pace, Purger
 from pump.storage.history import History, PositionPurged
 from pump.storage.storage import Limits, Storage
 from tests.pump.support import corpus
@@ -79,9 +79,9 @@ class World:
     async def free_bytes(self) -> int:
         return self.free
 
-    def retention(self, storage: Storage, policy: Policy = HOUR_OLD, **more: Any) -> Retention:
+    def purger(self, storage: Storage, policy: Policy = HOUR_OLD, **more: Any) -> Purger:
         registry: Any = more.pop("registry", self.drainers)
-        return Retention(storage, self.oracle, registry, self.free_bytes, policy, self.clock, **more)
+        return Purger(storage, self.oracle, registry, self.free_bytes, policy, self.clock, **more)
 
 
 @pytest.fixture
@@ -158,11 +158,11 @@ async def test_old_files_go_and_a_late_drainer_is_told_now_after_a_restart_and_w
         written = await fill(storage, range(1, 60))
         before = files_of(tmp_path)
         world.oracle.now_ts = 100 * MINUTE  # nothing newer than 30 minutes may go
-        retention = world.retention(storage)
-        await retention.work()
+        purger = world.purger(storage)
+        await purger.work()
         assert 25 * MINUTE < storage.gc_ts <= 30 * MINUTE + 1
-        assert files_of(tmp_path) == before[retention.purged_files :]
-        assert retention.purged_files >= 3
+        assert files_of(tmp_path) == before[purger.purged_files :]
+        assert purger.purged_files >= 3
         assert entries_into_nothing(storage) == []
         await check_served(storage, written)
         told = storage.gc_ts
@@ -173,7 +173,7 @@ async def test_old_files_go_and_a_late_drainer_is_told_now_after_a_restart_and_w
     async with opened(tmp_path, limits=LIMITS) as storage:
         assert storage.gc_ts == told
         await check_served(storage, written)
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         await check_served(storage, written)
 
 
@@ -219,7 +219,7 @@ async def run_until(fuse: Fuse, path: Path, world: World) -> None:
         real = storage.index.purge
         storage.index.purge = lambda *a: real(*a, records_max=12)  # type: ignore[method-assign]
         fuse.on(storage.index, "purge")
-        await world.retention(storage).work()
+        await world.purger(storage).work()
 
 
 async def test_a_purge_broken_off_at_any_step_serves_what_is_left_and_is_completed_by_the_next_run(
@@ -246,7 +246,7 @@ async def test_a_purge_broken_off_at_any_step_serves_what_is_left_and_is_complet
                 await run_until(Fuse(at, behind=behind), path, world)
             async with opened(path, limits=LIMITS) as storage:
                 await check_served(storage, written)
-                await world.retention(storage).work()
+                await world.purger(storage).work()
                 assert files_of(path) == expected
                 assert entries_into_nothing(storage) == []
                 await check_served(storage, written)
@@ -261,7 +261,7 @@ async def test_a_purge_that_was_announced_is_completed_even_if_more_is_to_be_kep
         await fill(storage, range(1, 40))
         first = storage.value_log.first_fid
         storage.purged_to(10 * MINUTE + 1)
-        await world.retention(storage, Policy(1e6)).work()
+        await world.purger(storage, Policy(1e6)).work()
         assert storage.value_log.first_fid > first
         assert storage.gc_ts == 10 * MINUTE + 1
 
@@ -274,14 +274,14 @@ async def test_deletes_that_leveldb_forgot_are_made_again(tmp_path: Path, world:
         pass
     shutil.copytree(tmp_path / "kv", tmp_path / "earlier")
     async with opened(tmp_path, limits=LIMITS, abandon=True) as storage:
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert storage.gc_ts > 0
     shutil.rmtree(tmp_path / "kv")
     shutil.move(tmp_path / "earlier", tmp_path / "kv")
     async with opened(tmp_path, limits=LIMITS) as storage:
         await check_served(storage, written)
         assert len(entries_into_nothing(storage)) > 10
-        await world.retention(storage, Policy(1e6)).work()
+        await world.purger(storage, Policy(1e6)).work()
         assert entries_into_nothing(storage) == []
         await check_served(storage, written)
 
@@ -294,19 +294,19 @@ async def test_a_long_transaction_is_purged_whole_or_not_at_all(tmp_path: Path, 
             await put_pair(storage, minute * MINUTE, minute * MINUTE + 1, bytes(500))
         last = binlog.commit(1 * MINUTE, 70 * MINUTE, b"key")
         world.oracle.now_ts = 110 * MINUTE
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert (storage.gc_ts, storage.value_log.first_fid) == (
             0,
             0,
         )  # open: everything behind it is unsettled
         await put(storage, last)
         await fill(storage, range(71, 90))
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert (storage.gc_ts, storage.value_log.first_fid) == (0, 0)  # ended, but its commit is young
         found = {one.commit_ts: one for one in await pull(storage, from_disk=True)}
         assert found[70 * MINUTE].payload == binlog.join(first, last)
         world.oracle.now_ts = 131 * MINUTE
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert storage.gc_ts == 70 * MINUTE
         assert storage.value_log.first_fid > 5
         assert [one.commit_ts for one in await pull(storage, 70 * MINUTE, from_disk=True)] == [
@@ -329,7 +329,7 @@ async def test_an_old_prewrite_in_a_file_that_stays_keeps_its_index_entry(
         await put(storage, end)
         await fill(storage, range(51, 60))
         world.oracle.now_ts = 105 * MINUTE
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert start_ts < storage.gc_ts < 50 * MINUTE
         (found,) = [
             one for one in await pull(storage, storage.gc_ts, from_disk=True) if one.start_ts == start_ts
@@ -341,10 +341,10 @@ async def test_the_local_clock_has_no_part_in_it(tmp_path: Path, world: World) -
     async with opened(tmp_path, limits=LIMITS, clock=world.clock) as storage:
         written = await fill(storage, range(1, 40))
         world.oracle.now_ts = 45 * MINUTE
-        retention = world.retention(storage)
+        purger = world.purger(storage)
         for jump_s in (8 * 86400.0, -30 * 86400.0, 6 * 86400.0 + 22 * 3600.0):
             world.clock.advance(jump_s)
-            await retention.work()
+            await purger.work()
         assert storage.gc_ts == 0
         await check_served(storage, written)
 
@@ -353,16 +353,16 @@ async def test_without_the_oracle_nothing_goes_and_it_is_said(tmp_path: Path, wo
     policy = Policy(1.0, 1, 1 << 60)
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 40))
-        retention = world.retention(storage, policy)
+        purger = world.purger(storage, policy)
         world.oracle.silent = True
-        await retention.work()
+        await purger.work()
         assert storage.gc_ts == 0
-        (held_up,) = retention.facts()["held_up_by"]
+        (held_up,) = purger.facts()["held_up_by"]
         assert "timestamp oracle does not answer, nothing is purged" in held_up
         world.oracle.silent = False
-        await retention.work()
+        await purger.work()
         assert storage.gc_ts > 0
-        assert retention.facts()["held_up_by"] == []
+        assert purger.facts()["held_up_by"] == []
 
 
 @pytest.mark.parametrize("protects", [DISK, DRAINERS])
@@ -377,13 +377,13 @@ async def test_what_a_live_drainer_needs_stays_unless_the_disk_is_protected_and_
     world.drainers.seen("dead", 15 * MINUTE, alive=False)
     async with opened(tmp_path, limits=LIMITS) as storage:
         written = await fill(storage, range(1, 60))
-        retention = world.retention(storage, Policy(60.0, 1, 10_000, protects))
-        await retention.work()
+        purger = world.purger(storage, Policy(60.0, 1, 10_000, protects))
+        await purger.work()
         assert 5 * MINUTE < storage.gc_ts <= 10 * MINUTE + 1
         assert counted() == 0
         world.free = 0
         told()
-        await retention.work()
+        await purger.work()
         lines = told()
         loud = [line for line in lines if "binlogs go that live drainers have not applied" in line.message]
         if protects == DRAINERS:
@@ -400,11 +400,11 @@ async def test_what_a_live_drainer_needs_stays_unless_the_disk_is_protected_and_
                 ("ERROR", "live-disk"),
             ]
             world.free = 1 << 40
-            await retention.work()
+            await purger.work()
             assert storage.gc_ts > 30 * MINUTE  # nobody holds what he can no longer use
             assert counted() == 1
             assert told() == []
-            assert {one["node_id"]: one["lost"] for one in retention.facts()["drainers"]} == {
+            assert {one["node_id"]: one["lost"] for one in purger.facts()["drainers"]} == {
                 "dead": True,
                 "live-disk": True,
             }
@@ -416,9 +416,9 @@ async def test_alarms_begin_come_back_every_hour_and_end(
 ) -> None:
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 10))
-        retention = world.retention(storage, Policy(10 * 3600.0, alarm_s=3 * 3600.0))
+        purger = world.purger(storage, Policy(10 * 3600.0, alarm_s=3 * 3600.0))
         world.drainers.seen("d", world.oracle.now_ts - 8 * HOUR)
-        await retention.work()
+        await purger.work()
         (line,) = told()
         assert line.level == "WARNING"
         assert line.message == "retention comes near to binlogs that this drainer has not applied"
@@ -431,13 +431,13 @@ async def test_alarms_begin_come_back_every_hour_and_end(
             "then": "they stay while it lives; with a full disk prewrites are refused",
         }
         world.clock.advance(600.0)
-        await retention.work()
+        await purger.work()
         assert told() == []
         world.clock.advance(3000.0)
-        await retention.work()
+        await purger.work()
         assert len(told()) == 1
         world.drainers.seen("d", world.oracle.now_ts)
-        await retention.work()
+        await purger.work()
         (line,) = told()
         assert (line.level, line.fields) == ("INFO", {"node_id": "d"})
         assert line.message == "retention comes no longer near to what this drainer needs"
@@ -450,20 +450,20 @@ async def test_a_registry_that_is_silent_neither_frees_data_nor_ends_alarms(
 ) -> None:
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 40))
-        retention = world.retention(storage, Policy(60.0, 1))
+        purger = world.purger(storage, Policy(60.0, 1))
         world.drainers.seen("d", 5)
-        await retention.work()
+        await purger.work()
         assert len(told()) == 1
         world.drainers.silent = True
         for _ in range(2):
-            await retention.work()
+            await purger.work()
         assert storage.gc_ts == 0
         (line,) = told()
         assert (line.message, line.fields["by"]) == ("retention is held up", "registry")
         assert "nothing is purged that a drainer may need" in str(line.fields["error"])
         world.drainers.silent = False
         world.drainers.entries.clear()
-        await retention.work()
+        await purger.work()
         assert storage.gc_ts > 0
 
 
@@ -475,10 +475,10 @@ async def test_a_damaged_file_stays_with_all_behind_it_and_is_named(tmp_path: Pa
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     async with opened(tmp_path, limits=LIMITS) as storage:
-        retention = world.retention(storage)
-        await retention.work()
+        purger = world.purger(storage)
+        await purger.work()
         assert files_of(tmp_path)[0] in ("000001.vlog", "000002.vlog")
-        (held_up,) = retention.facts()["held_up_by"]
+        (held_up,) = purger.facts()["held_up_by"]
         assert "000002.vlog: offset" in held_up
 
 
@@ -491,7 +491,7 @@ async def test_a_footer_that_claims_less_than_the_records_hold_is_not_believed(
     path.write_bytes(path.read_bytes()[:-12] + struct.pack("<qI", MINUTE, 0x123AB922))
     async with opened(tmp_path, limits=LIMITS) as storage:
         world.oracle.now_ts = 75 * MINUTE  # nothing newer than 5 minutes may go
-        await world.retention(storage).work()
+        await world.purger(storage).work()
         assert (storage.gc_ts, storage.value_log.first_fid) == (0, 0)
         await check_served(storage, written)
 
@@ -513,10 +513,10 @@ async def test_a_go_pump_s_files_go_too_with_prewrites_whose_rollback_it_did_not
         world.oracle.now_ts = newest + HOUR + 2
         world.clock.now_s = physical_s(world.oracle.now_ts)
         assert len(files_of(directory)) == 2
-        retention = world.retention(storage, Policy(1800.0))
-        await retention.work()
+        purger = world.purger(storage, Policy(1800.0))
+        await purger.work()
         assert files_of(directory) == ["000001.vlog"]
-        assert retention.facts()["held_up_by"] == []
+        assert purger.facts()["held_up_by"] == []
         assert entries_into_nothing(storage) == []
         assert began <= storage.gc_ts < newest + HOUR
         with pytest.raises(PositionPurged):
@@ -533,27 +533,27 @@ async def test_an_upstream_clock_that_jumps_ahead_makes_nothing_old_and_forgets_
     kept: list[str] = [""]
     up_s = 0.0
 
-    def retention(storage: Storage) -> Retention:
+    def purger(storage: Storage) -> Purger:
         ages = AgeClock(kept[-1], "boot 1")
-        return world.retention(storage, ages=ages, keep_anchor=kept.append, boot_s=lambda: up_s)
+        return world.purger(storage, ages=ages, keep_anchor=kept.append, boot_s=lambda: up_s)
 
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 60))
         world.oracle.now_ts = 60 * MINUTE
-        first = retention(storage)
+        first = purger(storage)
         await first.work()
         assert (first.purged_files, first.facts()["held_up_by"]) == (0, [])
         paused = {"alive": False, "state": node.PAUSED, "update_ts": 59 * MINUTE}
         world.drainers.seen("stopped a minute ago", 20 * MINUTE, **paused)
         world.oracle.now_ts += 8 * 24 * HOUR
-        for one in (first, retention(storage)):
+        for one in (first, purger(storage)):
             up_s += 60
             await one.work()
             assert one.purged_files == 0
             assert "ahead of the time that has passed here" in one.facts()["held_up_by"][0]
             assert one.facts()["drainers"][0]["live"]
     async with opened(tmp_path, limits=LIMITS) as storage:
-        again = retention(storage)
+        again = purger(storage)
         up_s += 600
         await again.work()
         assert storage.gc_ts <= 20 * MINUTE
@@ -613,7 +613,7 @@ async def test_pullers_that_read_while_files_go_get_everything_or_are_told(
         async with asyncio.timeout(20):
             while not outcomes["whole"]:
                 await asyncio.sleep(0)
-            await world.retention(storage, policy).work()
+            await world.purger(storage, policy).work()
             purged.set()
             await asyncio.gather(*readers)
         assert storage.value_log.first_fid > 20
@@ -628,10 +628,8 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
         world.oracle.now_ts = 60 * MINUTE
         policy = Policy(3600.0, 0, 1000)
         pace = Pace(30.0, 600.0, 0.001, 10.0)
-        retention = world.retention(
-            storage, policy, pace=pace, boot_s=lambda: physical_s(world.oracle.now_ts)
-        )
-        running = asyncio.create_task(retention.run())
+        purger = world.purger(storage, policy, pace=pace, boot_s=lambda: physical_s(world.oracle.now_ts))
+        running = asyncio.create_task(purger.run())
 
         async def until(reached: Callable[[], bool]) -> None:
             async with asyncio.timeout(10):
@@ -639,25 +637,25 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
                     await asyncio.sleep(0.001)
 
         def runs() -> float | None:
-            ago: float | None = retention.facts()["last_run_s_ago"]
+            ago: float | None = purger.facts()["last_run_s_ago"]
             return ago
 
         await asyncio.sleep(0.01)
         assert runs() is None
         world.clock.advance(30.0)  # the first run
         await until(lambda: runs() == 0)
-        assert retention.purged_files == 0
+        assert purger.purged_files == 0
         world.clock.advance(5.0)
         world.oracle.now_ts = 100 * MINUTE
         await asyncio.sleep(0.01)
         assert runs() == 5.0
-        assert retention.trigger()
-        await until(lambda: retention.purged_files > 0 and runs() == 0)
-        before = retention.purged_files
+        assert purger.trigger()
+        await until(lambda: purger.purged_files > 0 and runs() == 0)
+        before = purger.purged_files
         world.free = 999
         world.clock.advance(10.0)
-        await until(lambda: retention.purged_files > before and runs() == 0)
-        assert retention.purged_files == before + 1  # its space may take a moment to show
+        await until(lambda: purger.purged_files > before and runs() == 0)
+        assert purger.purged_files == before + 1  # its space may take a moment to show
         world.free = 1 << 40
         world.clock.advance(600.0)
         await until(lambda: runs() == 0)
@@ -668,13 +666,13 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
 async def test_only_one_run_at_a_time(tmp_path: Path, world: World) -> None:
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 40))
-        retention = world.retention(storage)
-        working = asyncio.create_task(retention.work())
+        purger = world.purger(storage)
+        working = asyncio.create_task(purger.work())
         await asyncio.sleep(0)
-        assert retention.facts()["working"]
-        assert not retention.trigger()
+        assert purger.facts()["working"]
+        assert not purger.trigger()
         await working
-        assert retention.trigger()
+        assert purger.trigger()
 
 
 async def test_what_is_done_is_counted(tmp_path: Path, world: World) -> None:
@@ -687,7 +685,7 @@ async def test_what_is_done_is_counted(tmp_path: Path, world: World) -> None:
         entries = len(filed(storage.index, 0, TS_MAX))
         before = value(keys), value(size)
         taken = sum(file.stat().st_size for file in (tmp_path / "value").iterdir())
-        await world.retention(storage, Policy(1e6, 8000)).work()
+        await world.purger(storage, Policy(1e6, 8000)).work()
         assert value(keys) - before[0] == entries - len(filed(storage.index, 0, TS_MAX)) > 20
         assert value("binlog_pump_storage_done_gc_ts") == storage.gc_ts >> 18
         left = sum(file.stat().st_size for file in (tmp_path / "value").iterdir())
@@ -705,14 +703,14 @@ async def test_drainers_are_found_in_the_registry_old_ones_too(
     revision = await registry.put(DRAINER_KIND, stale, None)
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 60))
-        retention = world.retention(storage, Policy(60.0), registry=registry)
+        purger = world.purger(storage, Policy(60.0), registry=registry)
         beating = NodeStatus("old", "h:2", node.ONLINE, 20 * MINUTE, world.oracle.now_ts - MINUTE)
         revision = await registry.put(DRAINER_KIND, beating, revision)
-        await retention.work()
+        await purger.work()
         assert 5 * MINUTE < storage.gc_ts <= 10 * MINUTE + 1
         await registry.put(DRAINER_KIND, stale, revision)
-        await retention.work()
+        await purger.work()
         assert 20 * MINUTE < storage.gc_ts <= 30 * MINUTE + 1
-        live = {one["node_id"]: one["live"] for one in retention.facts()["drainers"]}
+        live = {one["node_id"]: one["live"] for one in purger.facts()["drainers"]}
         assert live == {"old": False, "ours": True}
     await registry.close()

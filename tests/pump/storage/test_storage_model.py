@@ -33,7 +33,7 @@ from pump.index import index, indexer
 from pump.index.index import IndexDamaged
 from pump.log.record import ValuePointer
 from pump.retention.policy import Policy
-from pump.retention.purger import Pace, Retention
+from pump.retention.purger import Pace, Purger
 from pump.storage.data_dir import DataDir
 from pump.storage.history import PositionPurged
 from pump.storage.storage import Limits, Storage
@@ -429,7 +429,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.ts += 100 * STEP
         oracle = SimpleNamespace(timestamp=self.now)
         registry = SimpleNamespace(view=self.nobody)
-        retention = Retention(
+        purger = Purger(
             self.storage,
             oracle,
             registry,  # type: ignore[arg-type]
@@ -439,7 +439,7 @@ class StorageMachine(RuleBasedStateMachine):
             pace=Pace(),
         )
         before = self.storage.gc_ts
-        self.do(retention.work())
+        self.do(purger.work())
         assert self.storage.gc_ts >= before
         assert self.storage.gc_ts <= self.storage.watermark
         gone = len(self.model.log) - len(self.places())
