@@ -1,4 +1,4 @@
-"""Purges of real files: what goes goes whole, what is left is served, and drainers that come late are named."""
+"""Purges of real files: what goes goes whole, what is left is served, and late drainers are named."""
 
 from __future__ import annotations
 
