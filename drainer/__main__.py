@@ -18,19 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from common import config, etcd
+from common import etcd
 from common.clock import SystemClock
 from common.cluster import node, registry
 from common.cluster.heartbeat import Heartbeat
 from common.cluster.node import NodeStatus
-from common.door import Routes
+from common.config import loading
+from common.door.http.routes import Routes
 from common.errors import ConfigError, Unavailable
-from common.net import listener
 from common.observe import log, metrics_push
 from common.process import daemon
-from common.process.starting import Starting
-from common.upstream import Upstream, choice
-from common.upstream_time import UpstreamTime
+from common.serving import listener
+from common.serving.starting import Starting
+from common.upstream import choice
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Upstream
 from drainer.app import build_archive as archive_assembly
 from drainer.app import build_mysql as assembly
 from drainer.app import relay_setup as relay_assembly
@@ -195,14 +197,14 @@ def make_data_dir(path: str) -> None:
 
 async def run(argv: list[str]) -> int:
     def read() -> DrainerConfig:
-        return config.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+        return loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
 
     settings = read()
     read_rules(settings)  # a rule that cannot be right is told before anybody is asked for anything
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     make_data_dir(settings.data_dir)
     logger.info(
-        "drainer starts", **{key: value for key, value in config.describe(settings).items() if value != ""}
+        "drainer starts", **{key: value for key, value in loading.describe(settings).items() if value != ""}
     )
     process = daemon.Daemon("drainer", logger)
     return await process.run(functools.partial(serve, settings, read))

@@ -19,19 +19,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import config, etcd
+from common import etcd, version
 from common.clock import Clock, SystemClock, boot_s
 from common.cluster import node
 from common.cluster.registry import Registry
-from common.door import Routes
-from common.net import listener
-from common.net.listener import Listener
+from common.config import loading
+from common.door.http.routes import Routes
 from common.net.port import split_address
 from common.observe import log, metrics_push
-from common.process import daemon, health, process_identity, version
-from common.process.starting import Starting
-from common.upstream import Upstream, choice
-from common.upstream_time import UpstreamTime
+from common.process import daemon, process_identity
+from common.serving import health, listener
+from common.serving.listener import Listener
+from common.serving.starting import Starting
+from common.upstream import choice
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Upstream
 from pump import not_serving
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.membership import identity
@@ -381,10 +383,10 @@ def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
 
 
 async def run(argv: list[str]) -> int:
-    settings = config.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
+    settings = loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     logger.info("Welcome to Pump", **version.fields())
-    logger.info("start pump...", config=config.describe(settings))
+    logger.info("start pump...", config=loading.describe(settings))
     return await daemon.Daemon("pump", logger).run(functools.partial(start, settings))
 
 

@@ -12,11 +12,10 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from common.config import option
+from common.config.declaring import option
 from common.errors import ConfigError
-from common.net.listener import ListenConfig
 from common.net.port import socket_path, split_address
-from common.upstream.choice import check_kind
+from common.serving.node_config import NodeConfig
 from pump.retention.policy import DISK, DRAINERS, Policy
 
 ENV_PREFIX: Final = "PUMP"
@@ -36,7 +35,7 @@ def _own_address() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PumpConfig(ListenConfig):
+class PumpConfig(NodeConfig):
     """See `deploy/pump.toml` for every key with its reason."""
 
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
@@ -45,24 +44,12 @@ class PumpConfig(ListenConfig):
     socket: str = option(
         "", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr"
     )
-    pd_urls: str = option(
-        "http://127.0.0.1:2379",
-        key="pd-urls",
-        flag="pd-urls",
-        help="URLs of PD or etcd, comma separated",
-    )
     start_wait_s: float = option(
         "10m",
         key="start-wait",
         flag="start-wait",
         kind="duration",
         help="how long a start waits for etcd and timestamps; 0: not at all",
-    )
-    upstream: str = option(
-        "auto",
-        key="upstream",
-        flag="upstream",
-        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
     )
     data_dir: str = option("data.pump", key="data-dir", flag="data-dir", help="directory of the value log")
     heartbeat_interval_s: float = option(
@@ -80,7 +67,6 @@ class PumpConfig(ListenConfig):
     )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn, error, fatal")
     log_file: str = option("", key="log-file", flag="log-file", help="log file; empty: standard output")
-    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
     gen_binlog_interval_s: float = option(
         3,
         key="gen-binlog-interval",
@@ -148,12 +134,6 @@ class PumpConfig(ListenConfig):
     write_buffer_bytes: int = option(
         64 << 20, key="storage.kv.write-buffer", kind="int", help="LevelDB's write buffer"
     )
-    metrics_addr: str = option(
-        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
-    )
-    metrics_interval_s: float = option(
-        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
-    )
 
     # Accepted, no effect.
     kv_chan_cap: int = option(0, key="storage.kv_chan_cap", kind="int", help="", deprecated=True)
@@ -193,9 +173,7 @@ class PumpConfig(ListenConfig):
                 hint="set advertise-addr to what other hosts can reach",
             )
         self._validate_urls()
-        check_kind(self.upstream)
-        if self.start_wait_s < 0:
-            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
+        self.check_node()
         for key, value in (
             ("heartbeat-interval", self.heartbeat_interval_s),
             ("gen-binlog-interval", self.gen_binlog_interval_s),
@@ -212,8 +190,6 @@ class PumpConfig(ListenConfig):
             if value <= 0:
                 raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
         self._validate_retention()
-        if self.metrics_interval_s < 0:
-            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
                 f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"

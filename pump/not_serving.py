@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from common.errors import Unavailable
-from common.process import health
-from common.process.starting import Starting
 from common.rpc import Service
+from common.serving import health
+from common.serving.starting import Starting
 from common.wire import pump_pb2
 
 

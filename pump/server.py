@@ -18,7 +18,7 @@ from common import rpc
 from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
 from pump.pull.puller import Pullers

@@ -24,16 +24,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from common import binlog, tso
+from common import binlog, tso, version
 from common import time_text as moment
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import Registry
-from common.door import Response, Routes, json_response
+from common.door.http.routes import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.observe import metrics
-from common.process import version
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
 from pump.membership.registration import Presence
 from pump.pull.puller import Pullers

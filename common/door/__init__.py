@@ -1,36 +1,15 @@
 """The door: one listening port for gRPC and HTTP, over HTTP/2 and HTTP/1.1, in the clear or over TLS.
 
-    sniff                what a connection speaks
-    connection, control  HTTP/2 (RFC 9113): frames, streams, settings; `frames`, `streams`, `fields`,
-                         `outbound` (flow control), `request_blocks`, `hpack` and `huffman` (RFC 7541),
-                         `reply_blocks`, `abuse`, `life` (keepalive, drain)
-    session, calls       gRPC (PROTOCOL-HTTP2): `stream_calls`, `messages`, `methods`, `grpc_words`; `plain`
-                         for the rest
-    http1                HTTP/1.1; `routes` and `admin` for both versions
-    runner, wire, shell  the only rooms that know an event loop, with `turns` and `room`; `stats` counts,
-                         `limits` bounds; `network` says what one peer is
+    limits, network      what bounds a peer, and what one is; `protocol_detection` what it speaks
+    http2                HTTP/2 (RFC 9113): `connection`, `control_frames`, `frames`, `streams`,
+                         `header_fields`, `outbound` (flow control), `request_headers`, `hpack`,
+                         `huffman` (RFC 7541), `reply_headers`, `abuse`, `grpc_headers`,
+                         `lifetime` (keepalive, drain)
+    http                 HTTP/1.1; `routes` and `admin_guard` for both versions
+    calls                gRPC (PROTOCOL-HTTP2): `session`, `grpc_calls`, `stream_calls`, `message_framing`,
+                         `methods`; `http_calls` for the rest
+    server               the only modules that know an event loop: `listener`, `connection_transport`,
+                         `handler_runner`, `fair_share`; `stats` counts
 
 A transport only: services are plain async functions (`common.rpc.Service`).
 """
-
-from __future__ import annotations
-
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Guard, Peer, Request, Response, Routes, json_response
-from common.door.limits import Budget, Limits
-from common.door.server.listener import Server, serve, serve_unix
-
-__all__ = [
-    "AdminGuard",
-    "Budget",
-    "Guard",
-    "Limits",
-    "Peer",
-    "Request",
-    "Response",
-    "Routes",
-    "Server",
-    "json_response",
-    "serve",
-    "serve_unix",
-]

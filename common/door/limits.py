@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
 from common.budget import UNLIMITED, Part, Share
-from common.config import option, options
+from common.config.declaring import option, options
 from common.errors import ConfigError
 
 MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1

@@ -1,5 +1,7 @@
 """Show: tables for people, JSON for programs; the only way of a command to its standard output and error.
 
+Why     rich is imported where it is needed: it costs a start a tenth of a second, and JSON, log lines and a
+        daemon without a terminal do without it
 Never   lets a name or a text from outside steer the terminal (`common.observe.printable`)
 """
 
@@ -15,11 +17,12 @@ from common.observe.printable import in_json, one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
     from rich.table import Table
     from rich.text import Text
 
 _WIDTH_OF_A_FILE: Final = 200
-"""Columns where nobody looks: a pipe or a file."""
+"""Columns of a pipe or a file."""
 
 
 def json_text(document: Any, *, indent: int | None = 2) -> str:
@@ -45,7 +48,7 @@ def print_warning(text: str) -> None:
 
 def console(file: IO[str] | None = None) -> Console:
     """Standard output (or `file`); wide where it is no terminal, so that lines stay lines."""
-    from rich.console import Console  # a tenth of a second that JSON and log lines do not need
+    from rich.console import Console
 
     file = file or sys.stdout
     wide = not file.isatty() and "COLUMNS" not in os.environ
@@ -81,3 +84,25 @@ def print_facts(rows: Iterable[tuple[str, object]]) -> None:
     shown = [(name, str(value)) for name, value in rows]
     width = max(len(name) for name, _ in shown)
     print_lines(*(f"{name.ljust(width)}  {value}" for name, value in shown))
+
+
+class TerminalLine:
+    """One line on standard error that is written over; there from `show` until `clear`."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+
+    def show(self, text: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        if self._live is None:
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(Text(one_line(text), overflow="ellipsis", no_wrap=True), refresh=True)
+
+    def clear(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -13,10 +13,10 @@ from common.clock import Clock
 from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import REQUEST_TIMEOUT_S
 from common.net.tls import TlsConfig
-from common.upstream import Upstream
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb import TidbUpstream
 from common.upstream.tidb.pd.pd import NotPd, PdClient
+from common.upstream_port import Upstream
 
 UNREACHABLE_HINT: Final = "start it, or pass --pd-urls"
 Kind = Literal["auto", "tidb", "standalone"]

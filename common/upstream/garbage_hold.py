@@ -19,8 +19,8 @@ from common import tso
 from common.backoff import Backoff
 from common.errors import Rejected, Unavailable
 from common.observe import log
-from common.upstream import GarbageHold
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import GarbageHold
 
 logger = log.get("garbage_hold")
 

@@ -17,8 +17,8 @@ from typing import Final
 from common import rpc, tso
 from common.binlog import COMMIT, PREWRITE
 from common.errors import BinlogError, Rejected, Unavailable
-from common.upstream import Committed, RolledBack
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream_port import Committed, RolledBack
 from common.wire import pump_pb2
 from deploy.playground.scenario import Scenario
 from deploy.playground.workload.arrival import AckedPrefix, Arrival, arrival_order

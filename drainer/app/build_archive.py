@@ -18,7 +18,7 @@ from common.cluster.registry import Registry
 from common.errors import ConfigError, DirectoryLocked
 from common.net.tls import TlsConfig
 from common.observe import log
-from common.upstream import Upstream
+from common.upstream_port import Upstream
 from drainer import metrics
 from drainer.app.build_mysql import not_ahead, open_collector
 from drainer.app.load_schema import read_moment, read_whole

@@ -23,8 +23,8 @@ from common.cluster.registry import Registry
 from common.errors import Conflict, Unavailable
 from common.net.tls import TlsConfig
 from common.observe import log
-from common.process.starting import WaitFor, at_once
-from common.upstream import Upstream
+from common.serving.starting import WaitFor, at_once
+from common.upstream_port import Upstream
 from drainer import metrics
 from drainer.app.load_schema import TrackedSchema, open_schema
 from drainer.app.operations import Operating

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from common.errors import Unavailable
 from common.observe import log
-from common.upstream import SchemaAt, SchemaHistory
+from common.upstream_port import SchemaAt, SchemaHistory
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import SchemaChanges, StoredSchema
 from drainer.checkpoint.store import CheckpointStore

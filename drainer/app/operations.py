@@ -12,18 +12,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from common import config
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.heartbeat import Heartbeat
 from common.cluster.registry import Registry
-from common.door import Routes
+from common.config import loading
+from common.door.http.routes import Routes
 from common.errors import Unavailable
 from common.net.tls import TlsConfig
 from common.observe import log
-from common.process import daemon, health
-from common.process.starting import Starting, WaitFor
-from common.upstream_time import UpstreamTime
+from common.process import daemon
+from common.serving import health
+from common.serving.starting import Starting, WaitFor
+from common.upstream.upstream_time import UpstreamTime
 from drainer.apply.applier import Applier
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_routes
@@ -225,7 +226,7 @@ class Operating:
     def _begin_showing(self) -> None:
         self.control.bind_gauges()
         add_control_routes(
-            self._routes, self.control, self.reload.run, lambda: config.describe(self.reload.settings)
+            self._routes, self.control, self.reload.run, lambda: loading.describe(self.reload.settings)
         )
         line = progress_line.run(
             self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from common.backoff import Backoff
 from common.errors import Unavailable
 from common.observe import log, show
-from common.process.starting import Starting
+from common.serving.starting import Starting
 from drainer.app.recovery import AtWork, Summary
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from common.config import option
+from common.config.declaring import option
 from common.errors import ConfigError
 from drainer.config.go_options import FormerOptions
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.config import option
+from common.config.declaring import option
 from common.errors import ConfigError
-from common.net.listener import ListenConfig
+from common.serving.node_config import NodeConfig
 
 
 @dataclass(frozen=True, slots=True)
-class FormerOptions(ListenConfig):
+class FormerOptions(NodeConfig):
     """Options without a place in the help."""
 
     compressor: str = option(

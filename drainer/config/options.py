@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from common.config import defaults, option, options
+from common.config.declaring import defaults, option, options
 from common.errors import ConfigError
 from common.net.port import split_address
 from common.net.tls import TlsConfig
-from common.upstream.choice import check_kind
 from drainer.config import password
 from drainer.config.archive_options import ArchiveOptions
 from drainer.sink.mysql.column_match import FULL, PARTIAL
@@ -50,25 +49,6 @@ class DrainerConfig(ArchiveOptions):
     )
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
     data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
-    pd_urls: str = option(
-        "http://127.0.0.1:2379",
-        key="pd-urls",
-        flag="pd-urls",
-        help="URLs of PD or etcd, comma separated",
-    )
-    start_wait_s: float = option(
-        "10m",
-        key="start-wait",
-        flag="start-wait",
-        kind="duration",
-        help="how long a start waits for etcd and the upstream; 0: not at all",
-    )
-    upstream: str = option(
-        "auto",
-        key="upstream",
-        flag="upstream",
-        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
-    )
     initial_commit_ts: int = option(
         -1,
         key="initial-commit-ts",
@@ -88,19 +68,12 @@ class DrainerConfig(ArchiveOptions):
     )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
     log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
-    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
     synced_check_time: int = option(
         5,
         key="synced-check-time",
         flag="synced-check-time",
         kind="int",
         help="minutes without a change after which /status says Synced",
-    )
-    metrics_addr: str = option(
-        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
-    )
-    metrics_interval_s: float = option(
-        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
     )
     ignore_schemas: str = option(
         "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql",
@@ -332,9 +305,7 @@ class DrainerConfig(ArchiveOptions):
         self.check_sink()
         if self.dispatch not in ("row", "transaction"):
             raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
-        check_kind(self.upstream)
-        if self.start_wait_s < 0:
-            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
+        self.check_node()
         for key, value in (
             ("worker-count", self.worker_count),
             ("txn-batch", self.txn_batch),
@@ -353,8 +324,6 @@ class DrainerConfig(ArchiveOptions):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
         if not all(self.replicate_do_db):
             raise ConfigError("empty schema name in `replicate-do-db` config", hint="remove the empty entry")
-        if self.metrics_interval_s < 0:
-            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
         self.check_former()
         _ = self.downstream, self.checkpoint_server  # the passwords can be read
         _ = self.downstream_tls, self.checkpoint_tls

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common.cluster import node
-from common.door import Response, Routes, json_response
+from common.door.http.routes import Response, Routes, json_response
 from common.errors import ConfigError, Rejected
 from common.observe import metrics
 from common.quantities import size_bytes

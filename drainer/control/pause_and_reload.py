@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import config
 from common.clock import Clock
+from common.config import declaring
 from common.errors import Rejected
 from common.observe import log
 from drainer import metrics
@@ -158,7 +158,7 @@ class Reload:
         """Make these options (names of fields of `DrainerConfig`) live; `placed` ones at most once. Again,
         `prepare` takes the place of the one before."""
         names = frozenset(fields)
-        assert names <= config.options(DrainerConfig).keys(), names
+        assert names <= declaring.options(DrainerConfig).keys(), names
         self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare, placed)]
 
     async def run(self) -> Reloaded:
@@ -192,7 +192,7 @@ def changed_fields(before: DrainerConfig, after: DrainerConfig) -> dict[str, str
     """Key by name of field of what differs."""
     return {
         name: entry.key or entry.flag or name
-        for name, entry in config.options(DrainerConfig).items()
+        for name, entry in declaring.options(DrainerConfig).items()
         if getattr(before, name) != getattr(after, name)
     }
 

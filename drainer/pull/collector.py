@@ -26,7 +26,7 @@ from common.cluster import node
 from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
 from common.observe import log, metrics
-from common.upstream import SchemaHistory
+from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
 from drainer.pull.merger import Merged, MergedBatch, Merger

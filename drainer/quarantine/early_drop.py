@@ -24,7 +24,7 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import DownstreamError, Unavailable
 from common.observe import log
-from common.upstream import SchemaHistory
+from common.upstream_port import SchemaHistory
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.derive.render import Server, name_of

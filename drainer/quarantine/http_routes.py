@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from common.door import Request, Response, Routes, json_response
+from common.door.http.routes import Request, Response, Routes, json_response
 from common.errors import Conflict, Rejected, Unavailable
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Ruling

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from common.upstream import GarbageHold
 from common.upstream.garbage_hold import BACK_MAX_S, Held, Hold
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import GarbageHold
 
 __all__ = ["BACK_MAX_S", "RENEW_S", "TTL_S", "CheckpointHold"]
 

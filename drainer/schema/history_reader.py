@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from common.errors import Corruption
-from common.upstream import SchemaPage
+from common.upstream_port import SchemaPage
 from drainer.schema import ddl_job
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, has_defaults, id_and_name
 from drainer.schema.ddl_job import DdlJob, JobHead

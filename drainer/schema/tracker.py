@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from common.errors import Corruption
 from common.tso import TS_MAX
-from common.upstream import SchemaAt, SchemaPage
+from common.upstream_port import SchemaAt, SchemaPage
 from drainer.schema import ddl_job
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, Row, name_in
 from drainer.schema.ddl_job import DdlJob, RenamePair

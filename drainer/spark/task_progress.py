@@ -21,8 +21,6 @@ from common.quantities import span
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from common.observe.terminal_line import TerminalLine
-
 PACE_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0
 _ESTIMATE_FROM: Final = 0.05
@@ -52,13 +50,11 @@ class TaskProgress:
         self._detail = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="task-progress", daemon=True)
-        self._line: TerminalLine | None = None
+        self._line: show.TerminalLine | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from common.observe.terminal_line import TerminalLine
-
-            self._line = TerminalLine()
+            self._line = show.TerminalLine()
         self._thread.start()
         return self
 

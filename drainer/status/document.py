@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from common import tso
+from common import tso, version
 from common.clock import Clock
 from common.net.tls import TlsConfig
-from common.process import version
 from drainer import metrics
 from drainer.control.http import NodeState
 from drainer.status import lag

@@ -12,10 +12,11 @@ import asyncio
 import datetime
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from common.clock import Clock
 from common.observe import log
+from common.observe.show import TerminalLine
 from drainer.status.document import View
 from drainer.status.lag import shown_eta
 
@@ -24,9 +25,6 @@ LINE_EVERY_S: Final = 10.0
 BEHIND_S: Final = 10.0
 """A lag above it is worth a line, until it is below `CURRENT_S`."""
 CURRENT_S: Final = 2.0
-
-if TYPE_CHECKING:
-    from common.observe.terminal_line import TerminalLine
 
 _logger = log.get("progress")
 
@@ -77,7 +75,7 @@ def fits_terminal(log_file: str) -> bool:
 async def run(look: Callable[[], View], clock: Clock, *, on_terminal: bool) -> None:
     """Until cancelled."""
     cadence = Cadence(PACE_S if on_terminal else LINE_EVERY_S)
-    terminal = _terminal() if on_terminal else None
+    terminal = TerminalLine() if on_terminal else None
     try:
         while True:
             await asyncio.sleep(PACE_S)
@@ -94,9 +92,3 @@ async def run(look: Callable[[], View], clock: Clock, *, on_terminal: bool) -> N
     finally:
         if terminal is not None:
             terminal.clear()
-
-
-def _terminal() -> TerminalLine:
-    from common.observe.terminal_line import TerminalLine  # what it imports costs every start too much
-
-    return TerminalLine()

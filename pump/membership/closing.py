@@ -19,7 +19,7 @@ from common.cluster import node
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from pump.membership.close_conditions import Departure, DrawMark, Leave, Reader, Seen, Stage
 from pump.storage.storage import Storage
 from pump.watermark import fake_binlog

@@ -22,7 +22,7 @@ from common.errors import BinlogError, Rejected, Unavailable
 from common.net.tls import TlsConfig
 from common.observe import log
 from common.rpc import Client, RpcStatus
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from common.wire import drainer_pb2
 
 REMIND_S: Final = 10.0

@@ -23,7 +23,7 @@ from common.cluster.registry import PUMPS, Registry
 from common.errors import Rejected, Unavailable
 from common.net.tls import TlsConfig
 from common.observe import log
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from pump.membership.notify_drainers import Notices
 
 _logger = log.get("presence")

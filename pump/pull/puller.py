@@ -26,7 +26,7 @@ from common.budget import Ticket
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.observe import log
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
 from pump.index.index import IndexDamaged

@@ -27,7 +27,7 @@ from common.errors import BinlogError, Corruption, Unavailable
 from common.observe import log
 from common.quantities import span
 from common.tso import physical_ms
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from pump import metrics
 from pump.log.record import ValuePointer
 from pump.log.value_log import ClosedFile, Stretch

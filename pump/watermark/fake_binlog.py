@@ -13,7 +13,7 @@ from collections.abc import Callable
 from common import binlog
 from common.errors import BinlogError
 from common.observe import log
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from pump.storage.storage import Storage
 
 _logger = log.get("fake_binlog")

@@ -25,7 +25,7 @@ from typing import Final
 from common import tso
 from common.errors import BinlogError
 from common.observe import log
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 from pump import metrics
 
 AHEAD_S: Final = 1.0

@@ -21,7 +21,7 @@ from common import binlog
 from common.clock import Clock
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
-from common.upstream import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
+from common.upstream_port import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer

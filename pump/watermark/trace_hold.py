@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from common import tso
-from common.upstream import GarbageHold
 from common.upstream.garbage_hold import BACK_MAX_S, Held, Hold
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import GarbageHold
 from pump.index.sorter import OpenPrewrite
 
 TTL_S: Final = 3600

@@ -23,7 +23,7 @@ from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected, Unavailable
 from common.observe import log
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
 from pump.log.group_commit import GroupCommit

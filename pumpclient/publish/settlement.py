@@ -20,8 +20,8 @@ from enum import Enum
 from typing import Final, Protocol
 
 from common.errors import BinlogError, Conflict
-from common.upstream import Committed, RolledBack
 from common.upstream.standalone import InDoubt
+from common.upstream_port import Committed, RolledBack
 from pumpclient.publish.daemon_call import in_daemon_thread
 from pumpclient.publish.outcome_table import Outcomes
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from common.upstream import Committed, RolledBack, TimestampOracle
 from common.upstream.standalone import Change, Definitions, InDoubt
+from common.upstream_port import Committed, RolledBack, TimestampOracle
 
 
 class Transactions(Protocol):

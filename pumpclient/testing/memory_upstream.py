@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import BinlogError, Conflict
-from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.standalone import Change, Definitions, Forgotten, InDoubt, SchemaMoved
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 
 @dataclass(frozen=True, slots=True)

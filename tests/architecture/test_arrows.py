@@ -57,7 +57,7 @@ def test_client_needs_no_daemon_code() -> None:
         "common.process.daemon",
         "common.config",
         "common.door",
-        "common.net.listener",
+        "common.serving",
         "signal",
         "uvloop",
     )

@@ -21,7 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from common import rpc
-from common.errors import BinlogError, ConfigError
+from common.errors import BinlogError
 from common.net.tls import TlsConfig
 from tests.attacks.stalls import PAGE, PAGE_BYTES
 
@@ -81,17 +81,16 @@ async def start(kind: str, tls: list[str] | None) -> Any:
     services = [Bench().service()]
     if kind == GRPCIO:
         return await rpc.serve(services, HOST, 0, tls=_files(tls))
-    from common import door
+    from common.door.http.routes import Response, Routes
+    from common.door.server.listener import serve
 
-    if not hasattr(door, "serve"):
-        raise ConfigError("the door is not there yet")
-    files, routes = _files(tls), door.Routes()
+    files, routes = _files(tls), Routes()
 
-    async def page(_: dict[str, str]) -> door.Response:
-        return door.Response(200, bytes(b"p" * PAGE_BYTES))
+    async def page(_: dict[str, str]) -> Response:
+        return Response(200, bytes(b"p" * PAGE_BYTES))
 
     routes.add("GET", PAGE, page)
-    return await door.serve(services, routes, HOST, 0, tls=files.server_tls() if files else None)
+    return await serve(services, routes, HOST, 0, tls=files.server_tls() if files else None)
 
 
 def _files(tls: list[str] | None) -> TlsConfig | None:

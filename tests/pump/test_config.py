@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common import config
+from common.config import declaring, loading
 from common.errors import ConfigError
 from pump.config import ENV_PREFIX, PumpConfig
 
@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "pump.toml"
 
 
 def load(*argv: str, environ: dict[str, str] | None = None) -> PumpConfig:
-    return config.load(PumpConfig, list(argv), environ or {}, program="pump", env_prefix=ENV_PREFIX)
+    return loading.load(PumpConfig, list(argv), environ or {}, program="pump", env_prefix=ENV_PREFIX)
 
 
 def test_shipped_file_has_every_key_with_its_default_and_a_reason() -> None:
@@ -34,7 +34,7 @@ def test_shipped_file_has_every_key_with_its_default_and_a_reason() -> None:
     walk(document, "")
     known = {
         entry.key
-        for entry in config.options(PumpConfig).values()
+        for entry in declaring.options(PumpConfig).values()
         if entry.key is not None and not entry.deprecated
     }
     assert flat == known

@@ -15,8 +15,8 @@ from common import binlog, rpc, tso
 from common.clock import ManualClock, SystemClock
 from common.cluster import node
 from common.errors import Corruption, Unavailable
-from common.upstream import Committed, Outcome, RolledBack, Undecided
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 from common.wire import pump_pb2
 from pump.index.index import IndexDamaged, key_of
 from pump.pull.puller import OUT_OF_RANGE, Pullers

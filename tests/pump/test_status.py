@@ -17,11 +17,12 @@ from common import binlog, tso
 from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import ClusterView, NodeEntry
-from common.door import AdminGuard, Peer, Request, Response, Routes
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Peer, Request, Response, Routes
 from common.errors import Rejected, Unavailable
 from common.observe import metrics
-from common.upstream import Undecided, Unknown
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Undecided, Unknown
 from common.wire import pump_pb2
 from pump import status
 from pump.pull.puller import Pullers

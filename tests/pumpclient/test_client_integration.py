@@ -19,8 +19,8 @@ from common import binlog, etcd
 from common.cluster.node import PAUSING
 from common.errors import ConfigError, Rejected, Unavailable
 from common.etcd import EtcdRegistry
-from common.upstream import Committed, RolledBack
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream_port import Committed, RolledBack
 from pumpclient import BinlogTooLarge, NoPumpRegistered, Options, WriteFailed, testing
 from pumpclient import client_sync as sync
 from pumpclient.publish import publisher

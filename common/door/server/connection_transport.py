@@ -27,7 +27,7 @@ from common.door.http2.lifetime import Life
 from common.door.limits import Budget, Limits, Seat
 from common.door.server.fair_share import Turns
 from common.door.server.handler_runner import Runner
-from common.door.stats import STATS
+from common.door.server.stats import STATS
 
 _PRODUCE_BYTES: Final = 1 << 18
 _TURN_BYTES: Final = 1 << 20

@@ -29,7 +29,7 @@ from common.door.network import network_of
 from common.door.protocol_detection import PLAIN_ON_TLS_PORT
 from common.door.server.connection_transport import Wire
 from common.door.server.fair_share import Turns
-from common.door.stats import STATS
+from common.door.server.stats import STATS
 from common.net.port import check_port_free, check_socket_free, port_taken, socket_unusable
 from common.net.tls import ServerTls
 from common.observe import log

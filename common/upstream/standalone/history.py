@@ -10,8 +10,8 @@ from common.errors import Conflict, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd
 from common.foreign_document import UNREADABLE
-from common.upstream import SchemaAt, UnderWay
 from common.upstream.standalone.layout import DDL, ddl_key
+from common.upstream_port import SchemaAt, UnderWay
 
 PAGE_JOBS: Final = 256
 """Of one read: a job may be as large as etcd takes, most have one or two kilobytes."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.errors import Corruption
-from common.upstream import Committed, RolledBack
+from common.upstream_port import Committed, RolledBack
 
 ROOT: Final = "/tidb-binlog-standalone/v1/"
 CLUSTER_ID: Final = f"{ROOT}cluster-id".encode()

@@ -38,7 +38,6 @@ from common.etcd import EtcdClient
 from common.etcd import client as etcd
 from common.etcd.client import KeyValue
 from common.observe import log
-from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.layout import (
     DATABASE_NAME,
@@ -52,6 +51,7 @@ from common.upstream.standalone.layout import (
 )
 from common.upstream.standalone.oracle import StandaloneOracle
 from common.upstream.standalone.prepared import entries
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 GRACE_S: Final = 3.0
 LEASE_S: Final = 3.0

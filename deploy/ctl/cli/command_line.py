@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common import config
+from common.config import loading
+from common.config.declaring import defaults, options
 from common.errors import FlagError
 from deploy.ctl.cli import commands
 from deploy.ctl.cli.commands import Command
@@ -20,10 +21,8 @@ from deploy.ctl.cli.settings import ENV_PREFIX, ENVIRONMENT, CtlSettings
 
 PROGRAM: Final = "binlogctl"
 _HELP: Final = ("h", "help")
-_OPTIONS: Final = {entry.flag: entry for entry in config.options(CtlSettings).values() if entry.flag}
-_DEFAULTS: Final = {
-    entry.flag: config.defaults(CtlSettings)[name] for name, entry in config.options(CtlSettings).items()
-}
+_OPTIONS: Final = {entry.flag: entry for entry in options(CtlSettings).values() if entry.flag}
+_DEFAULTS: Final = {entry.flag: defaults(CtlSettings)[name] for name, entry in options(CtlSettings).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
         return Help(_help(words))
     given = {flag.lstrip("-").partition("=")[0] for flag in flags if flag.startswith("-")}
     variables = {_variable(name): environ.get(_variable(name), "") for name in ENVIRONMENT}
-    settings = config.load(CtlSettings, flags, variables, program=PROGRAM, env_prefix=ENV_PREFIX)
+    settings = loading.load(CtlSettings, flags, variables, program=PROGRAM, env_prefix=ENV_PREFIX)
     if words and "cmd" in given:
         raise FlagError(f"{words[0]} and -cmd are two commands", hint="leave one of them away")
     command = _find(words) if words else None

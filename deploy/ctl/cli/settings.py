@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from common.config import option
+from common.config.declaring import option
 
 if TYPE_CHECKING:
     from common.net.tls import TlsConfig

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from common.quantities import span
-from common.upstream_time import SKEW_S
+from common.upstream.upstream_time import SKEW_S
 from deploy.ctl.cluster.node_document import number
 
 HINT: Final = "`binlogctl doctor` compares all clocks of the cluster; correct the one that is off"

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from common import config
+from common.config import declaring
 from deploy.ctl.cli import commands
 from deploy.ctl.cli.command_line import PROGRAM, Call
 from deploy.ctl.cli.commands import DONE, Command
 from deploy.ctl.cli.settings import CtlSettings
 
-_KINDS: Final = {entry.flag: entry.kind for entry in config.options(CtlSettings).values() if entry.flag}
-_HELP: Final = {entry.flag: entry.help for entry in config.options(CtlSettings).values() if entry.flag}
+_KINDS: Final = {entry.flag: entry.kind for entry in declaring.options(CtlSettings).values() if entry.flag}
+_HELP: Final = {entry.flag: entry.help for entry in declaring.options(CtlSettings).values() if entry.flag}
 _FILE_FLAGS: Final = ("ssl-ca", "ssl-cert", "ssl-key", "data-dir", "pump-config", "drainer-config")
 
 

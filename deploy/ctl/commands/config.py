@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import config
-from common.config import Setting
+from common.config import loading
+from common.config.loading import Setting
 from common.errors import ConfigError
 from common.observe import show
 from deploy.ctl.cli.command_line import Call
@@ -59,7 +59,7 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
     """Read it as the daemon it fits best. Raises `ConfigError` if it cannot be read or fits both."""
     found = []
     for daemon in _daemons(kind):
-        problems, settings = config.examine(
+        problems, settings = loading.examine(
             daemon.settings, path, environ, program=daemon.kind, env_prefix=daemon.env_prefix
         )
         of_file = [one for one in settings if one.source.startswith(f"{path}:")]

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import BinlogError
-from common.upstream import Committed, RolledBack, Undecided
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream_port import Committed, RolledBack, Undecided
 from deploy.playground.check.statistics import Statistics
 from deploy.playground.workload import evolution, job
 from deploy.playground.workload.encoding import RowImages

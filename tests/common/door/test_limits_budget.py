@@ -10,10 +10,11 @@ from typing import Final
 
 import pytest
 
-from common import door
 from common.clock import ManualClock
+from common.door.http.routes import Response, Routes
 from common.door.limits import CALL_BYTES, Budget, Limits
 from common.door.network import network_of
+from common.door.server.listener import Server, serve
 from common.observe import metrics
 from common.rpc import service as codes
 from tests.attacks import frames as attack_frames
@@ -88,18 +89,18 @@ def test_a_stream_that_nobody_reads_ends_when_somebody_waits_for_its_memory() ->
 @asynccontextmanager
 async def paged(
     limits: Limits | None = None, clock: ManualClock | None = None
-) -> AsyncIterator[tuple[door.Server, list[int]]]:
+) -> AsyncIterator[tuple[Server, list[int]]]:
     """A door with a large page, and how often it was asked for."""
     asked: list[int] = []
-    routes = door.Routes()
+    routes = Routes()
 
-    async def page(_: dict[str, str]) -> door.Response:
+    async def page(_: dict[str, str]) -> Response:
         asked.append(len(asked))
-        return door.Response(200, b"p" * PAGE)
+        return Response(200, b"p" * PAGE)
 
     routes.add("GET", "/page", page)
     bench = Bench()
-    server = await door.serve([bench.service()], routes, "127.0.0.1", 0, limits=limits, clock=clock)
+    server = await serve([bench.service()], routes, "127.0.0.1", 0, limits=limits, clock=clock)
     try:
         yield server, asked
     finally:

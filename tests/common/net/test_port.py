@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import door
+from common.door.server.listener import serve_unix
 from common.errors import ConfigError, PortTaken
 from common.net import port
 
@@ -68,14 +68,14 @@ def test_only_a_dead_socket_is_removed(tmp_path: Path) -> None:
 
 async def test_door_on_a_socket_file(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
-    server = await door.serve_unix([], str(path))
+    server = await serve_unix([], str(path))
     mode = path.stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o660
     await server.stop(0.0)
     assert not path.exists()
     # A successor's file is not ours.
-    server = await door.serve_unix([], str(path))
+    server = await serve_unix([], str(path))
     os.unlink(path)
     with listener(path):
         await server.stop(0.0)
@@ -88,6 +88,6 @@ async def test_impossible_places(tmp_path: Path) -> None:
         (tmp_path / ("x" * 120), "too long"),
     ):
         with pytest.raises(ConfigError, match=why) as caught:
-            await door.serve_unix([], str(path))
+            await serve_unix([], str(path))
         assert caught.value.hint
         assert caught.value.exit_code == 1

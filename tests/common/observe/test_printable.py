@@ -82,7 +82,7 @@ BY_ITSELF = {f"sys.{stream}.{how}" for stream in ("stdout", "stderr") for how in
 # What writes by itself: the text is the program's own, or cleaned there.
 OWN_WRITERS = {
     "common.observe.show",
-    "common.config",  # -h and -V
+    "common.config.loading",  # -h and -V
     "common.process.daemon",  # one line of an error, cleaned
     "deploy.ctl.__main__",  # -h
     "deploy.ctl.commands.completion",

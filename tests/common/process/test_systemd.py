@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from common import config, errors
+from common import errors
+from common.config import declaring
 from common.door.limits import CALL_BYTES, CONNECTION_BYTES
-from common.net.listener import ListenConfig
 from common.observe import log
 from common.process.daemon import Daemon
 from common.process.systemd import Notifier
 from common.quantities import size_bytes
+from common.serving.node_config import NodeConfig
 from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
 from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
@@ -197,7 +198,7 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
     assert int(service["WatchdogSec"]) > 0
     program, *words = shlex.split(service["ExecStart"])
     assert Path(program).name == name
-    flags = {option.flag for option in config.options(UNITS[name]).values()} | {"config"}
+    flags = {option.flag for option in declaring.options(UNITS[name]).values()} | {"config"}
     named = [word.lstrip("-").partition("=")[0] for word in words if word.startswith("-")]
     assert named
     assert set(named) <= flags
@@ -222,7 +223,7 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
 def test_units_bound_memory_above_what_the_limits_allow(name: str) -> None:
     """And leave no image of it on the disk."""
     settings = UNITS[name]()
-    assert isinstance(settings, ListenConfig)
+    assert isinstance(settings, NodeConfig)
     limits = settings.effective()
     held = limits.receive_bytes_max + limits.send_bytes_max + limits.calls_max * CALL_BYTES
     held += limits.connections_max * CONNECTION_BYTES

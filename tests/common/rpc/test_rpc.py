@@ -15,8 +15,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from common import door, rpc
-from common.door.stats import STATS
+from common import rpc
+from common.door.limits import Limits
+from common.door.server.listener import Server, serve
+from common.door.server.stats import STATS
 from common.errors import (
     BinlogError,
     ConfigError,
@@ -34,7 +36,7 @@ NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key
 STRANGER = TlsConfig(str(TLS / "ca.pem"), str(TLS / "stranger.pem"), str(TLS / "stranger.key"))
 
 PATIENCE_S = 10.0
-Server = door.Server | rpc.Server
+Server = Server | rpc.Server
 
 
 @pytest.fixture(params=["door", "grpcio"])
@@ -56,9 +58,9 @@ async def start(
     if kind == "grpcio":
         limit = message_bytes_max or rpc.RECEIVE_BYTES_MAX
         return await rpc.serve(services, host, port, tls=tls, receive_bytes_max=limit)
-    limits = door.Limits() if message_bytes_max is None else door.Limits(message_bytes_max=message_bytes_max)
+    limits = Limits() if message_bytes_max is None else Limits(message_bytes_max=message_bytes_max)
     server_tls = tls.server_tls() if tls else None
-    return await door.serve(services, None, host, port, tls=server_tls, limits=limits)
+    return await serve(services, None, host, port, tls=server_tls, limits=limits)
 
 
 class Example:

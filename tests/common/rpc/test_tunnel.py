@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from common import door, rpc
+from common import rpc
+from common.door.server.listener import serve
 from common.errors import Unavailable
 from common.net.tls import ServerTls, TlsConfig
 from tests import certificates
@@ -63,7 +64,7 @@ def tls(tmp_path: Path) -> TlsConfig:
 
 
 async def test_all_kinds_of_calls(tls: TlsConfig) -> None:
-    server = await door.serve([SERVICE], None, "127.0.0.1", 0, tls=NoAlpn(tls))
+    server = await serve([SERVICE], None, "127.0.0.1", 0, tls=NoAlpn(tls))
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=tls)
     try:
         assert await client.unary("/t.S/Upper", b"word", 10) == b"WORD"
@@ -90,7 +91,7 @@ async def test_nodes_take_each_others_place(tls: TlsConfig) -> None:
     client: rpc.Client | None = None
     port = 0
     for own in (tls.server_tls(), NoAlpn(tls), tls.server_tls()):
-        server = await door.serve([SERVICE], None, "127.0.0.1", port, tls=own)
+        server = await serve([SERVICE], None, "127.0.0.1", port, tls=own)
         port = server.port
         client = client or rpc.Client(f"127.0.0.1:{port}", tls=tls)
         for attempt in range(20):
@@ -116,7 +117,7 @@ async def test_a_stranger_is_not_spoken_to(tls: TlsConfig, tmp_path: Path) -> No
         tmp_path / "third", ca=[ca], node=certificates.leaf("x", ca=ca, sans=["elsewhere"])
     )
     for own, ours in ((strange, tls), (third, third)):
-        server = await door.serve([SERVICE], None, "127.0.0.1", 0, tls=NoAlpn(own))
+        server = await serve([SERVICE], None, "127.0.0.1", 0, tls=NoAlpn(own))
         client = rpc.Client(f"127.0.0.1:{server.port}", tls=ours)
         with pytest.raises(Unavailable):
             await client.unary("/t.S/Upper", b"x", 3)

@@ -19,10 +19,11 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import ConfigError, Conflict, Rejected, Unavailable
-from common.upstream import Committed, Outcome, RolledBack, Undecided, Upstream, choice
+from common.upstream import choice
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb import TidbUpstream
 from common.upstream.tidb.meta.meta_keys import job_key
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Upstream
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tests.fakes.tikv import FakeTikv

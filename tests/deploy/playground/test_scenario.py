@@ -11,7 +11,7 @@ import pytest
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
-from common.upstream import Committed, RolledBack
+from common.upstream_port import Committed, RolledBack
 from deploy.playground.replay import untold_outcomes
 from deploy.playground.run import RECORDED
 from deploy.playground.scenario import Scenario, load

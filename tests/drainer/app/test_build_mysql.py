@@ -15,8 +15,8 @@ import pytest
 from common import etcd
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
-from common.process.starting import Starting
-from common.upstream import SchemaAt, UnderWay, Upstream
+from common.serving.starting import Starting
+from common.upstream_port import SchemaAt, UnderWay, Upstream
 from drainer.app import build_mysql as assembly
 from drainer.app.build_mysql import AHEAD_PAUSE_S, AHEAD_WAIT_S
 from drainer.app.operations import Operating

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import Unavailable
-from common.upstream import SchemaAt, UnderWay
+from common.upstream_port import SchemaAt, UnderWay
 from drainer.app.load_schema import TrackedSchema, open_schema
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, StoredSchema
 from drainer.checkpoint.store import Checkpoint, CheckpointStore, Start

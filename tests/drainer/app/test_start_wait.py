@@ -11,7 +11,7 @@ import pytest
 
 from common.clock import SystemClock
 from common.errors import Conflict, Unavailable
-from common.process.starting import Starting
+from common.serving.starting import Starting
 from drainer.app.recovery import AtWork, Summary, check_alone, check_reach, end_of
 from drainer.app.start_wait import reach
 from drainer.checkpoint.inspection import Seen

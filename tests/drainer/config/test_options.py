@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common import config, errors
+from common import errors
+from common.config import declaring, loading
 from common.errors import ConfigError
 from common.net.port import split_address
 from drainer.config.options import ENV_PREFIX, DrainerConfig
@@ -18,7 +19,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "drainer.toml"
 
 
 def load(*argv: str, **environ: str) -> DrainerConfig:
-    return config.load(DrainerConfig, list(argv), environ, program="drainer", env_prefix=ENV_PREFIX)
+    return loading.load(DrainerConfig, list(argv), environ, program="drainer", env_prefix=ENV_PREFIX)
 
 
 def test_the_shipped_file_is_the_default() -> None:
@@ -33,7 +34,7 @@ def test_the_shipped_file_names_every_key() -> None:
         return found
 
     named = keys(tomllib.loads(SHIPPED.read_text()))
-    options = config.options(DrainerConfig).values()
+    options = declaring.options(DrainerConfig).values()
     known = {entry.key for entry in options if entry.key and not entry.deprecated}
     in_comments = (
         "replicate-do-table",

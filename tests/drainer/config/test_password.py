@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import config
+from common.config import loading
 from common.errors import ConfigError
 from drainer.config import password
 from drainer.config.options import ENV_PREFIX, DrainerConfig
@@ -100,16 +100,16 @@ def test_the_configuration_uses_them_and_masks_them(tmp_path: Path, monkeypatch:
         f'[syncer.to]\npassword = "not-this"\nencrypted_password = "{go}"\n'
         f'[syncer.to.checkpoint]\ntype = "mysql"\nencrypted_password = "{go}"\n'
     )
-    settings = config.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
+    settings = loading.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
     assert settings.downstream[3] == SECRET
     assert settings.checkpoint_server[3] == SECRET
-    shown = repr(settings) + str(config.describe(settings)) + str(settings.remarks())
+    shown = repr(settings) + str(loading.describe(settings)) + str(settings.remarks())
     for secret in (SECRET, go, "not-this"):
         assert secret not in shown
     assert any(password.KEY_VARIABLE in remark for remark in settings.remarks())
     monkeypatch.setenv(password.KEY_VARIABLE, OTHER_KEY)
     with pytest.raises(ConfigError, match="cannot be decrypted"):
-        config.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
+        loading.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
 
 
 def test_reading_one_warns_of_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.cluster import node
-from common.door import Guard, Peer, Request, Response, Routes
+from common.door.http.routes import Guard, Peer, Request, Response, Routes
 from drainer.control.http import NodeState, add_routes
 from drainer.pull import collector
 

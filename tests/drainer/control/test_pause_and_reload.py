@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from common.clock import SystemClock
-from common.door import Guard, Peer, Request, Response, Routes
+from common.door.http.routes import Guard, Peer, Request, Response, Routes
 from common.errors import ConfigError, Rejected
 from common.observe import log
 from drainer.config.options import DrainerConfig

@@ -13,7 +13,7 @@ from common import binlog
 from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
-from common.upstream import SchemaAt, UnderWay
+from common.upstream_port import SchemaAt, UnderWay
 from drainer.ddl import rules as ddl_rules
 from drainer.pull.merger import Merged
 from drainer.rules.event_filter import EventFilter, EventRule

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from common import door
 from common.cluster.node import OFFLINE, ONLINE, NodeStatus
 from common.cluster.registry import ClusterView, NodeEntry
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Guard, Peer, Request, Response, Routes
+from common.door.server.listener import serve
 from common.errors import Conflict, FlagError, Rejected, Unavailable
 from deploy.ctl.commands import ddl as ctl_ddl
 from deploy.ctl.commands.ddl import DdlCommand, address_of
@@ -59,12 +61,12 @@ class FakeController:
 
 
 @contextlib.asynccontextmanager
-async def drainer(controller: FakeController | None, guard: door.Guard | None = None) -> AsyncIterator[str]:
+async def drainer(controller: FakeController | None, guard: Guard | None = None) -> AsyncIterator[str]:
     """The address of a port that has the routes, or none of them."""
-    routes = door.Routes()
+    routes = Routes()
     if controller is not None:
         add_routes(routes, lambda: controller)
-    server = await door.serve([], routes, "127.0.0.1", 0, guard=guard or door.AdminGuard())
+    server = await serve([], routes, "127.0.0.1", 0, guard=guard or AdminGuard())
     try:
         yield f"127.0.0.1:{server.port}"
     finally:
@@ -72,8 +74,8 @@ async def drainer(controller: FakeController | None, guard: door.Guard | None = 
 
 
 class Nobody:
-    def refusal(self, request: door.Request) -> door.Response | None:
-        return door.Response(403, b"refused: 127.0.0.1 may not administrate this node\n")
+    def refusal(self, request: Request) -> Response | None:
+        return Response(403, b"refused: 127.0.0.1 may not administrate this node\n")
 
 
 def command(verb: str, job_id: int = 0, text: str = "") -> DdlCommand:
@@ -159,10 +161,10 @@ async def test_a_drainer_that_decides_no_ddl_and_one_that_is_away() -> None:
     ],
 )
 async def test_which_rule_would_decide(query: str, status: int, rule: int | None) -> None:
-    routes = door.Routes()
+    routes = Routes()
     add_routes(routes, lambda: FakeController())
-    request = door.Request("GET", f"/ddl-rule?{query}", "h", None, door.Peer(""))
-    answer = await routes.answer(request, door.AdminGuard())
+    request = Request("GET", f"/ddl-rule?{query}", "h", None, Peer(""))
+    answer = await routes.answer(request, AdminGuard())
     assert answer.status == status
     if rule is not None:
         assert json.loads(answer.body)["data"]["rule"] == rule
@@ -183,10 +185,10 @@ async def test_which_rule_would_decide(query: str, status: int, rule: int | None
     ],
 )
 async def test_statuses(method: str, path: str, body: bytes | None, status: int) -> None:
-    routes = door.Routes()
+    routes = Routes()
     add_routes(routes, lambda: FakeController())
-    request = door.Request(method, path, "localhost", None, door.Peer("127.0.0.1"), body)
-    assert (await routes.answer(request, door.AdminGuard())).status == status
+    request = Request(method, path, "localhost", None, Peer("127.0.0.1"), body)
+    assert (await routes.answer(request, AdminGuard())).status == status
 
 
 def test_the_subcommand_is_the_same_as_its_flags() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common import config
+from common.config import loading
 from common.errors import ConfigError
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.rules.rule_set import Rules, read_rules
@@ -17,7 +17,7 @@ def rules(tmp_path: Path, toml: str, *argv: str) -> Rules:
     path = tmp_path / "drainer.toml"
     path.write_text(f"[syncer]\n{toml}")
     flags = [f"--config={path}", *argv]
-    return read_rules(config.load(DrainerConfig, flags, {}, program="drainer", env_prefix=ENV_PREFIX))
+    return read_rules(loading.load(DrainerConfig, flags, {}, program="drainer", env_prefix=ENV_PREFIX))
 
 
 def test_every_key(tmp_path: Path) -> None:

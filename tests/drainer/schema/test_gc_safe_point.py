@@ -9,7 +9,7 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import Rejected, Unavailable
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from drainer.schema.gc_safe_point import BACK_MAX_S, RENEW_S, TTL_S, CheckpointHold
 from tests.pump.support.scripted import ScriptedOracle
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import Corruption
-from common.upstream import SchemaAt, SchemaPage
+from common.upstream_port import SchemaAt, SchemaPage
 from drainer.schema import ddl_job
 from drainer.schema import history_reader as schema_reading
 from drainer.schema.ddl_job import DdlJob

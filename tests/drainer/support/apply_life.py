@@ -19,7 +19,7 @@ from typing import Any
 from common import binlog
 from common.clock import Clock, SystemClock
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from common.upstream import SchemaHistory
+from common.upstream_port import SchemaHistory
 from deploy.playground.check.downstream import Downstream
 from deploy.playground.check.verify import Canonical, ColumnForm, Limit, compare
 from deploy.playground.scenario import load

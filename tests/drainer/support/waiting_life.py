@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from common.upstream import SchemaHistory
+from common.upstream_port import SchemaHistory
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.row_mismatch import Drift

@@ -22,7 +22,7 @@ from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, NodeEntry, alive_key
 from common.errors import BinlogError, Unavailable
-from common.process.starting import Starting
+from common.serving.starting import Starting
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.membership.registration import Presence

@@ -15,8 +15,10 @@ from typing import Any, Final
 
 import pytest
 
-from common import binlog, door
+from common import binlog
 from common.clock import ManualClock
+from common.door.limits import Limits as DoorLimits
+from common.door.server.listener import Server, serve
 from common.wire import pump_pb2
 from pump.storage.storage import Limits
 from tests.attacks import frames
@@ -29,7 +31,7 @@ MIB: Final = 1 << 20
 TRANSACTION: Final = 3 * MIB
 COUNT: Final = 3
 STREAMS: Final = 24
-LIMITS: Final = door.Limits(
+LIMITS: Final = DoorLimits(
     stream_send_bytes_max=1 << 18, connection_send_bytes_max=8 * MIB, send_bytes_max=32 * MIB
 )
 NO_WINDOW: Final = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)])
@@ -39,17 +41,15 @@ FROM_LOG: Final = {"limits": Limits(recent_bytes_max=1)}
 @dataclass
 class House:
     pump: Pump
-    server: door.Server
+    server: Server
     clock: ManualClock
 
 
 @asynccontextmanager
-async def house(path: Path, door_limits: door.Limits = LIMITS, **options: Any) -> AsyncIterator[House]:
+async def house(path: Path, door_limits: DoorLimits = LIMITS, **options: Any) -> AsyncIterator[House]:
     clock = ManualClock(1000.0)
     async with pump(path, **options) as one:
-        server = await door.serve(
-            one.server.services(), None, "127.0.0.1", 0, limits=door_limits, clock=clock
-        )
+        server = await serve(one.server.services(), None, "127.0.0.1", 0, limits=door_limits, clock=clock)
         try:
             yield House(one, server, clock)
         finally:
@@ -151,7 +151,7 @@ async def test_pulls_that_nobody_reads(tmp_path: Path, method: str, source: str)
 
 async def test_a_transaction_larger_than_all_shares_is_pulled_by_one_at_a_time(tmp_path: Path) -> None:
     """Who does not read it makes the others wait, for a while: then it is their turn."""
-    limits = door.Limits(
+    limits = DoorLimits(
         stream_send_bytes_max=1 << 18,
         connection_send_bytes_max=MIB,
         send_bytes_max=4 * MIB,
@@ -211,7 +211,7 @@ async def test_pull_streams_are_counted_by_connection_and_address(tmp_path: Path
 
 async def test_messages_count_until_they_are_stored(tmp_path: Path) -> None:
     """A disk that stands still: each stream's message is with its service, which waits for the writer."""
-    limits = door.Limits(
+    limits = DoorLimits(
         message_bytes_max=4 * MIB,
         connection_receive_bytes_max=16 * MIB,
         receive_bytes_max=24 * MIB,
@@ -256,7 +256,7 @@ async def test_messages_count_until_they_are_stored(tmp_path: Path) -> None:
 
 async def test_failures_that_nobody_reads_count(tmp_path: Path) -> None:
     """48 KiB of payloads that are none make megabytes of failures: for a few streams, then it is too much."""
-    limits = door.Limits(
+    limits = DoorLimits(
         message_bytes_max=MIB, connection_receive_bytes_max=16 * MIB, receive_bytes_max=24 * MIB
     )
     bad = message(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common import config
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.cluster import node
+from common.config import loading
 from common.errors import ConfigError
 from common.tso import TS_MAX
 from pump.config import ENV_PREFIX, PumpConfig
@@ -446,7 +446,7 @@ def configured(path: Path, text: str) -> Policy:
     file = path / "pump.toml"
     file.write_text(text)
     argv = ["-config", str(file)]
-    return config.load(PumpConfig, argv, {}, program="pump", env_prefix=ENV_PREFIX).retention_policy
+    return loading.load(PumpConfig, argv, {}, program="pump", env_prefix=ENV_PREFIX).retention_policy
 
 
 def test_the_policy_is_what_the_file_says(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from common.errors import BinlogError, Unavailable
-from common.upstream import Outcome, Undecided
+from common.upstream_port import Outcome, Undecided
 
 
 class ScriptedOracle:

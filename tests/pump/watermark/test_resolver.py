@@ -15,7 +15,7 @@ import pytest
 from common import binlog
 from common.clock import ManualClock
 from common.errors import Corruption, Rejected
-from common.upstream import Committed, RolledBack, Undecided
+from common.upstream_port import Committed, RolledBack, Undecided
 from pump.index import indexer
 from pump.storage.storage import Storage
 from pump.watermark.resolve_schedule import Answer, ResolveSchedule

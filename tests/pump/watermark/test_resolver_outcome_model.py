@@ -17,7 +17,7 @@ import pytest
 
 from common import tso
 from common.binlog import COMMIT, PREWRITE, ROLLBACK, SETTLED_ROLLBACK
-from common.upstream import Committed, RolledBack, Unknown
+from common.upstream_port import Committed, RolledBack, Unknown
 from pump.index.sorter import GivenUp, Sorter
 from pump.log.record import LogRecord, ValuePointer
 from tests.fakes.mvcc import KeyFailure

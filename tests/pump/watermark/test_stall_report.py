@@ -10,7 +10,7 @@ import pytest
 
 from common import binlog, tso
 from common.observe import metrics
-from common.upstream import Committed, Undecided
+from common.upstream_port import Committed, Undecided
 from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import START

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import binlog, door, rpc, tso
+from common import binlog, rpc, tso
 from common.clock import SystemClock
 from common.cluster import node
+from common.door.server.listener import serve
 from common.errors import Unavailable
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump.pull.puller import Pullers
 from pump.server import PumpServer
@@ -644,7 +645,7 @@ async def test_over_both_servers(kind: str, tmp_path: Path) -> None:
         services = one.server.services()
         server: Any
         if kind == "door":
-            server = await door.serve(services, None, "127.0.0.1", 0)
+            server = await serve(services, None, "127.0.0.1", 0)
         else:
             server = await rpc.serve(services, "127.0.0.1", 0)
         client = rpc.Client(f"127.0.0.1:{server.port}")

@@ -13,9 +13,9 @@ import pytest
 from common import binlog, tso
 from common.clock import ManualClock
 from common.errors import Rejected
-from common.upstream import Committed, RolledBack, Undecided, Unknown
 from common.upstream.garbage_hold import BACK_MAX_S
-from common.upstream_time import UpstreamTime
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Committed, RolledBack, Undecided, Unknown
 from pump.index.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
 from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import Answer

@@ -10,7 +10,7 @@ import pytest
 from common import binlog
 from common.errors import ConfigError, Conflict, Unavailable
 from common.rowcodec.encoder import prewrite_value
-from common.upstream import Committed, RolledBack, Undecided
+from common.upstream_port import Committed, RolledBack, Undecided
 from common.wire import binlog_pb2
 from pumpclient import (
     BinlogTooLarge,

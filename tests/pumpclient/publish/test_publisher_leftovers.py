@@ -9,7 +9,7 @@ import pytest
 
 from common.cluster import node
 from common.errors import Unavailable
-from common.upstream import Committed, RolledBack, Undecided
+from common.upstream_port import Committed, RolledBack, Undecided
 from pumpclient import ClientState, Failure, Options, Publisher
 from pumpclient.background import Background
 from pumpclient.publish.publisher import SWEEP_EVERY_S

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from common import binlog
-from common.upstream import Committed, RolledBack, Undecided
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.standalone.prepared import entries
+from common.upstream_port import Committed, RolledBack, Undecided
 from pumpclient import OutcomeUnknown, TransactionLost
 from tests.pumpclient.publish.test_publisher_crashes import (
     Database,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from common import binlog
-from common.upstream import Committed, RolledBack
+from common.upstream_port import Committed, RolledBack
 from pumpclient import OutcomeTable, Publisher, SyncPublisher, SyncTransaction, TransactionState
 from pumpclient.publish.settlement import QUESTIONS_MAX
 from pumpclient.testing import MemoryCluster, settle

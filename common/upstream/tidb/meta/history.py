@@ -25,9 +25,9 @@ from typing import Any, Final, Protocol
 from common.errors import Corruption, Rejected, Unavailable
 from common.foreign_document import UNREADABLE
 from common.observe import log
-from common.upstream import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
 from common.upstream.tidb.meta import meta_keys, stored_row
 from common.upstream.tidb.tikv.key_errors import Collected
+from common.upstream_port import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
 
 logger = log.get(__name__)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from common.errors import Unavailable
-from common.upstream import Committed, RolledBack
 from common.upstream.tidb.tikv.key_errors import problem_of
 from common.upstream.tidb.tikv.region_errors import Pause, Pauses
 from common.upstream.tidb.tikv.regions import name_of
@@ -35,6 +34,7 @@ from common.upstream.tidb.tikv.txn_status import (
     left_s,
     status_of,
 )
+from common.upstream_port import Committed, RolledBack
 from common.wire import kvrpcpb_pb2 as kv
 
 POINT_TIMEOUT_S: Final = 5.0

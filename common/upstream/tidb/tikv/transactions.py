@@ -24,7 +24,6 @@ from typing import Final, Protocol
 from common import tso
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
-from common.upstream import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.upstream.tidb.tikv.key_errors import refusal
 from common.upstream.tidb.tikv.locks import LockResolver, RecentTime
 from common.upstream.tidb.tikv.regions import name_of
@@ -40,6 +39,7 @@ from common.upstream.tidb.tikv.txn_status import (
     expired,
     recorded,
 )
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.wire import kvrpcpb_pb2 as kv
 
 YOUNG_S: Final = 600.0

@@ -15,8 +15,8 @@ from typing import Final
 
 from common import tso
 from common.errors import BinlogError
-from common.upstream import Committed, RolledBack
 from common.upstream.tidb.tikv.key_errors import problem_of
+from common.upstream_port import Committed, RolledBack
 from common.wire import kvrpcpb_pb2
 
 FINAL_MAX: Final = 2048

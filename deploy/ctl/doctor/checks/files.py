@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from common.config import defaults
+from common.config.declaring import defaults
 from common.errors import ConfigError
 from deploy.ctl.doctor.facts import CertificateSeen
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning

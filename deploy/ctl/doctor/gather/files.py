@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
-from common import config
+from common.config import loading
 from common.errors import ConfigError
 from common.net.tls import TlsConfig
 from deploy.ctl.doctor.facts import CertificateSeen, DiskSeen
@@ -39,7 +39,7 @@ def read_config(cls: type[C], path: str, program: str) -> FileSeen[C]:
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
         return FileSeen(
-            path, config.load(cls, ["-config", path], {}, program=program, env_prefix=""), mode=mode
+            path, loading.load(cls, ["-config", path], {}, program=program, env_prefix=""), mode=mode
         )
     except ConfigError as error:
         return FileSeen(path, error=error)

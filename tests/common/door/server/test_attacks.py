@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from common import door
+from common.door.limits import Limits
 from common.net.tls import TlsConfig
 from tests import certificates
 from tests.attacks import messages
@@ -32,7 +32,7 @@ FRAME_SIZE_ERROR: Final = 6
 COMPRESSION_ERROR: Final = 9
 CALM: Final = 11
 
-LIMITS: Final = door.Limits(
+LIMITS: Final = Limits(
     glitches_burst=200,
     streams_max=256,
     stream_send_bytes_max=1 << 18,

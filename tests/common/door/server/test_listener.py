@@ -12,7 +12,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from common import door, rpc
+from common import rpc
+from common.door.http.routes import Routes
+from common.door.limits import Limits
+from common.door.server.listener import serve
 from common.errors import Unavailable
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
@@ -95,7 +98,7 @@ async def test_a_call_cancelled_before_its_handler_began_leaves_nothing(request_
 
 
 async def test_room_of_a_cancelled_stream_is_given_to_those_that_wait() -> None:
-    limits = door.Limits(connection_send_bytes_max=1 << 20, stream_send_bytes_max=1 << 20)
+    limits = Limits(connection_send_bytes_max=1 << 20, stream_send_bytes_max=1 << 20)
     async with house(limits) as here, Raw.to(here.port) as raw:
         await raw.send(flow(1, 1 << 20, 1 << 16))  # beyond its window; the rest of it is queued
         await raw.send(frames.window_update(0, 1 << 24))
@@ -109,7 +112,7 @@ async def test_room_of_a_cancelled_stream_is_given_to_those_that_wait() -> None:
 
 
 async def test_cancelling_frees_what_is_queued() -> None:
-    async with house(door.Limits(stream_send_bytes_max=4 << 20)) as here:
+    async with house(Limits(stream_send_bytes_max=4 << 20)) as here:
         async with Raw.to(here.port) as raw:
             await raw.send(b"".join(flow(stream, 1 << 20, 1 << 16) for stream in (1, 3, 5)))
             await until(lambda: here.server.budget.send_queued > 3 * (3 << 20))
@@ -266,7 +269,7 @@ async def test_a_client_that_half_closes_is_gone() -> None:
 
 async def test_reset_of_an_inline_handler_that_ignores_it() -> None:
     """Until such a handler ends, its stream counts as open."""
-    async with house(door.Limits(streams_max=2)) as here, Raw.to(here.port) as raw:
+    async with house(Limits(streams_max=2)) as here, Raw.to(here.port) as raw:
         await raw.send(
             call(1, "/test.Bench/Gated") + call(3, "/test.Bench/Gated") + call(5, "/test.Bench/Empty")
         )
@@ -284,7 +287,7 @@ async def test_addresses_to_listen_on(host: str, families: str) -> None:
     async def empty(request: bytes) -> bytes:
         return b""
 
-    server = await door.serve([rpc.Service("test.Bench", {"Empty": empty})], None, host, 0)
+    server = await serve([rpc.Service("test.Bench", {"Empty": empty})], None, host, 0)
     for family, address in (("4", "127.0.0.1"), ("6", "[::1]")):
         client = rpc.Client(f"{address}:{server.port}")
         if family in families:
@@ -310,7 +313,7 @@ async def test_a_service_that_ignores_its_cancellation_for_a_while() -> None:
         ended = True
         return b"late"
 
-    server = await door.serve([rpc.Service("test.Bench", {"Wait": stubborn})], None, "127.0.0.1", 0)
+    server = await serve([rpc.Service("test.Bench", {"Wait": stubborn})], None, "127.0.0.1", 0)
     async with Raw.to(server.port) as raw:
         await raw.send(call(1, "/test.Bench/Wait"))
         await begun.wait()
@@ -326,7 +329,7 @@ async def test_services_offered_later_are_served_on_connections_that_are_open_al
     async def echo(data: bytes) -> bytes:
         return data
 
-    server = await door.serve([rpc.Service("t.S", {"Say": not_yet})], door.Routes(), "127.0.0.1", 0)
+    server = await serve([rpc.Service("t.S", {"Say": not_yet})], Routes(), "127.0.0.1", 0)
     client = rpc.Client(f"127.0.0.1:{server.port}")
     try:
         for _ in range(3):  # the head of a call is remembered from the second on

@@ -15,8 +15,9 @@ import h2.connection
 import h2.events
 import pytest
 
-from common import door
-from common.door import AdminGuard, Peer, Request, Response
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Peer, Request, Response
+from common.door.limits import Limits
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from tests.common.door.support.peers import House, Raw, house, polite
@@ -128,7 +129,7 @@ async def test_guarded_routes(ask: Ask) -> None:
 
 @BOTH
 async def test_large_bodies(ask: Ask) -> None:
-    async with house(door.Limits(http_body_bytes_max=10_000)) as here:
+    async with house(Limits(http_body_bytes_max=10_000)) as here:
         assert (await ask(here, "POST", "/post", b"x" * 10_000))[0] == 200
         assert (await ask(here, "POST", "/post", b"x" * 10_001))[0] == 413
         await here.at_rest()

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from common import door, rpc
+from common import rpc
+from common.door.limits import Limits
 from tests.attacks import frames
 from tests.attacks.frames import (
     DATA,
@@ -53,7 +54,7 @@ async def is_closed(sock: socket.socket) -> bool:
 
 
 async def test_connections_in_all(caplog: pytest.LogCaptureFixture) -> None:
-    async with house(door.Limits(connections_max=3)) as here:
+    async with house(Limits(connections_max=3)) as here:
         open_sockets = [connected(here.port, source=f"127.0.0.{host}") for host in (2, 3, 4)]
         await until(lambda: here.open == 3)
         refused = connected(here.port, source="127.0.0.5")
@@ -68,7 +69,7 @@ async def test_connections_in_all(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
-    async with house(door.Limits(connections_per_address_max=2)) as here:
+    async with house(Limits(connections_per_address_max=2)) as here:
         greedy = [connected(here.port, source="127.0.0.2") for _ in range(20)]
         await until(lambda: here.open == 2)
         assert all([await is_closed(sock) for sock in greedy[2:]])
@@ -86,7 +87,7 @@ async def test_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> N
     "first", [b"", b"G", b"PRI * HT", frames.PREFACE, frames.PREFACE + b"\0\0\x06"], ids=len
 )
 async def test_a_client_has_to_say_what_it_speaks(first: bytes) -> None:
-    async with house(door.Limits(handshake_s=0.3)) as here:
+    async with house(Limits(handshake_s=0.3)) as here:
         async with Raw.to(here.port, hello=first) as raw:
             began_s = time.monotonic()
             found = await raw.rest()
@@ -97,14 +98,14 @@ async def test_a_client_has_to_say_what_it_speaks(first: bytes) -> None:
 
 
 async def test_settings_have_to_be_acknowledged() -> None:
-    async with house(door.Limits(handshake_s=0.2)) as here, Raw.to(here.port) as raw:
+    async with house(Limits(handshake_s=0.2)) as here, Raw.to(here.port) as raw:
         assert await raw.answers(1)
         assert goaway_of(await raw.rest())[0] == 4  # SETTINGS_TIMEOUT
         await here.at_rest()
 
 
 async def test_a_header_block_takes_too_long() -> None:
-    async with house(door.Limits(header_block_s=0.2)) as here, Raw.to(here.port) as raw:
+    async with house(Limits(header_block_s=0.2)) as here, Raw.to(here.port) as raw:
         await raw.send(frame(HEADERS, 0, 1, b"\x83"))
         assert goaway_of(await raw.rest()) == (11, b"header block takes too long")
         await here.at_rest()
@@ -135,14 +136,14 @@ async def drip(raw: Raw, data: bytes) -> float:
 )
 async def test_a_slow_http1_request(slow: bytes) -> None:
     """An octet now and then does not keep a connection."""
-    async with house(door.Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=slow[:60]) as raw:
+    async with house(Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=slow[:60]) as raw:
         assert await drip(raw, slow[60:]) < 1.0
         raw.sock.close()
         await here.at_rest()
 
 
 async def test_an_idle_http1_connection() -> None:
-    async with house(door.Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=ASK) as raw:
+    async with house(Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=ASK) as raw:
         for _ in range(3):  # each request begins the time anew
             assert (await raw.octets()).startswith(b"HTTP/1.1 200")
             await asyncio.sleep(0.15)
@@ -165,7 +166,7 @@ async def test_an_idle_http1_connection() -> None:
     ],
 )
 async def test_large_http1_requests(request_: bytes, status: bytes) -> None:
-    limits = door.Limits(http_head_bytes_max=2000, http_body_bytes_max=2000)
+    limits = Limits(http_head_bytes_max=2000, http_body_bytes_max=2000)
     async with house(limits) as here, Raw.to(here.port, hello=request_) as raw:
         assert (await raw.octets()).startswith(b"HTTP/1.1 " + status)
         while await raw.octets():
@@ -176,7 +177,7 @@ async def test_large_http1_requests(request_: bytes, status: bytes) -> None:
 
 async def test_pipelined_requests_wait_in_the_socket() -> None:
     """What a client sends ahead is not collected without end."""
-    async with house(door.Limits(http_head_bytes_max=2000)) as here, Raw.to(here.port, hello=b"") as raw:
+    async with house(Limits(http_head_bytes_max=2000)) as here, Raw.to(here.port, hello=b"") as raw:
         asked = 2000
         sending = asyncio.create_task(raw.send(ASK * asked))
         seen = b""
@@ -192,7 +193,7 @@ async def test_pipelined_requests_wait_in_the_socket() -> None:
 
 async def test_silent_bodies_and_stuck_replies_are_cut() -> None:
     hello = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 10)])
-    limits = door.Limits(silent_body_s=0.2, stuck_reply_s=0.2)
+    limits = Limits(silent_body_s=0.2, stuck_reply_s=0.2)
     async with house(limits) as here, Raw.to(here.port, hello=hello) as raw:
         await raw.send(call(1, "/test.Bench/Swallow", end=False))  # never ends
         await raw.send(call(3, "/test.Bench/Give", struct.pack(">Q", 1000)))  # has no window
@@ -205,7 +206,7 @@ async def test_silent_bodies_and_stuck_replies_are_cut() -> None:
 
 
 async def test_who_does_not_answer_a_ping_is_gone() -> None:
-    limits = door.Limits(keepalive_s=0.2, keepalive_answer_s=0.3)
+    limits = Limits(keepalive_s=0.2, keepalive_answer_s=0.3)
     async with house(limits) as here, Raw.to(here.port) as stopped, Raw.to(here.port) as alive:
         await stopped.send(flow(1, 1 << 30, 1 << 10))
         began_s = time.monotonic()
@@ -223,8 +224,8 @@ async def test_who_does_not_answer_a_ping_is_gone() -> None:
         answers.cancel()
 
 
-@pytest.mark.parametrize("limits", [door.Limits(idle_s=0.3), door.Limits(age_s=0.3)], ids=["idle", "age"])
-async def test_idle_and_old_connections_end_in_good_order(limits: door.Limits) -> None:
+@pytest.mark.parametrize("limits", [Limits(idle_s=0.3), Limits(age_s=0.3)], ids=["idle", "age"])
+async def test_idle_and_old_connections_end_in_good_order(limits: Limits) -> None:
     async with house(limits) as here, Raw.to(here.port) as raw:
         assert await raw.answers(1)
         ping = await raw.until(PING)
@@ -237,7 +238,7 @@ async def test_idle_and_old_connections_end_in_good_order(limits: door.Limits) -
 
 
 async def test_streams_of_a_connection() -> None:
-    async with house(door.Limits(streams_max=4)) as here, Raw.to(here.port) as raw:
+    async with house(Limits(streams_max=4)) as here, Raw.to(here.port) as raw:
         await raw.send(b"".join(call(stream, "/test.Bench/Wait") for stream in (1, 3, 5, 7, 9)))
         assert (await raw.until(RST_STREAM))[2:] == (9, u32(7))
         here.bench.release.set()
@@ -248,7 +249,7 @@ async def test_streams_of_a_connection() -> None:
 
 async def test_unread_answers_stop_reading() -> None:
     """A peer that asks and never reads: its questions wait in its own socket."""
-    limits = door.Limits(ping_strikes_max=1 << 30, control_bytes_max=1 << 12)
+    limits = Limits(ping_strikes_max=1 << 30, control_bytes_max=1 << 12)
     asked = 400_000
     async with house(limits) as here, Raw.to(here.port, receive_bytes=4096) as raw:
         await raw.send(frame(SETTINGS, frames.ACK, 0))
@@ -272,9 +273,7 @@ async def test_unread_answers_stop_reading() -> None:
 
 async def test_dead_pullers_beside_a_polite_client() -> None:
     """50 connections ask for streams without end and never read a byte."""
-    limits = door.Limits(
-        stream_send_bytes_max=1 << 18, connection_send_bytes_max=1 << 19, send_bytes_max=1 << 22
-    )
+    limits = Limits(stream_send_bytes_max=1 << 18, connection_send_bytes_max=1 << 19, send_bytes_max=1 << 22)
     wide = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX)])
     async with house(limits) as here, contextlib.AsyncExitStack() as stack:
         caller = await stack.enter_async_context(polite(here.port))
@@ -301,7 +300,7 @@ async def test_dead_pullers_beside_a_polite_client() -> None:
 
 
 async def test_unary_replies_that_nobody_reads() -> None:
-    limits = door.Limits(connection_send_bytes_max=1 << 20, send_bytes_max=1 << 22)
+    limits = Limits(connection_send_bytes_max=1 << 20, send_bytes_max=1 << 22)
     none = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)])
     async with house(limits) as here:
         async with polite(here.port), Raw.to(here.port, hello=none) as dead:
@@ -320,9 +319,7 @@ async def test_unary_replies_that_nobody_reads() -> None:
 
 async def test_a_slow_reader_gets_its_stream() -> None:
     """While dead ones hold all the memory there is for streams."""
-    limits = door.Limits(
-        send_bytes_max=1 << 20, connection_send_bytes_max=1 << 20, stream_send_bytes_max=1 << 22
-    )
+    limits = Limits(send_bytes_max=1 << 20, connection_send_bytes_max=1 << 20, stream_send_bytes_max=1 << 22)
     wide = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX)])
     async with house(limits) as here, Raw.to(here.port, hello=wide, receive_bytes=4096) as dead:
         await dead.send(frames.window_update(0, 1 << 30) + flow(1, 1 << 40, 1 << 16))
@@ -334,7 +331,7 @@ async def test_a_slow_reader_gets_its_stream() -> None:
 
 
 async def test_requests_held_by_one_connection() -> None:
-    limits = door.Limits(connection_receive_bytes_max=1 << 20, stream_window_bytes=1 << 20)
+    limits = Limits(connection_receive_bytes_max=1 << 20, stream_window_bytes=1 << 20)
     async with house(limits) as here:
         async with Raw.to(here.port) as raw:
             part = bytes(1 << 14)
@@ -355,7 +352,7 @@ async def test_requests_held_by_one_connection() -> None:
 
 async def test_requests_held_in_all() -> None:
     """The largest of the connection that holds most has to go, not the one that came last."""
-    limits = door.Limits(receive_bytes_max=1 << 20, stream_window_bytes=1 << 20)
+    limits = Limits(receive_bytes_max=1 << 20, stream_window_bytes=1 << 20)
     async with house(limits) as here:
         async with Raw.to(here.port) as large, Raw.to(here.port) as small:
             block = frames.request_block("/test.Bench/Swallow")

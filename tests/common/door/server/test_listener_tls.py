@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from common import door, rpc
+from common import rpc
+from common.door.limits import Limits
 from common.errors import Unavailable
 from common.net.tls import TlsConfig
 from tests import certificates
@@ -52,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @asynccontextmanager
-async def tls_house(tls: TlsConfig, limits: door.Limits | None = None) -> AsyncIterator[House]:
+async def tls_house(tls: TlsConfig, limits: Limits | None = None) -> AsyncIterator[House]:
     async with house(limits, tls=tls.server_tls()) as here:
         yield here
 
@@ -196,7 +197,7 @@ async def test_tls_on_a_port_in_clear_text(caplog: pytest.LogCaptureFixture) -> 
 
 async def test_handshakes_have_a_time(files: Files) -> None:
     hello = client_hello()
-    async with tls_house(files.server(), door.Limits(handshake_s=0.3)) as here:
+    async with tls_house(files.server(), Limits(handshake_s=0.3)) as here:
         async with (
             Raw.to(here.port, hello=b"") as silent,
             Raw.to(here.port, hello=hello[: len(hello) // 2]) as half,
@@ -213,7 +214,7 @@ async def test_handshakes_have_a_time(files: Files) -> None:
 
 
 async def test_too_many_handshakes_end_those_of_the_greediest(files: Files) -> None:
-    async with tls_house(files.server(), door.Limits(handshakes_max=4)) as here:
+    async with tls_house(files.server(), Limits(handshakes_max=4)) as here:
         patient = connected(here.port, source="127.0.0.3")  # one of another address, and older
         await until(lambda: here.open == 1)
         greedy = [connected(here.port, source="127.0.0.2") for _ in range(30)]
@@ -233,7 +234,7 @@ async def test_too_many_handshakes_end_those_of_the_greediest(files: Files) -> N
 async def test_a_crowd_of_handshakes_ends_none_of_a_polite_client(files: Files) -> None:
     """Half-open ones come without end, from one address; calls on new connections succeed all the while."""
     hello = client_hello()
-    async with tls_house(files.server(), door.Limits(handshakes_max=8)) as here:
+    async with tls_house(files.server(), Limits(handshakes_max=8)) as here:
         greedy = []
         try:
             for _ in range(5):
@@ -253,7 +254,7 @@ async def test_a_crowd_of_handshakes_ends_none_of_a_polite_client(files: Files) 
 async def test_handshakes_that_many_addresses_leave_open_hold_up_nobody(files: Files) -> None:
     """Each address has a few, all together far more than there may be; whoever goes on comes in."""
     hello = client_hello()
-    async with tls_house(files.server(), door.Limits(handshakes_max=40)) as here:
+    async with tls_house(files.server(), Limits(handshakes_max=40)) as here:
         crowd = []
         try:
             for round_ in range(4):

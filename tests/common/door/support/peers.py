@@ -12,7 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from common import door, rpc
+from common import rpc
+from common.door.http.routes import Guard, Request, Response, Routes, json_response
+from common.door.limits import Limits
+from common.door.server.listener import Server, serve
 from common.net.tls import ServerTls, TlsConfig
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
@@ -100,7 +103,7 @@ class Bench:
 class House:
     """A door with its bench."""
 
-    def __init__(self, server: door.Server, bench: Bench) -> None:
+    def __init__(self, server: Server, bench: Bench) -> None:
         self.server = server
         self.bench = bench
 
@@ -128,19 +131,19 @@ class House:
         assert (self.bench.running, self.bench.flowing) == (0, 0)
 
 
-def routes() -> door.Routes:
-    made = door.Routes()
+def routes() -> Routes:
+    made = Routes()
 
-    async def page(params: dict[str, str]) -> door.Response:
-        return door.json_response(params)
+    async def page(params: dict[str, str]) -> Response:
+        return json_response(params)
 
-    async def echo(request: door.Request, params: dict[str, str]) -> door.Response:
+    async def echo(request: Request, params: dict[str, str]) -> Response:
         body = request.body
         size = -1 if body is None else len(body)
-        return door.json_response({**params, "from": request.peer.address, "octets": size})
+        return json_response({**params, "from": request.peer.address, "octets": size})
 
-    async def large(_: dict[str, str]) -> door.Response:
-        return door.Response(200, b"p" * PAGE_BYTES)
+    async def large(_: dict[str, str]) -> Response:
+        return Response(200, b"p" * PAGE_BYTES)
 
     made.add("GET", "/healthz", page)
     made.add("GET", PAGE, large)
@@ -153,15 +156,15 @@ def routes() -> door.Routes:
 
 @asynccontextmanager
 async def house(
-    limits: door.Limits | None = None,
+    limits: Limits | None = None,
     *,
     tls: ServerTls | None = None,
-    guard: door.Guard | None = None,
+    guard: Guard | None = None,
     grace_s: float = 0.0,
 ) -> AsyncIterator[House]:
     bench = Bench()
-    server = await door.serve(
-        [bench.service()], routes(), "127.0.0.1", 0, limits=limits or door.Limits(), tls=tls, guard=guard
+    server = await serve(
+        [bench.service()], routes(), "127.0.0.1", 0, limits=limits or Limits(), tls=tls, guard=guard
     )
     try:
         yield House(server, bench)

@@ -14,11 +14,11 @@ from common.errors import BinlogError, Conflict, Corruption, Rejected
 from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
 from common.net.tls import TlsConfig
-from common.upstream import Committed, Outcome, RolledBack, Undecided
 from common.upstream.standalone import GRACE_S, Forgotten, StandaloneHistory, StandaloneUpstream, layout
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.oracle import WRITES_MAX
 from common.upstream.standalone.transactions import KEPT_S
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 pytestmark = pytest.mark.integration
 

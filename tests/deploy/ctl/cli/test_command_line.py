@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from common import config
+from common.config import declaring
 from common.errors import FlagError
 from deploy.ctl.cli import command_line, commands
 from deploy.ctl.cli.command_line import Call, Help, parse
@@ -16,7 +16,7 @@ from deploy.ctl.cli.commands import TABLE_OF_COMMANDS, Command
 from deploy.ctl.cli.settings import CtlSettings
 from deploy.ctl.commands import completion
 
-FLAGS = {entry.flag for entry in config.options(CtlSettings).values()}
+FLAGS = {entry.flag for entry in declaring.options(CtlSettings).values()}
 
 
 def called(*argv: str) -> Call:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common import door
-from common.door import Response, json_response
+from common.door.http.routes import Response, Routes, json_response
+from common.door.server.listener import serve
 from common.net.tls import ServerTls
 
 
@@ -29,7 +29,7 @@ def said(message: str, code: int = 200, status: int = 200) -> Response:
 @contextlib.asynccontextmanager
 async def listening(node: ScriptedNode, tls: ServerTls | None = None) -> AsyncIterator[str]:
     """Its address."""
-    routes = door.Routes()
+    routes = Routes()
 
     async def status(_: dict[str, str]) -> Response:
         return Response(404, b"") if node.status is None else json_response(node.status)
@@ -51,7 +51,7 @@ async def listening(node: ScriptedNode, tls: ServerTls | None = None) -> AsyncIt
     routes.add("PUT", "/transactions/{start_ts}/{end}", decide)
     routes.add("PUT", "/state/{node_id}/{action}", state)
     routes.add("PUT", "/apply/{action}", apply)
-    server = await door.serve([], routes, "127.0.0.1", 0, tls=tls)
+    server = await serve([], routes, "127.0.0.1", 0, tls=tls)
     try:
         yield f"127.0.0.1:{server.port}"
     finally:

@@ -9,9 +9,9 @@ import pytest
 
 from common.errors import Corruption, Rejected, Unavailable
 from common.rowcodec.keys import record_key
-from common.upstream import SchemaAt
 from common.upstream.tidb.meta import history as tidb_history
 from common.upstream.tidb.meta import meta_keys
+from common.upstream_port import SchemaAt
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.memory import Memory

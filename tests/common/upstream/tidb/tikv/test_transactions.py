@@ -13,12 +13,12 @@ import pytest
 
 from common.errors import Rejected, Unavailable
 from common.rpc import UNIMPLEMENTED, RpcStatus
-from common.upstream import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.upstream.tidb.tikv import transactions as tikv_transactions
 from common.upstream.tidb.tikv.locks import LockResolver
 from common.upstream.tidb.tikv.tikv import TikvClient
 from common.upstream.tidb.tikv.transactions import QUESTIONS_MAX, REGION_QUESTIONS_MAX, TikvTransactions
 from common.upstream.tidb.tikv.txn_status import FINAL_MAX, FinalOutcomes
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mvcc import DELETE, LOCK, PESSIMISTIC, PUT, ROLLBACK, KeyFailure, MvccLock, Write

@@ -8,9 +8,9 @@ import pytest
 
 from common import tso
 from common.errors import Unavailable
-from common.upstream import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.upstream.tidb.pd.safe_point import CollectedUpTo
 from common.upstream.tidb.tikv.transactions import TikvTransactions
+from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 from tests.fakes.mvcc import ROLLBACK
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld

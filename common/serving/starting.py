@@ -14,10 +14,10 @@ from typing import Final, Protocol, TypeVar
 
 from common.backoff import Backoff
 from common.clock import Clock
-from common.door import Response, Routes, json_response
+from common.door.http.routes import Response, Routes, json_response
 from common.errors import Unavailable
 from common.observe import log
-from common.process import health
+from common.serving import health
 
 _TELL_S: Final = 30.0
 _PAUSE_FIRST_S: Final = 0.1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common.door import Response, Routes
+from common.door.http.routes import Response, Routes
 
 STARTING = "starting"
 

@@ -10,7 +10,7 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import Corruption
-from common.upstream_time import AHEAD_MAX_S, UpstreamTime
+from common.upstream.upstream_time import AHEAD_MAX_S, UpstreamTime
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
 from tests.pump.support.scripted import ScriptedOracle

@@ -19,7 +19,7 @@ from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log
-from common.upstream import TimestampOracle
+from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
 SKEW_S: Final = 5.0  # from here on it is told

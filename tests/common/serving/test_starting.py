@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from common.door import AdminGuard, Peer, Request, Response, Routes, json_response
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Peer, Request, Response, Routes, json_response
 from common.errors import Corruption, Unavailable
-from common.process.starting import Starting
+from common.serving.starting import Starting
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
 

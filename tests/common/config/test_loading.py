@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common import config
-from common.config import option
+from common.config import loading
+from common.config.declaring import option
 from common.errors import ConfigError, FlagError
 
 
@@ -36,7 +36,7 @@ class Example:
 
 
 def load(*argv: str, env: dict[str, str] | None = None) -> Example:
-    return config.load(Example, argv, env or {}, program="drainer", env_prefix="BINLOG_SERVER")
+    return loading.load(Example, argv, env or {}, program="drainer", env_prefix="BINLOG_SERVER")
 
 
 def write(path: Path, text: str) -> str:
@@ -230,13 +230,13 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     loaded = load(
         "-config", write(tmp_path, "[syncer.to]\npassword = 'c4n4ry'\nparams = {password='c4n4ry'}")
     )
-    described = config.describe(loaded)
+    described = loading.describe(loaded)
     assert described["syncer.to.password"] == "******"
     assert described["addr"] == "127.0.0.1:8250"
     assert "log-rotate" not in described
     assert "c4n4ry" not in repr(described)
     assert "c4n4ry" not in repr(load("-password", "c4n4ry"))
-    assert "c4n4ry" not in config.usage(Example, "drainer")
+    assert "c4n4ry" not in loading.usage(Example, "drainer")
 
 
 def test_version_and_help_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:

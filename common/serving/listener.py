@@ -1,0 +1,128 @@
+"""Listener: what a daemon serves, gRPC and HTTP, on one port.
+
+rpc-server = "door"     gRPC and HTTP on addr (`common.door`); HTTP on status-addr too, if it is set; gRPC on
+                        a unix socket, if the daemon has one
+rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by a door without services
+
+A daemon that has to wait for others before it can work listens first, with services that say so, and offers
+the real ones later.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from common import rpc
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Routes
+from common.door.limits import Budget
+from common.door.server.listener import Server, serve, serve_unix
+from common.net.port import check_port_free, check_socket_free, split_address
+from common.rpc import Service
+from common.serving.node_config import DOOR, NodeConfig
+
+
+class Listener:
+    """What listens. `port` is gRPC's."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._doors: list[Server] = []  # for gRPC, or for HTTP alone
+        self._calls: list[Server] = []  # of these, the ones for gRPC
+        self._grpc: rpc.Server | None = None
+        self._settings: NodeConfig | None = None
+
+    async def start(
+        self, settings: NodeConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool
+    ) -> None:
+        """Raises `PortTaken`, `ConfigError`."""
+        self._settings = settings
+        tls = settings.tls
+        limits = settings.effective()
+        budget = Budget(limits)  # of the process: all its doors share it
+        host, port = split_address("addr", settings.listen)
+        names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
+        guard = AdminGuard(settings.admin_from, names)
+        server_tls = tls.server_tls() if tls else None
+
+        async def open_door(served: Sequence[Service], host: str, port: int, flag: str) -> int:
+            server = await serve(
+                served,
+                routes,
+                host,
+                port,
+                tls=server_tls,
+                limits=limits,
+                guard=guard,
+                budget=budget,
+                flag=flag,
+            )
+            self._doors.append(server)
+            return server.port
+
+        if settings.rpc_server == DOOR:
+            self.port = await open_door(services, host, port, "--addr")
+            if settings.unix_path:
+                self._doors.append(
+                    await serve_unix(services, settings.unix_path, limits=limits, budget=budget)
+                )
+            self._calls = list(self._doors)
+        elif not preliminary:
+            await self._serve_grpcio(services)
+        status = settings.status_address
+        if status is not None:
+            await open_door((), *status, "--status-addr")
+
+    async def _serve_grpcio(self, services: Sequence[Service]) -> None:
+        settings = self._settings
+        assert settings is not None
+        host, port = split_address("addr", settings.listen)
+        self._grpc = await rpc.serve(
+            services,
+            host,
+            port,
+            tls=settings.tls,
+            receive_bytes_max=settings.effective().message_bytes_max,
+        )
+        self.port = self._grpc.port
+
+    async def offer(self, services: Sequence[Service]) -> None:
+        """Serve these instead of the preliminary ones. Raises `PortTaken` (grpcio only)."""
+        for server in self._calls:
+            server.offer(services)
+        if not self._calls:
+            # grpcio's server cannot change what it serves; until now nobody was let in.
+            await self._serve_grpcio(services)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""
+        if self._grpc is not None:
+            await self._grpc.stop(grace_s)
+        for server in self._doors:
+            await server.stop(grace_s)
+
+
+def check_free(settings: NodeConfig) -> None:
+    """Raise `PortTaken` when nobody could listen there now: the commonest mistake, told before all else."""
+    check_port_free(*split_address("addr", settings.listen))
+    if settings.status_address is not None:
+        check_port_free(*settings.status_address, "--status-addr")
+    if settings.unix_path:
+        check_socket_free(settings.unix_path)
+
+
+async def listen(
+    settings: NodeConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool = False
+) -> Listener:
+    """Begin to serve; routes may be added later. `preliminary`: `offer` will follow.
+
+    Raises `PortTaken`, `ConfigError`.
+    """
+    listener = Listener()
+    try:
+        await listener.start(settings, services, routes, preliminary=preliminary)
+    except BaseException:
+        await listener.stop(0.0)
+        raise
+    return listener

@@ -1,0 +1,145 @@
+"""Node configuration: the options that both daemons have.
+
+In     command line, environment and file (`common.config`)
+Out    where the node listens and whom it lets in, where the cluster is, where metrics and logs go
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.config.declaring import option
+from common.door.http.admin_guard import AdminGuard
+from common.door.limits import Limits
+from common.errors import ConfigError
+from common.net.port import STATUS_PORT_STEP, split_address
+from common.net.tls import TlsConfig
+from common.upstream.choice import check_kind
+
+DOOR: Final = "door"
+GRPCIO: Final = "grpcio"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig(Limits):
+    """The options that a pump and a drainer share. The daemon says what `listen` and `advertised` are."""
+
+    rpc_server: str = option(
+        DOOR, key="rpc-server", flag="rpc-server", help="door, or grpcio with HTTP on status-addr"
+    )
+    status_addr: str = option(
+        "",
+        key="status-addr",
+        flag="status-addr",
+        help="host:port of HTTP alone (default: none; with grpcio the host of addr, port + 100)",
+    )
+    admin_from: tuple[str, ...] = option(
+        (),
+        key="admin-from",
+        flag="admin-from",
+        kind="list",
+        help="networks that may change this node's state over HTTP, besides this host and mutual TLS",
+    )
+    debug_routes: bool = option(
+        False,
+        key="debug-routes",
+        flag="debug-routes",
+        kind="bool",
+        help="serve /debug/..., which shows what is stored",
+    )
+    ssl_ca: str = option(
+        "", key="security.ssl-ca", flag="ssl-ca", help="authority of all certificates; empty: no TLS"
+    )
+    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
+    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
+    cert_allowed_cn: tuple[str, ...] = option(
+        (),
+        key="security.cert-allowed-cn",
+        flag="cert-allowed-cn",
+        kind="list",
+        help="common names of the clients that may connect; empty: all of the authority",
+    )
+
+    pd_urls: str = option(
+        "http://127.0.0.1:2379",
+        key="pd-urls",
+        flag="pd-urls",
+        help="URLs of PD or etcd, comma separated",
+    )
+    upstream: str = option(
+        "auto",
+        key="upstream",
+        flag="upstream",
+        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
+    )
+    start_wait_s: float = option(
+        "10m",
+        key="start-wait",
+        flag="start-wait",
+        kind="duration",
+        help="how long a start waits for etcd and the upstream; 0: not at all",
+    )
+    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
+    metrics_addr: str = option(
+        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
+    )
+    metrics_interval_s: float = option(
+        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
+    )
+
+    @property
+    def listen(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def advertised(self) -> str:
+        raise NotImplementedError
+
+    def check_listener(self) -> None:
+        """Raises `ConfigError`."""
+        self.check()
+        if self.rpc_server not in (DOOR, GRPCIO):
+            raise ConfigError(f"rpc-server {self.rpc_server!r} is not known", hint="use door or grpcio")
+        if self.rpc_server == GRPCIO and self.cert_allowed_cn:
+            raise ConfigError(
+                "grpcio's server does not look at cert-allowed-cn", hint='set rpc-server = "door"'
+            )
+        split_address("addr", self.listen)
+        split_address("advertise-addr", self.advertised)
+        _ = self.status_address, self.tls
+        if self.unix_path and self.rpc_server == GRPCIO:
+            raise ConfigError(
+                "socket is set, but grpcio's server serves none here", hint='set rpc-server = "door"'
+            )
+        AdminGuard(self.admin_from)
+
+    def check_node(self) -> None:
+        """Raises `ConfigError`."""
+        check_kind(self.upstream)
+        if self.start_wait_s < 0:
+            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
+        if self.metrics_interval_s < 0:
+            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
+
+    @property
+    def unix_path(self) -> str:
+        """Where gRPC is served besides; "" for nowhere. Raises `ConfigError`."""
+        return ""
+
+    @property
+    def tls(self) -> TlsConfig | None:
+        """Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn, section="security"
+        )
+
+    @property
+    def status_address(self) -> tuple[str, int] | None:
+        """Where HTTP alone is served; None if nowhere."""
+        if self.status_addr:
+            return split_address("status-addr", self.status_addr)
+        if self.rpc_server == DOOR:
+            return None
+        host, port = split_address("addr", self.listen)
+        return host, min(port + STATUS_PORT_STEP, 65535) if port else 0
