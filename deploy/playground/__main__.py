@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-import traceback
-from typing import Final
 
 import uvloop
 
@@ -17,14 +14,17 @@ from deploy.playground import result
 from deploy.playground.check.live_view import LiveView
 from deploy.playground.cluster import mariadb
 from deploy.playground.cluster.cluster import Cluster
+from deploy.playground.exit_status import (
+    COULD_NOT_RUN,
+    DIFFERENT,
+    EQUAL,
+    INTERRUPTED,
+    SIGNALS,
+    first_cause,
+    report_failure,
+)
 from deploy.playground.options import Options
 from deploy.playground.run import Run
-
-EQUAL: Final = 0
-DIFFERENT: Final = 1
-COULD_NOT_RUN: Final = 2
-INTERRUPTED: Final = 130
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
@@ -100,27 +100,6 @@ async def _keep(cluster: Cluster) -> None:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         pass  # this is how it is meant to end
-
-
-def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of ours inside a group of failures; the first one if there is none."""
-    causes: list[BaseException] = []
-    pending: list[BaseException] = [group]
-    while pending:
-        error = pending.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            pending.extend(error.exceptions)
-        else:
-            causes.append(error)
-    return next((cause for cause in causes if isinstance(cause, BinlogError)), causes[0])
-
-
-def report_failure(error: Exception) -> int:
-    """Tell why; the exit status."""
-    if not isinstance(error, BinlogError | OSError):  # our own mistake, not a difference
-        traceback.print_exception(error)
-    print(f"binlog-playground: {error}", file=sys.stderr)
-    return COULD_NOT_RUN
 
 
 if __name__ == "__main__":

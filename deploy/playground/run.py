@@ -26,16 +26,16 @@ from common.errors import Unavailable
 from common.etcd import EtcdClient, EtcdRegistry
 from deploy.ctl.cluster.overview import Overview
 from deploy.ctl.cluster.snapshot import look
-from deploy.playground.check.chaos import Chaos, Keeper, run_replay_kills
+from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
 from deploy.playground.check.downstream import Downstream, quote
-from deploy.playground.check.lag import LagProbe
 from deploy.playground.check.live_view import LiveView, Snapshot
-from deploy.playground.check.rule_changes import MOVED, Moving, split
 from deploy.playground.check.statistics import Statistics
 from deploy.playground.check.verify import Report, TableName, compare
 from deploy.playground.cluster.cluster import Cluster, Routes
+from deploy.playground.lag import LagProbe
 from deploy.playground.options import Options
 from deploy.playground.replay import Replay
+from deploy.playground.rule_changes import MOVED, Moving, split
 from deploy.playground.scenario import Scenario, load
 from deploy.playground.workload import tables
 from deploy.playground.workload.evolution import Evolution, creation

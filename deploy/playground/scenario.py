@@ -16,22 +16,11 @@ from typing import Any, Final
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from common.errors import ConfigError
-from deploy.playground.check.verify import Canonical, ColumnForm, ExpectedTable, Raw
+from deploy.playground.check.verify import Canonical, ColumnForm, ExpectedChecksum, ExpectedTable, Raw
 from deploy.playground.workload.arrival import Record
 
 TYPES: Final = {"P": PREWRITE, "C": COMMIT, "R": ROLLBACK}
 HINT: Final = "give a directory with meta.json, written*.jsonl.gz, ddl_jobs.jsonl.gz and expected.json.gz"
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedChecksum:
-    """A table known only by its row count and SHA-256 (`expected_checksum.json` says of what)."""
-
-    schema: str
-    name: str
-    columns: tuple[str, ...]
-    rows: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,13 @@ from typing import Any, Final
 
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError
-from deploy.playground.__main__ import (
+from deploy.playground.check.downstream import Downstream
+from deploy.playground.check.live_view import LiveView
+from deploy.playground.check.verify import Report, compare
+from deploy.playground.cluster import mariadb
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.exit_status import (
     COULD_NOT_RUN,
     DIFFERENT,
     EQUAL,
@@ -28,12 +34,6 @@ from deploy.playground.__main__ import (
     first_cause,
     report_failure,
 )
-from deploy.playground.check.downstream import Downstream
-from deploy.playground.check.live_view import LiveView
-from deploy.playground.check.verify import Report, compare
-from deploy.playground.cluster import mariadb
-from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
-from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.options import Options
 from deploy.playground.run import Run
 from deploy.playground.workload.limits import MARIADB, misplaced

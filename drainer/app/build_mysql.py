@@ -38,7 +38,8 @@ from drainer.checkpoint import resume as takeover
 from drainer.checkpoint.inspection import Seen, look
 from drainer.checkpoint.resume import AheadOfUpstream, Beginner
 from drainer.checkpoint.savepoint import adopt_cluster
-from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules

@@ -30,9 +30,9 @@ from common.observe import log
 from drainer.apply.applier import Applier
 from drainer.checkpoint.inspection import Seen
 from drainer.checkpoint.resume import Found, is_foreign
-from drainer.checkpoint.store import DEFAULT_TABLE, CheckpointStore, Start
+from drainer.checkpoint.store import CheckpointStore, Start
 from drainer.checkpoint.upkeep import HOLD_S
-from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.relay.source import RelaySource
 from drainer.relay.table_definitions import RelayTables

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.resume import Found, State
-from drainer.checkpoint.store import DEFAULT_TABLE, SIDE_LANES
-from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.checkpoint.store import SIDE_LANES
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.session_lock import Claims

@@ -41,7 +41,7 @@ from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.resume import Beginner, Found, Start, State
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
 from drainer.checkpoint.store_guard import StoreGuard
-from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, is_transient, safe_text
@@ -53,7 +53,6 @@ __all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
 logger = log.get(__name__)
 
 DEFAULT_SCHEMA: Final = "tidb_binlog"
-DEFAULT_TABLE: Final = "checkpoint"
 SIDE_LANES: Final = 1 << 16
 """Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from common.errors import Corruption
 from common.foreign_document import UNREADABLE, typed
 
+DEFAULT_TABLE: Final = "checkpoint"
 PRIMARY_TS: Final = "primary-ts"
 SECONDARY_TS: Final = "secondary-ts"
 _INT64_MAX: Final = (1 << 63) - 1

@@ -23,15 +23,18 @@ class Module:
         return len(self.path.read_text().splitlines())
 
     def imports(self) -> Iterator[str]:
-        """Full dotted names of everything imported, also inside functions."""
+        """Full dotted names of everything imported, also inside functions, and of the packages around it."""
+        for name in self.named():
+            yield name.rpartition(".")[0]
+            yield name
+
+    def named(self) -> Iterator[str]:
+        """Full dotted names of what is imported, also inside functions."""
         for found in ast.walk(self.tree):
             if isinstance(found, ast.Import):
-                for alias in found.names:
-                    yield alias.name
+                yield from (alias.name for alias in found.names)
             elif isinstance(found, ast.ImportFrom) and found.module and not found.level:
-                yield found.module
-                for alias in found.names:
-                    yield f"{found.module}.{alias.name}"
+                yield from (f"{found.module}.{alias.name}" for alias in found.names)
 
 
 @cache

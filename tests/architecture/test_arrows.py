@@ -1,4 +1,9 @@
-"""Imports point one way: daemons and client use common, never each other; deploy may use all."""
+"""Imports point one way: down the rows of a tree, from daemons and client to common, and never across.
+
+ROWS names the packages and single modules of each tree from the bottom row to the top one. A module belongs
+to the longest name that fits it. It imports its own package and packages of lower rows; two packages of one
+row never import each other. So the folders form a graph without circles, and the rows are its reading order.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ ALLOWED = {
     "drainer": {"common", "drainer"},
     "deploy": set(PACKAGES),
 }
-# One adapter room (or package of rooms) for each third-party library.
+# One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
     "plyvel": ("pump.index.index",),
     "aetcd": ("common.etcd",),
@@ -36,6 +41,127 @@ ADAPTERS = {
     "pyspark": ("drainer.spark",),
     "zstandard": ("drainer.formats.compression", "drainer.spark"),
 }
+ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "drainer": (
+        ("txn", "metrics"),
+        ("schema", "sink.mysql"),
+        ("formats", "checkpoint", "ddl.derive", "config"),
+        ("pull", "rules", "ddl.run", "control"),
+        ("translate", "ddl", "relay", "status", "sink"),
+        ("quarantine", "sink.file"),
+        ("apply",),
+        ("app",),
+        ("__main__",),
+    ),
+    "drainer.spark": (
+        ("archive", "task_errors", "task_progress", "packaging"),
+        ("decode",),
+        ("columns", "analysis"),
+        ("effects", "source"),
+        ("replay", "session"),
+        ("image", "flashback"),
+        ("audit", "arguments"),
+        ("output",),
+        ("commands",),
+        ("__main__",),
+    ),
+    "pump": (
+        ("log", "metrics"),
+        ("index",),
+        ("storage",),
+        ("watermark", "write", "retention"),
+        ("pull", "membership", "config"),
+        ("not_serving",),
+        ("server", "status"),
+        ("__main__",),
+    ),
+    "pumpclient": (
+        ("errors", "options", "background", "pause"),
+        ("pumps", "schema"),
+        ("send",),
+        ("client",),
+        ("client_sync",),
+        ("publish",),
+        ("__init__", "testing"),
+    ),
+    "common.door": (
+        ("limits", "protocol_detection", "network"),
+        ("http2", "http"),
+        ("calls",),
+        ("stats",),
+        ("server",),
+        ("__init__",),
+    ),
+    "deploy.ctl": (
+        ("cli",),
+        ("net",),
+        ("cluster",),
+        ("doctor.facts", "doctor.findings"),
+        ("doctor.checks", "doctor.gather"),
+        ("doctor",),
+        ("commands",),
+        ("__main__",),
+    ),
+    "deploy.playground": (
+        ("options", "exit_status", "check", "cluster"),
+        ("workload",),
+        ("lag", "rule_changes", "scenario"),
+        ("replay", "result"),
+        ("chaos",),
+        ("run",),
+        ("__main__", "spark_demo"),
+    ),
+}
+# What a tree may import of another one, where that is not all of it.
+BORDERS = {
+    ("drainer", "drainer.spark"): (),
+    ("drainer.spark", "drainer"): (
+        "txn",
+        "schema",
+        "formats",
+        "sink.mysql",
+        "sink.file",
+        "ddl.policy",
+        "ddl.run",
+        "translate",
+        "pull.merger",
+        "relay.source",
+        "relay.table_definitions",
+        "checkpoint.savepoint",
+        "checkpoint.store",
+        "rules",
+        "config.password",
+    ),
+    ("deploy.ctl", "drainer"): ("config", "rules", "checkpoint.value", "sink.mysql"),
+    ("deploy.ctl", "pump"): ("config",),
+    ("deploy.ctl", "deploy.playground"): (),
+}
+EXISTING = frozenset(module.name for module in modules())
+
+
+def imported(module: Module) -> set[str]:
+    """The project's modules that one imports; a name out of a module stands for the module."""
+    names = {name for name in module.named() if name.partition(".")[0] in PACKAGES}
+    return {existing(name) for name in names} - {module.name}
+
+
+def existing(name: str) -> str:
+    """The module that is or holds a name."""
+    while name not in EXISTING:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def tree_of(name: str) -> str:
+    """The innermost tree that holds a module; its top-level package where no rows are written for it."""
+    trees = [tree for tree in ROWS if name == tree or name.startswith(tree + ".")]
+    return max(trees, key=len, default=name.partition(".")[0])
+
+
+def below(name: str, parts: tuple[str, ...]) -> str | None:
+    """The longest of some dotted names that is the name or a package around it."""
+    fitting = [part for part in parts if name == part or name.startswith(part + ".")]
+    return max(fitting, key=len, default=None)
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
@@ -46,9 +172,49 @@ def test_arrows(module: Module) -> None:
         if root in PACKAGES:
             assert root in ALLOWED[own], f"{module.name} must not import {name}"
         if root in ADAPTERS:
-            rooms = ADAPTERS[root]
-            allowed = any(module.name == room or module.name.startswith(room + ".") for room in rooms)
-            assert allowed, f"{module.name} imports {root}; only {', '.join(rooms)} may"
+            allowed = below(module.name, ADAPTERS[root])
+            assert allowed, f"{module.name} imports {root}; only {', '.join(ADAPTERS[root])} may"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_imports_go_down_the_rows(module: Module) -> None:
+    tree = tree_of(module.name)
+    if tree not in ROWS:
+        return
+    rows = {
+        tree if name == "__init__" else f"{tree}.{name}": number
+        for number, row in enumerate(ROWS[tree])
+        for name in row
+    }
+    names = tuple(rows)
+    own = below(module.name, names)
+    assert own or module.name == tree, f"{module.name} stands in no row of {tree}"
+    for name in imported(module):
+        other = below(name, names)
+        if own is None or other is None or tree_of(name) != tree or other == own:
+            continue
+        assert rows[other] < rows[own], f"{module.name} imports {name}, which is not below {own} in {tree}"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_a_tree_takes_of_another_one_what_is_listed(module: Module) -> None:
+    tree = tree_of(module.name)
+    for name in imported(module):
+        listed = BORDERS.get((tree, tree_of(name)))
+        if listed is not None and name != tree_of(name):
+            parts = tuple(f"{tree_of(name)}.{part}" for part in listed)
+            assert below(name, parts), f"{module.name} must not import {name}"
+
+
+def test_rows_and_borders_name_what_exists() -> None:
+    for tree, rows in ROWS.items():
+        named = [name for row in rows for name in row]
+        assert len(named) == len(set(named)), tree
+        for name in named:
+            assert name == "__init__" or f"{tree}.{name}" in EXISTING, f"{tree}.{name} does not exist"
+    for (_, other), parts in BORDERS.items():
+        for part in parts:
+            assert f"{other}.{part}" in EXISTING, f"{other}.{part} does not exist"
 
 
 def test_client_needs_no_daemon_code() -> None:

@@ -1,15 +1,21 @@
-"""Rooms stay small and have names that say what they hold."""
+"""Modules and folders stay small, have names that say what they hold, and their tests are found by path."""
 
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import Module, modules
+from tests.architecture.source import PACKAGES, ROOT, Module, modules
 
 LINES_MAX = 450
 FUNCTION_LINES_MAX = 75
+MODULES_MAX = 20  # of one folder
+# Packages whose modules are all tested by the path of the module, or by one that their docstring names.
+MIRRORED = ()
+TESTS_LINE = re.compile(r"^Tests\s+(\S.*)$", re.MULTILINE)
 BANNED = {"utils", "util", "helpers", "helper", "misc", "base", "manager", "types", "common_types"}
 
 
@@ -23,3 +29,37 @@ def test_tidy(module: Module) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, f"{module.name}.{node.name} has {lines} lines"
+
+
+def folders() -> list[Path]:
+    """Every folder with modules, of the product and of the tests."""
+    files = [path for top in (*PACKAGES, "tests") for path in (ROOT / top).rglob("*.py")]
+    return sorted({path.parent.relative_to(ROOT) for path in files})
+
+
+@pytest.mark.parametrize("folder", folders(), ids=str)
+def test_folders_are_small(folder: Path) -> None:
+    written = [path for path in (ROOT / folder).glob("*.py") if not path.name.startswith("__init__")]
+    assert len(written) <= MODULES_MAX, f"{folder} has {len(written)} modules"
+
+
+def mirrored(module: Module) -> Path:
+    """Where the test of a module stands, without `test_` and the ending: tests/spark for drainer/spark."""
+    parts = module.path.relative_to(ROOT).with_suffix("").parts
+    return Path("tests", *(("spark", *parts[2:]) if parts[:2] == ("drainer", "spark") else parts))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [one for one in modules() if one.name.startswith(MIRRORED) and not one.path.name.startswith("__")],
+    ids=lambda module: module.name,
+)
+def test_the_test_of_a_module_is_found(module: Module) -> None:
+    place = mirrored(module)
+    folder = ROOT / place.parent
+    if (folder / f"test_{place.name}.py").exists() or any(folder.glob(f"test_{place.name}_*.py")):
+        return
+    line = TESTS_LINE.search(ast.get_docstring(module.tree) or "")
+    assert line, f"{module.name}: neither {place.parent}/test_{place.name}.py nor a line `Tests  PATH`"
+    for path in line.group(1).split(","):
+        assert (ROOT / path.strip()).is_file(), f"{module.name}: its tests {path.strip()} do not exist"

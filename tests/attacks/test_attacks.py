@@ -9,8 +9,8 @@ import pytest
 from tests.attacks import frames
 from tests.attacks.catalog import ATTACKS, CLEAR_ONLY, TLS_ONLY
 from tests.attacks.session import Session, Target
-from tests.benchmarks.door_children import Server, server
-from tests.benchmarks.door_server import DOOR
+from tests.benchmarks.door.children import Server, server
+from tests.benchmarks.door.server import DOOR
 
 pytestmark = pytest.mark.integration
 

@@ -5,39 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import (
-    demo,
-    door_empty,
-    door_hostile,
-    door_idle,
-    door_message,
-    door_pullers,
-    door_stream,
-    door_write,
-    drain_large,
-    drain_memory,
-    drain_shapes,
-    drain_start,
-    drain_sysbench,
-    file_sink,
-    lag,
-    pump_catchup,
-    pump_delivery,
-    pump_idle,
-    pump_memory,
-    pump_pull,
-    pump_start,
-    pump_write,
-    pump_write_batch,
-    pumpclient_write,
-    rowcodec_decode,
-    spark_read,
-    spark_replay,
-    upstream_history,
-    upstream_tso,
-)
+from tests.benchmarks import demo, rowcodec_decode
+from tests.benchmarks.client import write as pumpclient_write
+from tests.benchmarks.door import empty as door_empty
+from tests.benchmarks.door import hostile as door_hostile
+from tests.benchmarks.door import idle as door_idle
+from tests.benchmarks.door import message as door_message
+from tests.benchmarks.door import pullers as door_pullers
+from tests.benchmarks.door import stream as door_stream
+from tests.benchmarks.door import write as door_write
+from tests.benchmarks.drainer import file_sink, lag
+from tests.benchmarks.drainer import large as drain_large
+from tests.benchmarks.drainer import memory as drain_memory
+from tests.benchmarks.drainer import shapes as drain_shapes
+from tests.benchmarks.drainer import start as drain_start
+from tests.benchmarks.drainer import sysbench as drain_sysbench
+from tests.benchmarks.pump import catchup as pump_catchup
+from tests.benchmarks.pump import delivery as pump_delivery
+from tests.benchmarks.pump import idle as pump_idle
+from tests.benchmarks.pump import memory as pump_memory
+from tests.benchmarks.pump import pull as pump_pull
+from tests.benchmarks.pump import start as pump_start
+from tests.benchmarks.pump import write as pump_write
+from tests.benchmarks.pump import write_batch as pump_write_batch
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.benchmarks.spark import read as spark_read
+from tests.benchmarks.spark import replay as spark_replay
+from tests.benchmarks.upstream import history as upstream_history
+from tests.benchmarks.upstream import tso as upstream_tso
 
 Benchmark = Callable[[Settings], Result | list[Result]]
 """Several results are named after their benchmark: `door.idle.1000`, `door.idle.1000.tls`."""
@@ -54,7 +50,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,
     "pump.memory.peak": pump_memory.run,
-    "pump.log.delivery": pump_delivery.run,
+    "pump.delivery": pump_delivery.run,
     "pump.idle": pump_idle.run,
     "pump.index.catchup": pump_catchup.run,
     "drain.sysbench": drain_sysbench.run,

@@ -12,8 +12,8 @@ from rich.console import Console
 from common import binlog
 from deploy.playground.scenario import Scenario
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import ready_made, sysbench_like, workloads
 from tests.benchmarks.catalog import BENCHMARKS
+from tests.benchmarks.drainer import ready_made, sysbench_like, workloads
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
 from tests.benchmarks.settings import Settings
@@ -25,7 +25,7 @@ PROMISED_NAMES = {
     "pump.start.killed",
     "pump.pull.batch",
     "pump.memory.peak",
-    "pump.log.delivery",
+    "pump.delivery",
     "pump.idle",
     "pump.index.catchup",
     "drain.sysbench",

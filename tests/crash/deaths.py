@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
-from tests.crash import disk, lives
-from tests.crash.disk import CUTS, ERROR, FREEZE, TEAR, Disk, Fault
+from tests.crash import lives
+from tests.crash.faults import disk
+from tests.crash.faults.disk import CUTS, ERROR, FREEZE, TEAR, Disk, Fault
 
 FIRST, SECOND, LAST = lives.groups(5, 10), lives.groups(2, 100_000), lives.groups(1, 200_000)
 DEATHS = (FREEZE, TEAR)

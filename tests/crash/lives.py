@@ -14,7 +14,7 @@ from common import binlog
 from pump.log.log_file import OsLogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from tests.crash.disk import Disk
+from tests.crash.faults.disk import Disk
 
 GROUP = 4096
 SEGMENT = 700

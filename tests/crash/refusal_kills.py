@@ -23,7 +23,7 @@ from pymysql.err import MySQLError
 from common.errors import BinlogError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
-from tests.crash.statement_proxy import StatementProxy
+from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.quarantine.test_early_drop import (
     DROP_INDEX,
     EARLY,

@@ -33,7 +33,7 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
-from tests.crash.statement_proxy import StatementProxy
+from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.forked import Forked
 

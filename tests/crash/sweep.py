@@ -25,8 +25,8 @@ from common.errors import Corruption
 from common.record import encode_value
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from tests.crash import disk
-from tests.crash.disk import ROOT, Disk, Inode
+from tests.crash.faults import disk
+from tests.crash.faults.disk import ROOT, Disk, Inode
 from tests.crash.lives import GROUP, Mount, read_all
 
 BYTES = 64 << 10

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash import deaths, disk, lives
-from tests.crash.disk import Disk
+from tests.crash import deaths, lives
+from tests.crash.faults import disk
+from tests.crash.faults.disk import Disk
 
 
 @pytest.fixture

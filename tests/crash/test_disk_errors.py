@@ -20,8 +20,8 @@ import pytest
 from common import binlog
 from common.errors import BinlogError
 from pump.storage.storage import Limits, Storage, WriteFailed
-from tests.crash import disk
-from tests.crash.disk import ERROR, SHORT, Disk, Fault
+from tests.crash.faults import disk
+from tests.crash.faults.disk import ERROR, SHORT, Disk, Fault
 from tests.crash.lives import Mount
 from tests.pump.support.payloads import header, opened, pull, wait_watermark
 

@@ -1,6 +1,6 @@
 """Damage of the index's own files: rebuilt, filed again or without effect; never another answer.
 
-`python -m tests.crash.index_damage` tries every bit, byte and sector; here each Nth.
+`python -m tests.crash.faults.index_damage` tries every bit, byte and sector; here each Nth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pump.index import index_files
 from pump.index.index import Index
 from pump.index.index_files import Broken, Whole
 from pump.log.record import START, LogRecord, ValuePointer
-from tests.crash import index_damage
+from tests.crash.faults import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
 
 EVERY = 11

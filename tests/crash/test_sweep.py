@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pump.log import segment
-from tests.crash import disk, lives, sweep
-from tests.crash.disk import Disk
+from tests.crash import lives, sweep
+from tests.crash.faults import disk
+from tests.crash.faults.disk import Disk
 from tests.crash.lives import Mount
 from tests.crash.sweep import BYTES
 

@@ -26,9 +26,9 @@ from deploy.playground.scenario import Scenario
 from drainer.formats import binlog_file
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
-from tests.benchmarks import workloads
-from tests.benchmarks.file_sink import replayed, segments, verify
-from tests.benchmarks.stored import fill
+from tests.benchmarks.drainer import workloads
+from tests.benchmarks.drainer.file_sink import replayed, segments, verify
+from tests.benchmarks.drainer.stored import fill
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 60.0

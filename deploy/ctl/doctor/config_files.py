@@ -17,7 +17,7 @@ from deploy.ctl.doctor.checks import storage as judge_storage
 from deploy.ctl.doctor.facts import DiskSeen, Replicated
 from deploy.ctl.doctor.findings import Finding, error
 from deploy.ctl.doctor.gather import files as look_files
-from drainer.checkpoint.store import DEFAULT_TABLE
+from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config import downstream
 from drainer.config.options import DrainerConfig
 from drainer.rules.rule_set import read_rules

@@ -33,7 +33,7 @@ from deploy.ctl.doctor.checks import nodes as judge_nodes
 from deploy.ctl.doctor.checks import storage as judge_storage
 from deploy.ctl.doctor.checks import upstream as judge_upstream
 from deploy.ctl.doctor.config_files import ConfigFiles
-from deploy.ctl.doctor.facts import ClockSeen, MemberSeen
+from deploy.ctl.doctor.facts import ClockSeen, MemberSeen, host_of
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.gather.downstream import look as look_downstream
 from deploy.ctl.doctor.gather.nodes import NodeLook, RegistrySeen
@@ -257,7 +257,7 @@ class Examination:
         now_s = self._now_s(upstream)
         self._findings += judge_upstream.judge_prepared(registry.prepared, now_s)
         hosts = [*endpoints, *(node.host for node in registry.nodes if node.state != OFFLINE)]
-        elsewhere = await asyncio.gather(*(self._is_elsewhere(addresses.host_of(host)) for host in hosts))
+        elsewhere = await asyncio.gather(*(self._is_elsewhere(host_of(host)) for host in hosts))
         one_host = not any(elsewhere)
         cluster_id = upstream.cluster_id if upstream is not None else None
         self._findings += judge_nodes.judge(registry.nodes, cluster_id, now_s, one_host=one_host)
@@ -297,7 +297,7 @@ class Examination:
                 )
             )
             return
-        host = addresses.host_of(plan.replicated.address)
+        host = host_of(plan.replicated.address)
         if (plan.target.socket or addresses.is_local(plan.target.host)) and not await self._http.is_here(
             host
         ):

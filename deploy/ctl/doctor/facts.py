@@ -11,6 +11,30 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 _DATE_STEP_S: Final = 1.0
+VARIABLES: Final = (
+    "binlog_format",
+    "character_set_server",
+    "collation_server",
+    "default_storage_engine",
+    "innodb_force_recovery",
+    "innodb_read_only",
+    "log_bin",
+    "lower_case_table_names",
+    "max_allowed_packet",
+    "max_connections",
+    "max_statement_time",
+    "innodb_flush_log_at_trx_commit",
+    "read_only",
+    "sql_mode",
+    "sql_require_primary_key",
+    "super_read_only",
+    "system_time_zone",
+    "tidb_restricted_read_only",
+    "time_zone",
+    "wait_timeout",
+    "wsrep_on",
+)
+"""Global variables of a downstream that are read."""
 
 
 class Page(Protocol):
@@ -99,6 +123,11 @@ class Answer:
     alarm_s: float | None = None
     left_s: Mapping[str, float] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()
+
+
+def host_of(address: str) -> str:
+    """The host of host:port, without the brackets of IPv6."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 def curl(address: str, path: str, *, tls: bool) -> str:

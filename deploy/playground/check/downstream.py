@@ -17,11 +17,11 @@ from deploy.playground.check.verify import (
     ActualTable,
     ColumnForm,
     Difference,
+    ExpectedChecksum,
     ExpectedTable,
     TableName,
     canonical,
 )
-from deploy.playground.scenario import ExpectedChecksum
 from drainer.sink.mysql.connection import Connection
 
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys", "tidb_binlog")

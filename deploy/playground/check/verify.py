@@ -53,6 +53,17 @@ class ExpectedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedChecksum:
+    """A table known only by its row count and SHA-256 (`expected_checksum.json` says of what)."""
+
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class ActualTable:
     """What one table holds: its column names, and rows in the order of the expected columns."""
 

@@ -20,7 +20,7 @@ from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken, NoRoom
 from drainer.formats.group_writer import Group, OpenRecord, RelayWriter, padded
 from tests.crash import disk
-from tests.crash.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
+from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 
 LARGE = [b"l" * 700, b"m" * 900]
 

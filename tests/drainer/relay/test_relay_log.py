@@ -25,7 +25,7 @@ from drainer.relay.relay_log import RelayLog
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.crash import disk
-from tests.crash.disk import ERROR, FREEZE, ROOT, Disk, Fault
+from tests.crash.faults.disk import ERROR, FREEZE, ROOT, Disk, Fault
 from tests.drainer.support.relay_thread import RelayThread
 
 INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")

@@ -10,16 +10,11 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from deploy.ctl.doctor.facts import NodeSeen
+from deploy.ctl.doctor.facts import NodeSeen, host_of
 from deploy.ctl.doctor.findings import Finding, error, warning
 
 CHECK = "node.address"
 _ADVERTISE = "set advertise-addr of {node} to a host:port that other hosts reach, and restart it"
-
-
-def host_of(address: str) -> str:
-    """The host of host:port, without the brackets of IPv6."""
-    return address.rpartition(":")[0].strip("[]")
 
 
 def is_local(host: str, resolved: Sequence[str] | None = None) -> bool:

@@ -23,29 +23,6 @@ _CHANGES_TEXT: Final = frozenset(
     {"NO_BACKSLASH_ESCAPES", "ANSI_QUOTES", "EMPTY_STRING_IS_NULL", "ORACLE", "MSSQL", "DB2", "ANSI"}
 )
 _ON: Final = frozenset({"ON", "1", "YES", "TRUE"})
-VARIABLES: Final = (
-    "binlog_format",
-    "character_set_server",
-    "collation_server",
-    "default_storage_engine",
-    "innodb_force_recovery",
-    "innodb_read_only",
-    "log_bin",
-    "lower_case_table_names",
-    "max_allowed_packet",
-    "max_connections",
-    "max_statement_time",
-    "innodb_flush_log_at_trx_commit",
-    "read_only",
-    "sql_mode",
-    "sql_require_primary_key",
-    "super_read_only",
-    "system_time_zone",
-    "tidb_restricted_read_only",
-    "time_zone",
-    "wait_timeout",
-    "wsrep_on",
-)
 
 
 def judge(seen: DownstreamSeen, replicated: Replicated, upstream_zone_s: float | None) -> list[Finding]:

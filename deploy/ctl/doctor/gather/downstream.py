@@ -15,8 +15,7 @@ import pymysql
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
 from common.net.abandonable_thread import in_abandonable_thread
-from deploy.ctl.doctor.checks.variables import VARIABLES
-from deploy.ctl.doctor.facts import CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
+from deploy.ctl.doctor.facts import VARIABLES, CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified

@@ -20,8 +20,7 @@ from common.net.http_client import HttpClient, NotHttp, Page
 from common.net.tls import TlsConfig
 from common.upstream.standalone.layout import Prepared
 from common.upstream.standalone.prepared import prepared
-from deploy.ctl.doctor.checks.addresses import host_of
-from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen
+from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen, host_of
 from deploy.ctl.doctor.gather import answers
 from deploy.ctl.net.node_http import status_address
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from deploy.playground.check.rule_changes import split
 from deploy.playground.check.verify import ColumnForm, ExpectedTable
+from deploy.playground.rule_changes import split
 from deploy.playground.workload import evolution, kinds, tables
 from deploy.playground.workload.evolution import Evolution, creation
 from deploy.playground.workload.model import DELETE, INSERT, UPDATE, Model, Row, Transaction, unique_keys

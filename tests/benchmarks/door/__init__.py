@@ -1,0 +1,1 @@
+"""Benchmarks of the door: servers, clients and requests of its own."""

@@ -1,0 +1,1 @@
+"""Benchmarks of a drainer: rates, lag, memory, archives."""

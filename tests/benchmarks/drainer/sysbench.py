@@ -1,0 +1,76 @@
+"""`drain.sysbench`, and the same workload under other conditions.
+
+drain.sysbench   a pump full of binlogs, a drainer that starts, a MariaDB that has nothing yet
+drain.durable    its MariaDB syncs its log and its binary log at every commit
+drain.relay      with a relay log, in turns with drainers that have none
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from common.errors import Unavailable
+from deploy.playground.scenario import Scenario, load
+from tests.benchmarks.drainer import sysbench_like
+from tests.benchmarks.drainer.draining import Rounds, costs, filled, measured, rates, result
+from tests.benchmarks.report import Result
+from tests.benchmarks.settings import Settings
+
+RELAY_ROUNDS: Final = 5
+
+
+def workload(settings: Settings) -> tuple[Scenario, str]:
+    """The workload and where it comes from."""
+    if settings.recording is None:
+        return sysbench_like.make(), "made up"
+    return load(settings.recording), "recorded"
+
+
+def run(settings: Settings) -> Result:
+    scenario, source = workload(settings)
+    return result("drain.sysbench", source, *asyncio.run(measured(scenario)))
+
+
+def durable(settings: Settings) -> Result:
+    scenario, source = workload(settings)
+    found = asyncio.run(measured(scenario, durable=True))
+    return result("drain.durable", f"{source}, MariaDB syncs at every commit", *found)
+
+
+async def measure_relay(scenario: Scenario) -> Result:
+    plain, relayed = Rounds(), Rounds()
+    async with filled(scenario) as bench:
+        without = await bench.drainer()
+        directory = bench.cluster.directory / "relay"
+        with_relay = await bench.drainer("relayed", f'relay.log-dir = "{directory}"\n')
+        for _ in range(RELAY_ROUNDS):
+            plain.drained.append(await bench.drain(without))
+            relayed.drained.append(await bench.drain(with_relay))
+        if not any(path.stat().st_size for path in directory.iterdir()):
+            raise Unavailable(f"{directory} has no relay log")
+        rows = bench.plan.rows
+        rate = rows / relayed.median(lambda one: one.seconds)
+        plain_rate = rows / plain.median(lambda one: one.seconds)
+        cost, plain_cost = costs(bench.plan, relayed)[0], costs(bench.plan, plain)[0]
+    return Result(
+        name="drain.relay",
+        value=rate,
+        unit="changes/s",
+        cpu_us_per_unit=cost,
+        p50_ms=None,
+        p99_ms=None,
+        peak_rss_mib=relayed.peak_rss_mib,
+        compared_to=f"without a relay log, {plain_rate:,.0f}/s",
+        ratio=rate / plain_rate,
+        note=(
+            f"{rows:,} row changes, rounds {rates(rows, relayed.drained)}/s, in turns with"
+            f" {rates(rows, plain.drained)}/s; CPU us a change {cost:.1f}, without {plain_cost:.1f};"
+            " contents verified"
+        ),
+    )
+
+
+def relay(settings: Settings) -> Result:
+    scenario, _ = workload(settings)
+    return asyncio.run(measure_relay(scenario))

@@ -1,0 +1,60 @@
+"""A workload like the recorded one, made up: for a machine that does not have the recording.
+
+4 tables of 5,000 rows (id, k, c, pad), then 15,000 transactions of one index update, one other update, one
+delete and one insert of the same id. Encoded as TiDB does, with its DDL jobs; the final contents are known.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from deploy.playground.scenario import Scenario
+from deploy.playground.workload.kinds import INT
+from deploy.playground.workload.tables import HANDLE, new_table
+from tests.benchmarks.drainer.recorder import SCHEMA, Made, Recorder, char, text
+
+TABLES: Final = 4
+ROWS: Final = 5000
+TRANSACTIONS: Final = 15_000
+LOAD_ROWS: Final = 500
+
+
+def make(seed: int = 1, transactions: int = TRANSACTIONS, tables: int = TABLES) -> Scenario:
+    """The whole workload; the same for the same arguments."""
+    random = Random(seed)
+    recorder = Recorder()
+    made = [_load(recorder, number, random) for number in range(1, tables + 1)]
+    for _ in range(transactions):
+        _transaction(recorder, random.choice(made), random)
+    return recorder.scenario("sysbench-like")
+
+
+def create(recorder: Recorder, number: int) -> Made:
+    """One of sysbench's tables, empty."""
+    columns = (("id", INT), ("k", INT), ("c", char(120)), ("pad", char(60)))
+    table = new_table(
+        recorder.next_id(), SCHEMA, f"sbtest{number}", columns, primary=("id",), storage=HANDLE
+    ).with_index(f"k_{number}", (("k", -1),), unique=False)
+    return recorder.create(table)
+
+
+def row(random: Random, row_id: int) -> tuple[int, int, str, str]:
+    return row_id, random.randrange(1, ROWS), text(random, 10), text(random, 5)
+
+
+def _load(recorder: Recorder, number: int, random: Random) -> Made:
+    made = create(recorder, number)
+    recorder.insert_all(made, (row(random, row_id) for row_id in range(1, ROWS + 1)), LOAD_ROWS)
+    return made
+
+
+def _transaction(recorder: Recorder, made: Made, random: Random) -> None:
+    first, second, third = random.sample(range(1, ROWS + 1), 3)
+    _, k, c, pad = made.rows[first]
+    changes = [made.update((first, k + 1, c, pad))]
+    _, k, _, pad = made.rows[second]
+    changes.append(made.update((second, k, text(random, 10), pad)))
+    changes.append(made.delete(third))
+    changes.append(made.insert(row(random, third)))
+    recorder.transaction(changes)

@@ -1,0 +1,1 @@
+"""Benchmarks of a pump: writes, pulls, start, index, memory."""

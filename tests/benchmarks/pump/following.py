@@ -1,0 +1,64 @@
+"""A drainer's collector without a drainer: it pulls from all pumps of the registry and merges.
+
+What comes is handed to a function in the order of commit timestamps, as soon as it is certain that nothing
+comes before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from common import etcd
+from common.clock import SystemClock
+from drainer.pull.collector import Collector
+from drainer.pull.merger import MergedBatch
+from drainer.pull.spill import SpillDirectory
+from tests.benchmarks.pump.nodes import PumpNodes
+
+QUEUE_BYTES: Final = 64 << 20
+POLL_S: Final = 0.01
+
+
+@asynccontextmanager
+async def following(
+    nodes: PumpNodes, pumps: int, after_ts: int, took: Callable[[MergedBatch], None]
+) -> AsyncIterator[None]:
+    """From when all `pumps` send until the end of the block."""
+    registry = await etcd.connect(nodes.etcd_endpoint)
+    collector = Collector(
+        registry,
+        nodes.upstream.history,
+        cluster_id=nodes.upstream.cluster_id,
+        after_ts=after_ts,
+        clock=SystemClock(),
+        queue_bytes_max=QUEUE_BYTES,
+        spill=SpillDirectory(str(nodes.directory / "spill")),
+    )
+
+    async def take() -> None:
+        async for batch in collector.batches():
+            took(batch)
+
+    tasks = [asyncio.create_task(collector.run()), asyncio.create_task(take())]
+    try:
+        await _until_connected(collector, pumps, tasks)
+        yield
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await registry.close()
+
+
+async def _until_connected(collector: Collector, pumps: int, tasks: list[asyncio.Task[None]]) -> None:
+    while sum(state["connected"] for state in collector.states().values()) < pumps:
+        for task in tasks:
+            if task.done():
+                task.result()
+        await asyncio.sleep(POLL_S)

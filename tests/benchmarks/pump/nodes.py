@@ -1,0 +1,106 @@
+"""Pumps and the etcd they need, without anything else around them; nothing is left of it.
+
+A pump may be given a data directory that is there already, flags, and another module to run as (with
+its first arguments).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from common.errors import Unavailable
+from common.net.port import LOOPBACK, free_ports
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, Node
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.supervisor import Supervisor
+from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS
+
+READY_S: Final = 120.0
+POLL_S: Final = 0.005
+
+
+class PumpNodes:
+    """Nodes of one cluster, whose id is `prepared.CLUSTER_ID`. Started from the main thread only."""
+
+    def __init__(self, directory: Path, etcd: EtcdServer, upstream: StandaloneUpstream) -> None:
+        self.directory = directory
+        self.upstream = upstream
+        self.supervisor = Supervisor(directory)
+        self.etcd_endpoint = etcd.endpoint
+
+    def add(self, name: str, *flags: str, module: Sequence[str] = ("pump",)) -> Node:
+        """One that is not started yet; its data directory has its name."""
+        (port,) = free_ports(1)
+        address = f"{LOOPBACK}:{port}"
+        arguments = [
+            f"--addr={address}",
+            f"--advertise-addr={address}",
+            f"--pd-urls={self.etcd_endpoint}",
+            f"--data-dir={self.directory / name}",
+            f"--node-id={name}",
+            *flags,
+        ]
+        environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+        process = self.supervisor.add(name, [sys.executable, "-m", *module, *arguments], environ)
+        return Node(name, process, address, f"http://{address}/status")
+
+    def start(self, name: str, *flags: str, module: Sequence[str] = ("pump",)) -> Node:
+        """One that takes writes."""
+        node = self.add(name, *flags, module=module)
+        node.process.start()
+        until_ready(node)
+        return node
+
+
+def until_ready(node: Node) -> None:
+    """Until /readyz says 200. Raises `ProcessDied` or `Unavailable` when it never does."""
+    end_s = time.monotonic() + READY_S
+    while not is_ready(node):
+        if node.process.died:
+            raise node.process.death()
+        if time.monotonic() > end_s:
+            raise Unavailable(
+                f"{node.name} is not ready after {READY_S:g} s: {node.process.tail(1)}",
+                hint=f"see {node.process.log}",
+            )
+        time.sleep(POLL_S)
+
+
+def is_ready(node: Node) -> bool:
+    connection = http.client.HTTPConnection(node.address, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def pump_nodes(*, clock_stands: bool = True) -> AsyncIterator[PumpNodes]:
+    """The etcd of a cluster; its clock stands below all timestamps that clients make themselves."""
+    with tempfile.TemporaryDirectory(prefix="binlog-bench-") as name:
+        etcd = await asyncio.to_thread(EtcdServer.start, Path(name) / "etcd")
+        try:
+            upstream = await StandaloneUpstream.connect(etcd.endpoint, cluster_id=CLUSTER_ID)
+            nodes = PumpNodes(Path(name), etcd, upstream)
+            try:
+                if clock_stands:
+                    await upstream.oracle.pin(FIRST_TS - 1)
+                yield nodes
+            finally:
+                nodes.supervisor.kill_all()
+                await upstream.close()
+        finally:
+            etcd.stop()

@@ -1,0 +1,111 @@
+"""`pump.pull.batch`: a drainer that begins at zero, from a pump with 500,000 pairs on disk.
+
+The client is `pull_client`, one stream. Beside it, from the same pump in the same run: the protocol of old
+drainers, and transactions that were written a moment ago and are still in memory. The comparison is the CPU
+of the old protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.playground.cluster.cluster import Node
+from tests.benchmarks.door.children import Child, load_round, median
+from tests.benchmarks.measure import cpu_s, peak_rss_mib
+from tests.benchmarks.pump.nodes import pump_nodes
+from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, prepared
+from tests.benchmarks.report import Result
+from tests.benchmarks.settings import Settings
+
+NAME: Final = "pump.pull.batch"
+PAIRS: Final = 500_000
+SEGMENT_BYTES: Final = 64 << 20
+ASKED: Final = "at most 6 us and at least 150,000/s, first entity within 5 ms"
+PEER: Final = "12-18 us, 68,000/s"
+ROUNDS: Final = 2
+OLD_TRANSACTIONS: Final = 100_000
+FIRSTS: Final = 10
+MEMORY_FIRST_TS: Final = FIRST_TS + (1 << 32)
+MEMORY_IN_FLIGHT: Final = 64
+MEMORY_SECONDS: Final = 2.0
+MEMORY_ROUNDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """CPU of the pump for a transaction."""
+
+    cpu_us: float
+    transactions_per_s: float
+    first_ms: float
+    client_cpu_us: float
+
+
+def pull(node: Node, after_ts: int, transactions: int, *options: str) -> Pull:
+    with Child("pump.pull_client", node.address, CLUSTER_ID, after_ts, transactions, *options) as client:
+        client.said("begin")
+        before_s = cpu_s(node.process.pid)
+        seen = client.said("end")
+        spent_s = cpu_s(node.process.pid) - before_s
+        client.wait()
+    count = seen["transactions"]
+    return Pull(spent_s / count * 1e6, count / seen["seconds"], seen["first_ms"], seen["client_cpu_us"])
+
+
+def from_memory(node: Node) -> list[Pull]:
+    """Write pairs for a while, then pull most of them again and again."""
+    written = load_round(
+        node.process.pid,
+        node.address,
+        *("--in-flight", MEMORY_IN_FLIGHT, "--seconds", MEMORY_SECONDS),
+        *("--write", CLUSTER_ID, MEMORY_FIRST_TS, PAYLOAD_BYTES),
+    )
+    # Those of the warm-up are there besides.
+    transactions = int(written.requests_per_s * MEMORY_SECONDS / 2)
+    return [pull(node, MEMORY_FIRST_TS - 1, transactions) for _ in range(MEMORY_ROUNDS)]
+
+
+def measure(node: Node) -> tuple[list[Pull], Pull, list[float], list[Pull], float]:
+    """(whole pulls, one by the old protocol, times to the first entity, pulls from memory, peak MiB)."""
+    # From a different place each time: what a place costs is seen once.
+    step = 2 * (PAIRS // FIRSTS)
+    firsts = [pull(node, FIRST_TS + step * number, 1).first_ms for number in range(FIRSTS)]
+    whole = [pull(node, 0, PAIRS) for _ in range(ROUNDS)]
+    rss = peak_rss_mib(node.process.pid)
+    old = pull(node, 0, OLD_TRANSACTIONS, "--old")
+    return whole, old, firsts, from_memory(node), rss
+
+
+async def run_async() -> Result:
+    store = prepared(PAIRS, segment_bytes=SEGMENT_BYTES)
+    async with pump_nodes() as nodes:
+        store.copy(nodes.directory / "pump")
+        node = nodes.start("pump")
+        # A client's wait must not hold up the loop that watches etcd.
+        whole, old, firsts, memory, rss = await asyncio.to_thread(measure, node)
+    cost = median([one.cpu_us for one in whole])
+    recent = median([one.cpu_us for one in memory])
+    return Result(
+        name=NAME,
+        value=median([one.transactions_per_s for one in whole]),
+        unit="transactions/s",
+        cpu_us_per_unit=cost,
+        p50_ms=median(firsts),
+        p99_ms=max(firsts),
+        peak_rss_mib=rss,
+        compared_to=f"CPU of the old protocol, {old.cpu_us:.1f} us",
+        ratio=cost / old.cpu_us,
+        note=(
+            f"asked: {ASKED}; ms are to the first entity, {FIRSTS} times; {PAIRS:,} pairs of"
+            f" {PAYLOAD_BYTES} B on disk, median of {ROUNDS}; old protocol"
+            f" {old.transactions_per_s:,.0f}/s; from memory {recent:.1f} us,"
+            f" {median([one.transactions_per_s for one in memory]):,.0f}/s; client"
+            f" {median([one.client_cpu_us for one in whole]):.1f} us; the Go pump {PEER}"
+        ),
+    )
+
+
+def run(settings: Settings) -> Result:
+    return asyncio.run(run_async())

@@ -1,0 +1,1 @@
+"""Benchmarks of Spark on an archive."""

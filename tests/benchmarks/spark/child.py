@@ -1,0 +1,111 @@
+"""One reading of an archive by Spark, in a process of its own: `python -m tests.benchmarks.spark.child`.
+
+    ARCHIVE CORES MODE WARM-UP
+
+The whole tree of processes is pinned to so many cores before the JVM starts. Prints JSON: seconds and CPU of
+the reading apart from start-up, which an archive of its own warms; peak memory of the tree's processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from common.errors import Unavailable
+from drainer.spark.decode import reading
+from drainer.spark.session import session
+from drainer.spark.source.source import Archive
+from drainer.spark.source.views import typed_changes
+from drainer.spark.source.views.columns import portions
+from drainer.spark.source.views.view import Task
+from tests.benchmarks.measure import cpu_s, peak_rss_mib
+
+TABLE = "sbtest.sbtest1"
+
+
+OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "typed": {"table": TABLE},
+    "json": {},
+    "count": {"view": "files", "verify": "true"},
+    "index": {"view": "files"},
+}
+
+
+def tree() -> list[int]:
+    """This process and all that come from it."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    found = [os.getpid()]
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def read(spark: SparkSession, archive: str, mode: str) -> int:
+    """Row changes that were read."""
+    frame = spark.read.format("binlog").options(**OPTIONS[mode]).load(archive)
+    if mode in ("count", "index"):
+        return int(frame.selectExpr("sum(inserts + updates + deletes)").collect()[0][0])
+    frame.write.format("noop").mode("overwrite").save()
+    return 0
+
+
+def plain(archive: str) -> int:
+    """The same rows in this process, without Spark, one by one."""
+    found = Archive({"path": archive, "table": TABLE})
+    rows = 0
+    for part in found.slices():
+        selection, known = found.options.selection, found.definitions
+        task = Task(found.options.location, part, selection, known, found.schema, found.version)
+        typed = typed_changes.TypedRows(task)
+        for portion in portions(reading.read(task.location, part, selection, known)):
+            rows += typed.batch(portion).num_rows
+    return rows
+
+
+def main() -> None:
+    archive, cores, mode, warm_up = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+    if mode == "plain":
+        plain(warm_up)
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        plain(archive)
+        seconds, cpu = time.monotonic() - began_s, time.process_time() - began_cpu_s
+        print(
+            json.dumps({"seconds": seconds, "cpu_s": cpu, "peak_mib": {"python": peak_rss_mib(os.getpid())}})
+        )
+        return
+    spark = session("benchmark", f"local[{cores}]", {"spark.driver.memory": "1g"})
+    for _ in range(2):
+        read(spark, warm_up, mode)
+    pids = tree()
+    began_s, began_cpu_s = time.monotonic(), {pid: cpu_s(pid) for pid in pids}
+    read(spark, archive, mode)
+    seconds = time.monotonic() - began_s
+    peaks: dict[str, float] = {}
+    used = 0.0
+    for pid in tree():
+        try:
+            used += cpu_s(pid) - began_cpu_s.get(pid, 0.0)
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            peaks[name] = max(peaks.get(name, 0.0), peak_rss_mib(pid))
+        except (OSError, Unavailable):
+            continue  # it has ended
+    print(json.dumps({"seconds": seconds, "cpu_s": used, "peak_mib": peaks}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Benchmarks of what is asked of an upstream: timestamps, DDL history."""
