@@ -88,7 +88,6 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("limits", "protocol_detection", "network"),
         ("http2", "http"),
         ("calls",),
-        ("stats",),
         ("server",),
         ("__init__",),
     ),
