@@ -15,6 +15,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from common.errors import Corruption, Rejected
+from common.table_info import SchemaState
 from common.wire import binlog_pb2
 
 PREWRITE = 0
@@ -38,10 +39,6 @@ _USUAL_END = b"\x38\x00\x40\x00"
 
 SEQUENCE_VALUE = b"select setval"
 """How the query of a DDL binlog without a job begins, in lower case: a sequence has a new value."""
-
-SCHEMA_STATE_NONE = 0
-SCHEMA_STATE_DELETE_ONLY = 1
-SCHEMA_STATE_PUBLIC = 5
 
 
 class Header(NamedTuple):
@@ -142,7 +139,7 @@ def prewrite(start_ts: int, prewrite_key: bytes, prewrite_value: bytes) -> bytes
 
 
 def prewrite_ddl(
-    start_ts: int, prewrite_key: bytes, query: str, job_id: int, schema_state: int = SCHEMA_STATE_PUBLIC
+    start_ts: int, prewrite_key: bytes, query: str, job_id: int, schema_state: int = SchemaState.PUBLIC
 ) -> bytes:
     """Payload of a DDL's prewrite."""
     message = binlog_pb2.Binlog(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Final
 
 from common.errors import Corruption
@@ -61,12 +61,17 @@ PARTITION_KEY: Final = 4
 FOREIGN_KEY_ACTIONS: Final = ("", "RESTRICT", "CASCADE", "SET NULL", "NO ACTION", "SET DEFAULT")
 """By the number that a definition holds."""
 
-STATE_NONE: Final = 0
-STATE_DELETE_ONLY: Final = 1
-STATE_WRITE_ONLY: Final = 2
-STATE_WRITE_REORG: Final = 3
-STATE_DELETE_REORG: Final = 4
-STATE_PUBLIC: Final = 5
+
+class SchemaState(IntEnum):
+    """TiDB's states of a column, index, table or database, in which a DDL job moves it step by step."""
+
+    NONE = 0
+    DELETE_ONLY = 1
+    WRITE_ONLY = 2
+    WRITE_REORGANIZATION = 3
+    DELETE_REORGANIZATION = 4
+    PUBLIC = 5
+
 
 ROWID_COLUMN_ID: Final = -1
 WHOLE_COLUMN: Final = -1
@@ -199,7 +204,7 @@ class Column:
     name: str
     offset: int
     type: FieldType
-    state: int = STATE_PUBLIC
+    state: int = SchemaState.PUBLIC
     origin_default: str | None = None
     origin_default_bit: bytes | None = None
     default: str | None = None
@@ -215,7 +220,7 @@ class Column:
     @property
     def is_writable(self) -> bool:
         """Public, not generated and not hidden: what a statement downstream may name."""
-        return self.state == STATE_PUBLIC and not self.generated and not self.hidden
+        return self.state == SchemaState.PUBLIC and not self.generated and not self.hidden
 
     def to_json(self) -> dict[str, Any]:
         bits = self.origin_default_bit
@@ -244,7 +249,7 @@ class Column:
             name=document["name"]["O"],
             offset=document["offset"],
             type=FieldType.from_json(document["type"]),
-            state=document.get("state", STATE_PUBLIC),
+            state=document.get("state", SchemaState.PUBLIC),
             origin_default=None if origin is None else str(origin),
             origin_default_bit=None if bits is None else base64.b64decode(bits),
             default=None if default is None else str(default),
@@ -271,7 +276,7 @@ class Index:
     columns: tuple[IndexColumn, ...]
     unique: bool
     primary: bool
-    state: int = STATE_PUBLIC
+    state: int = SchemaState.PUBLIC
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -297,7 +302,7 @@ class Index:
             ),
             unique=bool(document.get("is_unique", False)),
             primary=bool(document.get("is_primary", False)),
-            state=document.get("state", STATE_PUBLIC),
+            state=document.get("state", SchemaState.PUBLIC),
         )
 
 
@@ -338,7 +343,7 @@ class TableInfo:
     @property
     def unique_indexes(self) -> tuple[Index, ...]:
         """Public unique indexes, the primary one (if it is an index) first."""
-        found = [index for index in self.indexes if index.unique and index.state == STATE_PUBLIC]
+        found = [index for index in self.indexes if index.unique and index.state == SchemaState.PUBLIC]
         return tuple(sorted(found, key=lambda index: not index.primary))
 
     def to_json(self) -> dict[str, Any]:
@@ -350,7 +355,7 @@ class TableInfo:
             "collate": self.collate,
             "cols": [column.to_json() for column in self.columns],
             "index_info": [index.to_json() for index in self.indexes],
-            "state": STATE_PUBLIC,
+            "state": SchemaState.PUBLIC,
             "pk_is_handle": self.pk_is_handle,
             "is_common_handle": self.is_common_handle,
         }

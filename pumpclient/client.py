@@ -28,6 +28,7 @@ from common.clock import Clock, SystemClock
 from common.cluster.registry import ClusterView
 from common.errors import BinlogError, ConfigError, Rejected, Unavailable
 from common.net.tls import TlsConfig
+from common.table_info import SchemaState
 from common.upstream import choice
 from pumpclient.background import Background
 from pumpclient.errors import (
@@ -235,7 +236,7 @@ class PumpClient:
         key: bytes,
         query: str,
         job_id: int,
-        schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
+        schema_state: int = SchemaState.PUBLIC,
     ) -> bool:
         """Store the prewrite of a schema change. Returns and raises as `write_prewrite` does."""
         payload = binlog.prewrite_ddl(_valid(start_ts), key, query, job_id, schema_state)

@@ -23,8 +23,8 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from common import binlog
 from common.net.tls import TlsConfig
+from common.table_info import SchemaState
 from pumpclient.client import RECOVER_S, PumpClient, RecoverOp, connect
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
@@ -166,7 +166,7 @@ class SyncPumpClient:
         key: bytes,
         query: str,
         job_id: int,
-        schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
+        schema_state: int = SchemaState.PUBLIC,
     ) -> bool:
         """See `PumpClient.write_ddl_prewrite`."""
         return self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))

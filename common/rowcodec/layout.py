@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from common.rowcodec.row_error import RowError, UnsupportedTable
-from common.table_info import ROWID_COLUMN_ID, STATE_PUBLIC, WHOLE_COLUMN, Column, ColumnKind, TableInfo
+from common.table_info import ROWID_COLUMN_ID, WHOLE_COLUMN, Column, ColumnKind, SchemaState, TableInfo
 
 
 class Image(Enum):
@@ -115,7 +115,7 @@ def make_layout(info: TableInfo, null_if_absent: frozenset[int]) -> Layout:
             if column.is_virtual and not deleting:
                 continue
             if index < 0:
-                optional = inserting or deleting or column.state != STATE_PUBLIC
+                optional = inserting or deleting or column.state != SchemaState.PUBLIC
             else:
                 optional = inserting and (column.id in null_if_absent or index in in_handle)
             yield Field(column.id, column, index, optional)

@@ -11,42 +11,25 @@ Never  overrules that a job changed nothing upstream or that the filter leaves i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP, Rule
-from drainer.schema import ddl_job
+from common.ddl_job import action_name
+from drainer.ddl.rules import APPLY, GROUPS, REWRITE, SKIP, STOP, Rule
 from drainer.txn import Ddl
 
-_LOCK: Final = "table locks live in the upstream's sessions"
-_TIFLASH: Final = "TiFlash replicas belong to the upstream's storage"
-_ATTRIBUTES: Final = "attributes belong to the upstream's storage"
-_PLACEMENT: Final = "placement belongs to the upstream's storage"
-_CACHE: Final = "cached tables belong to the upstream"
-_TTL: Final = "rows that expire upstream arrive as deletes"
-_RESOURCE: Final = "resource groups belong to the upstream"
-
-NO_DOWNSTREAM_MEANING: Final[dict[int, str]] = {
-    27: _LOCK,
-    28: _LOCK,
-    30: _TIFLASH,
-    31: _TIFLASH,
-    49: _ATTRIBUTES,
-    50: _ATTRIBUTES,
-    51: _PLACEMENT,
-    52: _PLACEMENT,
-    53: _PLACEMENT,
-    54: _PLACEMENT,
-    55: _PLACEMENT,
-    56: _PLACEMENT,
-    57: _CACHE,
-    59: _CACHE,
-    65: _TTL,
-    67: _TTL,
-    68: _RESOURCE,
-    69: _RESOURCE,
-    70: _RESOURCE,
+_GROUPS_WITHOUT_MEANING: Final = {
+    "lock": "table locks live in the upstream's sessions",
+    "tiflash": "TiFlash replicas belong to the upstream's storage",
+    "attributes": "attributes belong to the upstream's storage",
+    "placement": "placement belongs to the upstream's storage",
+    "cache": "cached tables belong to the upstream",
+    "ttl": "rows that expire upstream arrive as deletes",
+    "resource group": "resource groups belong to the upstream",
+}
+NO_DOWNSTREAM_MEANING: Final[Mapping[int, str]] = {
+    action: why for group, why in _GROUPS_WITHOUT_MEANING.items() for action in GROUPS[group]
 }
 """DDL actions that are passed over unless a rule says otherwise, with the reason."""
 
@@ -97,7 +80,7 @@ class Policy:
 def by_default(action: int) -> Ruling:
     """The ruling on a kind of DDL for which there is no rule."""
     why = NO_DOWNSTREAM_MEANING.get(action)
-    kind = ddl_job.action_name(action)
+    kind = action_name(action)
     if why is not None:
         return Ruling(SKIP, f"{kind} has no meaning downstream: {why}")
     return Ruling(APPLY, f"{kind} may change what rows look like: applied unless a rule says otherwise")

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from common.ddl_job import ACTION_NAMES, ActionType
 from common.errors import ConfigError
 from drainer.rules import table_filter
-from drainer.schema import ddl_job
 from drainer.txn import Ddl
 
 KEY: Final = "syncer.ddl-rule"
@@ -34,38 +34,22 @@ REWRITE: Final = "rewrite"
 STOP: Final = "stop"
 ACTIONS: Final = (APPLY, SKIP, REWRITE, STOP)
 
-_TABLE_CODES: Final = frozenset({3, 4, 11, 14, 17, 22, 25, 29, 47, 60})
 GROUPS: Final[Mapping[str, frozenset[int]]] = {
-    "database": frozenset({1, 2, 26, 63}),
-    "table": _TABLE_CODES,
-    "column": frozenset({5, 6, 12, 15, 37, 38}),
-    "index": frozenset({7, 8, 18, 32, 33, 41, 48, 73}),
-    "foreign key": frozenset({9, 10}),
-    "check": frozenset({43, 44, 45}),
-    "partition": frozenset({19, 20, 23, 42, 64, 71, 72}),
-    "view": frozenset({21, 24}),
-    "sequence": frozenset({34, 35, 36}),
-    "auto id": frozenset({13, 16, 39, 40}),
-    "placement": frozenset({51, 52, 53, 54, 55, 56}),
-    "tiflash": frozenset({30, 31}),
-    "attributes": frozenset({49, 50}),
-    "cache": frozenset({57, 59}),
-    "ttl": frozenset({65, 67}),
-    "lock": frozenset({27, 28}),
-    "resource group": frozenset({68, 69, 70}),
-    "flashback": frozenset({25, 62, 63}),
+    group: frozenset(action for action in ActionType if group in action.groups)
+    for group in sorted({group for action in ActionType for group in action.groups})
 }
 """Kinds that are often meant together. `all` is every kind, `unknown` a code that has no name here."""
 
 _ALL: Final = "all"
 _UNKNOWN: Final = "unknown"
-_CODES: Final = {name: code for code, name in ddl_job.ACTION_NAMES.items() if code}
+CODES: Final = {action.words: action for action in ActionType if action}
+"""Action codes by single kinds."""
 _KEYS: Final = ("kind", "db-name", "tbl-name", "sql", "action", "text")
 
 
 def kinds() -> tuple[str, ...]:
     """Every word that `kind` may be: groups first, then single kinds."""
-    return (_ALL, _UNKNOWN, *sorted(GROUPS), *sorted(_CODES))
+    return (_ALL, _UNKNOWN, *GROUPS, *sorted(CODES))
 
 
 def kind_of(word: str) -> str | None:
@@ -82,8 +66,8 @@ def means(kind: str, action: int) -> bool:
     if kind == _ALL:
         return True
     if kind == _UNKNOWN:
-        return action not in ddl_job.ACTION_NAMES
-    return action in GROUPS[kind] if kind in GROUPS else _CODES[kind] == action
+        return action not in ACTION_NAMES
+    return action in GROUPS[kind] if kind in GROUPS else CODES[kind] == action
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-from common import binlog, rpc, tso
+from common import binlog, ddl_job, rpc, tso
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
 from common.observe import log, metrics
+from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
@@ -33,7 +34,6 @@ from drainer.pull.merger import Merged, MergedBatch, Merger
 from drainer.pull.pull_message import Arrival, DdlMark
 from drainer.pull.pump_source import PullClient, PumpSource
 from drainer.pull.spill import SpillDirectory
-from drainer.schema import ddl_job
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
 
@@ -44,7 +44,6 @@ IDLE_ASK_S: Final = 0.5
 RELIST_S: Final = 0.05
 JOB_PAUSE_FIRST_S: Final = 0.01
 JOB_PAUSE_MAX_S: Final = 1.0
-_SCHEMA_STATE_DELETE_ONLY: Final = 1
 
 _logger = log.get("collector")
 
@@ -366,7 +365,7 @@ class Collector:
                 if mark.query.startswith(binlog.SEQUENCE_VALUE):
                     continue  # a sequence's value moved: its job does not exist, nothing runs downstream
                 job = None
-                if mark.schema_state != _SCHEMA_STATE_DELETE_ONLY:  # the job is still under way then
+                if mark.schema_state != SchemaState.DELETE_ONLY:  # the job is still under way then
                     job = await self._job(mark)
                     DDL_JOBS.inc()
                 await self._put([entry._replace(job=job)], entry.commit_ts)

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 import pymysql
 
+from common import ddl_job
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import DownstreamError, Unavailable
@@ -34,7 +35,6 @@ from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.store import Decided, QuarantineTable
-from drainer.schema import ddl_job
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection

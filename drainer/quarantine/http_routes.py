@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from common.door.http.routes import Request, Response, Routes, json_response
 from common.errors import Conflict, Rejected, Unavailable
@@ -22,10 +22,6 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Ruling
 from drainer.quarantine.store import Decided
 from drainer.quarantine.waiting_tables import DECISIONS
-from drainer.schema import ddl_job
-
-_CODES: Final = {name: code for code, name in ddl_job.ACTION_NAMES.items() if code}
-
 
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
@@ -60,10 +56,10 @@ def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> 
 
     async def explain(params: dict[str, str]) -> Response:
         kind = ddl_rules.kind_of(params.get("kind", ""))
-        if kind not in _CODES:
+        if kind not in ddl_rules.CODES:
             return _answer(400, "kind: name one kind of DDL, such as add-index")
         names = [(params.get("db", ""), params.get("table", ""))] if "db" in params else []
-        ruling = controller_now().explain(_CODES[kind], names, params.get("sql", ""))
+        ruling = controller_now().explain(ddl_rules.CODES[kind], names, params.get("sql", ""))
         return _answer(200, ruling.reason, asdict(ruling))
 
     async def decide(request: Request, params: dict[str, str]) -> Response:

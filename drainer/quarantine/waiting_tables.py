@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
+from common.ddl_job import ActionType
 from drainer.checkpoint.resume import place
 from drainer.schema import sql_tokens as ddl_text
 from drainer.sink.mysql.change import COMPLETE, Position
@@ -47,7 +48,7 @@ SKIP: Final = "skip"
 REWRITE: Final = "rewrite"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
 
-_READ_OTHERS: Final = frozenset({3, 21})  # CREATE TABLE ... LIKE, CREATE VIEW
+_READ_OTHERS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.CREATE_VIEW})  # LIKE, SELECT
 
 ROWS: Final = 10**12
 """From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it

@@ -17,12 +17,18 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from common.table_info import STATE_PUBLIC, TableInfo
-from drainer.schema import ddl_job
+from common.ddl_job import ActionType
+from common.table_info import SchemaState, TableInfo
 
 _ENDS_CHECKS: Final = frozenset(
-    {6, 38, 44, 45, ddl_job.MULTI_SCHEMA_CHANGE}
-)  # DROP COLUMN(S), DROP/ALTER CHECK
+    {
+        ActionType.DROP_COLUMN,
+        ActionType.DROP_COLUMNS,
+        ActionType.DROP_CHECK_CONSTRAINT,
+        ActionType.ALTER_CHECK_CONSTRAINT,
+        ActionType.MULTI_SCHEMA_CHANGE,
+    }
+)
 
 
 class Kind(Enum):
@@ -78,5 +84,5 @@ def _is_checked(document: dict[str, Any], name: str) -> bool:
     for one in document.get("constraint_info") or ():
         called = one.get("constraint_name") or one.get("name") or {}
         if str(called.get("O") or "").lower() == name.lower():
-            return int(one.get("state") or 0) == STATE_PUBLIC and bool(one.get("enforced", True))
+            return int(one.get("state") or 0) == SchemaState.PUBLIC and bool(one.get("enforced", True))
     return False

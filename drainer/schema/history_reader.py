@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from common import ddl_job
+from common.ddl_job import ActionType, DdlJob, JobHead
 from common.errors import Corruption
 from common.upstream_port import SchemaPage
-from drainer.schema import ddl_job
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, has_defaults, id_and_name
-from drainer.schema.ddl_job import DdlJob, JobHead
 
 WINDOW: Final = 2048
 JOBS_REMEMBERED: Final = 512
@@ -30,19 +30,45 @@ JOBS_REMEMBERED: Final = 512
 FRESH_MAX: Final = 8192
 Job = DdlJob | JobHead
 
-_DROPS: Final = frozenset({ddl_job.DROP_TABLE, ddl_job.DROP_VIEW, ddl_job.DROP_SEQUENCE})
+_DROPS: Final = frozenset({ActionType.DROP_TABLE, ActionType.DROP_VIEW, ActionType.DROP_SEQUENCE})
 _PLACES: Final = frozenset(
     {
-        ddl_job.CREATE_TABLE,
-        ddl_job.CREATE_SEQUENCE,
-        ddl_job.RECOVER_TABLE,
-        ddl_job.RENAME_TABLE,
-        ddl_job.TRUNCATE_TABLE,
+        ActionType.CREATE_TABLE,
+        ActionType.CREATE_SEQUENCE,
+        ActionType.RECOVER_TABLE,
+        ActionType.RENAME_TABLE,
+        ActionType.TRUNCATE_TABLE,
     }
 )
 """Actions that say which database their table is in."""
-_UPDATES: Final = frozenset(range(5, 68)) - frozenset(
-    (11, 14, 21, 24, 25, 26, 27, 28, 34, 36, 42, 47, 51, 52, 53, 55, 60, 62, 63)
+_UPDATES: Final = (
+    frozenset(ActionType)
+    - _DROPS
+    - _PLACES
+    - {
+        ActionType.NONE,
+        ActionType.CREATE_SCHEMA,
+        ActionType.DROP_SCHEMA,
+        ActionType.CREATE_VIEW,
+        ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE,
+        ActionType.LOCK_TABLE,
+        ActionType.UNLOCK_TABLE,
+        ActionType.EXCHANGE_TABLE_PARTITION,
+        ActionType.RENAME_TABLES,
+        ActionType.CREATE_PLACEMENT_POLICY,
+        ActionType.ALTER_PLACEMENT_POLICY,
+        ActionType.DROP_PLACEMENT_POLICY,
+        ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT,
+        ActionType.CREATE_TABLES,
+        ActionType.FLASHBACK_CLUSTER,
+        ActionType.RECOVER_SCHEMA,
+        ActionType.CREATE_RESOURCE_GROUP,
+        ActionType.ALTER_RESOURCE_GROUP,
+        ActionType.DROP_RESOURCE_GROUP,
+        ActionType.ALTER_TABLE_PARTITIONING,
+        ActionType.REMOVE_PARTITIONING,
+        ActionType.ADD_COLUMNAR_INDEX,
+    }
 )
 """Actions that replace the definition of one table under its id."""
 _SHORTEST: Final = 64
@@ -173,7 +199,7 @@ class SchemaReading:
         text = bytes(job.definition)
         if len(text) < _SHORTEST:
             return False
-        if action == ddl_job.TRUNCATE_TABLE:
+        if action == ActionType.TRUNCATE_TABLE:
             self._drop(table_id, version, truncated=True)
             table_id = id_and_name(text)[0]
         elif known is not None:
@@ -208,7 +234,7 @@ class SchemaReading:
     def _note(self, version: int, job: Job, source: bytes | DdlJob) -> None:
         """The catalog is behind the job: of what it removed, late rows may come."""
         if job.table_id and job.table_id not in self._catalog.tables:
-            truncated = job.action == ddl_job.TRUNCATE_TABLE
+            truncated = job.action == ActionType.TRUNCATE_TABLE
             self._catalog.gone(job.table_id, version, truncated=truncated)
 
 

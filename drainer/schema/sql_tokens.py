@@ -10,8 +10,11 @@ Why    one place that reads statements: renames, filter rules and the runner ask
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from common.ddl_job import ActionType
 
 _PIECE: Final = re.compile(
     r"/\*(?:!\d*|T!(?:\[[^\]]*\])?)"  # opening of an executed comment: its contents follow
@@ -58,12 +61,12 @@ _ENDS_READING: Final = frozenset(
 )
 
 # What a job says whose statement is empty (restored or imported tables).
-_BY_ACTION: Final = {
-    1: "create database",
-    2: "drop database",
-    3: CREATE_TABLE,
-    4: "drop table",
-    60: CREATE_TABLE,
+_BY_ACTION: Final[dict[int, str]] = {
+    ActionType.CREATE_SCHEMA: "create database",
+    ActionType.DROP_SCHEMA: "drop database",
+    ActionType.CREATE_TABLE: CREATE_TABLE,
+    ActionType.DROP_TABLE: "drop table",
+    ActionType.CREATE_TABLES: CREATE_TABLE,
 }
 
 
@@ -155,3 +158,50 @@ def _partition_events(words: list[str]) -> tuple[str, ...]:
         if not depth and word in _PARTITION_VERBS and following == "PARTITION":
             found.append(f"{word.lower()} table partition")
     return tuple(dict.fromkeys(found))
+
+
+# Names in a RENAME statement -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePair:
+    """One `old TO new` of a RENAME; a schema is "" where the statement does not name one."""
+
+    old_schema: str
+    old_table: str
+    new_schema: str
+    new_table: str
+
+
+def _take_name(tokens: list[str], at: int) -> tuple[str, str, int]:
+    """(schema or "", name, index after it); raises IndexError where the tokens end too early."""
+    first = tokens[at]
+    if at + 2 < len(tokens) and tokens[at + 1] == ".":
+        return unquote(first), unquote(tokens[at + 2]), at + 3
+    return "", unquote(first), at + 1
+
+
+def rename_pairs(query: str) -> tuple[RenamePair, ...]:
+    """Pairs of `RENAME TABLE a TO b, ...` or `ALTER TABLE a RENAME [TO|AS|=] b`; () for anything else."""
+    parts = [token for token in tokens(query) if token != "="]
+    words = [token.upper() for token in parts]
+    pairs: list[RenamePair] = []
+    try:
+        if words[0] == "RENAME" and words[1] in ("TABLE", "TABLES"):
+            at = 2
+            while True:
+                old_schema, old_table, at = _take_name(parts, at)
+                new_schema, new_table, at = _take_name(parts, at + 1)  # over TO
+                pairs.append(RenamePair(old_schema, old_table, new_schema, new_table))
+                if at >= len(parts) or parts[at] != ",":
+                    return tuple(pairs)
+                at += 1
+        if words[0] == "ALTER" and words[1] == "TABLE":
+            old_schema, old_table, at = _take_name(parts, 2)
+            at = words.index("RENAME", at) + 1
+            at += words[at] in ("TO", "AS")
+            new_schema, new_table, at = _take_name(parts, at)
+            return (RenamePair(old_schema, old_table, new_schema, new_table),)
+    except (IndexError, ValueError):
+        pass
+    return ()

@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common.ddl_job import ActionType, DdlJob
 from common.errors import Corruption
 from common.tso import TS_MAX
 from common.upstream_port import SchemaAt, SchemaPage
-from drainer.schema import ddl_job
+from drainer.schema import ddl_effect
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, Row, name_in
-from drainer.schema.ddl_job import DdlJob, RenamePair
 from drainer.schema.history_reader import JOBS_REMEMBERED, PendingJob, SchemaReading, Until, put_page
+from drainer.schema.sql_tokens import RenamePair, rename_pairs
 from drainer.txn import TableVersion, Tracked
 
 SYSTEM_SCHEMAS: Final = frozenset(
@@ -220,7 +221,7 @@ class SchemaTracker:
             self._apply_pending(
                 lambda job: (
                     0 < job.finished_ts < commit_ts
-                    or (job.schema_version <= schema_version and job.action != ddl_job.MULTI_SCHEMA_CHANGE)
+                    or (job.schema_version <= schema_version and job.action != ActionType.MULTI_SCHEMA_CHANGE)
                 )
             )
 
@@ -254,7 +255,7 @@ class SchemaTracker:
         self._pending_finished_ts = self._pending_version = TS_MAX
         if head is not None:
             self._pending_finished_ts = head.finished_ts or TS_MAX
-            if head.action != ddl_job.MULTI_SCHEMA_CHANGE:
+            if head.action != ActionType.MULTI_SCHEMA_CHANGE:
                 self._pending_version = head.schema_version
 
     def _home(self, job: DdlJob, schema_id: int | None = None) -> str:
@@ -276,16 +277,16 @@ class SchemaTracker:
     # -- one method an action ---------------------------------------------------------------------------
 
     def _create_schema(self, job: DdlJob) -> SchemaChange:
-        name = self._catalog.put_database(ddl_job.required(job.db_info, job))
+        name = self._catalog.put_database(ddl_effect.required(job.db_info, job))
         return SchemaChange("", ((name, ""),))
 
     def _modify_schema(self, job: DdlJob) -> SchemaChange:
-        name = self._catalog.put_database(ddl_job.required(job.db_info, job))
+        name = self._catalog.put_database(ddl_effect.required(job.db_info, job))
         return SchemaChange(name, ((name, ""),))
 
     def _drop_schema(self, job: DdlJob) -> SchemaChange:
         inside = tuple(
-            (*table.key, ddl_job.kind_of(table.current.document))
+            (*table.key, ddl_effect.kind_of(table.current.document))
             for table in self._catalog.tables.values()
             if table.schema_id == job.schema_id
         )
@@ -293,7 +294,7 @@ class SchemaTracker:
         return SchemaChange("", ((name, ""),), inside=inside)
 
     def _recover_schema(self, job: DdlJob) -> SchemaChange:
-        document = ddl_job.required(job.db_info, job)
+        document = ddl_effect.required(job.db_info, job)
         name = self._catalog.put_database(document)
         arguments = job.raw_args[0] if isinstance(job.raw_args, list) and job.raw_args else None
         recovered = arguments.get("RecoverTabsInfo") if isinstance(arguments, dict) else None
@@ -302,7 +303,7 @@ class SchemaTracker:
         return SchemaChange("", ((name, ""),))
 
     def _create_table(self, job: DdlJob) -> SchemaChange:
-        document = ddl_job.required(job.table_info, job)
+        document = ddl_effect.required(job.table_info, job)
         schema, name = self._home(job), name_in(document)
         replaced = self._catalog.table_named(schema, name)
         if replaced is not None and replaced.id != document["id"]:  # CREATE OR REPLACE VIEW
@@ -312,7 +313,7 @@ class SchemaTracker:
 
     def _create_tables(self, job: DdlJob) -> SchemaChange:
         schema = self._home(job)
-        documents = job.table_infos or (ddl_job.required(job.table_info, job),)
+        documents = job.table_infos or (ddl_effect.required(job.table_info, job),)
         for document in documents:
             self._put(document, job.schema_id, schema, job)
         return SchemaChange(schema, tuple((schema, name_in(document)) for document in documents))
@@ -326,15 +327,15 @@ class SchemaTracker:
         return SchemaChange(key[0], (key,))
 
     def _truncate(self, job: DdlJob) -> SchemaChange:
-        document = ddl_job.required(job.table_info, job)
+        document = ddl_effect.required(job.table_info, job)
         old = self._catalog.remove(job.table_id, job.schema_version, truncated=True)
         schema = old.current.schema if old else self._home(job)
         self._put(document, job.schema_id, schema, job)
         return SchemaChange(schema, ((schema, name_in(document)),))
 
     def _rename(self, job: DdlJob) -> SchemaChange:
-        documents = job.table_infos or (ddl_job.required(job.table_info, job),)
-        pairs = ddl_job.rename_pairs(job.query)
+        documents = job.table_infos or (ddl_effect.required(job.table_info, job),)
+        pairs = rename_pairs(job.query)
         if len(pairs) != len(documents):
             pairs = (RenamePair("", "", "", ""),) * len(documents)
         names: list[tuple[str, str]] = []
@@ -383,12 +384,12 @@ class SchemaTracker:
 
     def _exchange_partition(self, job: DdlJob) -> SchemaChange:
         """The plain table and a partition swap ids; rows of partitions carry the partitioned table's id."""
-        document = ddl_job.required(job.table_info, job)
+        document = ddl_effect.required(job.table_info, job)
         partitioned = self._catalog.tables.get(int(document["id"]))
         if partitioned is None:
             return self._update(job)
         plain = self._catalog.tables.get(job.table_id)
-        gone = ddl_job.partition_ids(partitioned.current.document) - ddl_job.partition_ids(document)
+        gone = ddl_effect.partition_ids(partitioned.current.document) - ddl_effect.partition_ids(document)
         schema = partitioned.current.schema
         self._catalog.put(document, partitioned.schema_id, schema, job.schema_version)
         names = [partitioned.key]
@@ -419,24 +420,27 @@ def _unique(names: list[tuple[str, str]]) -> Names:
     return tuple(dict.fromkeys(names))
 
 
-_IN_DATABASE: Final = (ddl_job.MODIFY_SCHEMA_CHARSET, ddl_job.MODIFY_SCHEMA_PLACEMENT)
+_IN_DATABASE: Final = (
+    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE,
+    ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT,
+)
 
 _HANDLERS: Final[dict[int, Callable[[SchemaTracker, DdlJob], SchemaChange]]] = {
-    ddl_job.CREATE_SCHEMA: SchemaTracker._create_schema,
-    ddl_job.DROP_SCHEMA: SchemaTracker._drop_schema,
-    ddl_job.MODIFY_SCHEMA_CHARSET: SchemaTracker._modify_schema,
-    ddl_job.MODIFY_SCHEMA_PLACEMENT: SchemaTracker._modify_schema,
-    ddl_job.RECOVER_SCHEMA: SchemaTracker._recover_schema,
-    ddl_job.CREATE_TABLE: SchemaTracker._create_table,
-    ddl_job.CREATE_VIEW: SchemaTracker._create_table,
-    ddl_job.CREATE_SEQUENCE: SchemaTracker._create_table,
-    ddl_job.RECOVER_TABLE: SchemaTracker._create_table,
-    ddl_job.CREATE_TABLES: SchemaTracker._create_tables,
-    ddl_job.DROP_TABLE: SchemaTracker._drop_table,
-    ddl_job.DROP_VIEW: SchemaTracker._drop_table,
-    ddl_job.DROP_SEQUENCE: SchemaTracker._drop_table,
-    ddl_job.TRUNCATE_TABLE: SchemaTracker._truncate,
-    ddl_job.RENAME_TABLE: SchemaTracker._rename,
-    ddl_job.RENAME_TABLES: SchemaTracker._rename,
-    ddl_job.EXCHANGE_PARTITION: SchemaTracker._exchange_partition,
+    ActionType.CREATE_SCHEMA: SchemaTracker._create_schema,
+    ActionType.DROP_SCHEMA: SchemaTracker._drop_schema,
+    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE: SchemaTracker._modify_schema,
+    ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT: SchemaTracker._modify_schema,
+    ActionType.RECOVER_SCHEMA: SchemaTracker._recover_schema,
+    ActionType.CREATE_TABLE: SchemaTracker._create_table,
+    ActionType.CREATE_VIEW: SchemaTracker._create_table,
+    ActionType.CREATE_SEQUENCE: SchemaTracker._create_table,
+    ActionType.RECOVER_TABLE: SchemaTracker._create_table,
+    ActionType.CREATE_TABLES: SchemaTracker._create_tables,
+    ActionType.DROP_TABLE: SchemaTracker._drop_table,
+    ActionType.DROP_VIEW: SchemaTracker._drop_table,
+    ActionType.DROP_SEQUENCE: SchemaTracker._drop_table,
+    ActionType.TRUNCATE_TABLE: SchemaTracker._truncate,
+    ActionType.RENAME_TABLE: SchemaTracker._rename,
+    ActionType.RENAME_TABLES: SchemaTracker._rename,
+    ActionType.EXCHANGE_TABLE_PARTITION: SchemaTracker._exchange_partition,
 }

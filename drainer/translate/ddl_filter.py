@@ -27,16 +27,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from common import ddl_job
+from common.ddl_job import ActionType, DdlJob
 from drainer.rules.rule_set import Rules
-from drainer.schema import ddl_job
 from drainer.schema import sql_tokens as ddl_text
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import Names, SchemaChange
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Name = tuple[str, str]
 
-_TAKES_ROWS_AWAY: Final = (ddl_job.DROP_TABLE, ddl_job.TRUNCATE_TABLE)
+_TAKES_ROWS_AWAY: Final = (ActionType.DROP_TABLE, ActionType.TRUNCATE_TABLE)
 _COPY_HINT: Final = "copy it downstream as of this commit_ts and skip the DDL, or change the filter"
 
 
@@ -57,7 +57,7 @@ def judge(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[Name]
         return Verdict(names)
     if change.renames:
         verdict = _rename(change, rules, known)
-    elif job.action == ddl_job.DROP_SCHEMA:
+    elif job.action == ActionType.DROP_SCHEMA:
         verdict = _drop_database(change, rules, known)
     else:
         verdict = _by_names(job, change, rules, known)
@@ -71,7 +71,7 @@ def _by_names(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[N
         # A database that comes back brings tables that its own name does not tell of.
         kept = tuple((one.schema, one.name) for one in change.after if rules.allows(one.schema, one.name))
         return Verdict(kept) if kept else Verdict(names, skip="filtered")
-    if job.action == ddl_job.CREATE_TABLES:
+    if job.action == ActionType.CREATE_TABLES:
         return Verdict(kept)
     if len(kept) < len(names):
         out = ", ".join(_dotted(name) for name in names if name not in kept)
@@ -94,7 +94,7 @@ def _by_events(job: DdlJob, change: SchemaChange, verdict: Verdict, rules: Rules
     events = ddl_text.events_of(job.query, job.action)
     found = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
     wanted = tuple(name for name in verdict.tables if not found.get(name))
-    if job.action == ddl_job.CREATE_TABLES and wanted:
+    if job.action == ActionType.CREATE_TABLES and wanted:
         return Verdict(wanted)
     if all(found.values()):
         return Verdict(

@@ -18,18 +18,17 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from common.binlog import SCHEMA_STATE_DELETE_ONLY
+from common.ddl_job import ActionType, DdlJob
 from common.errors import Corruption
+from common.table_info import SchemaState
 from common.wire import binlog_pb2
 from drainer.pull import large_txn
 from drainer.pull.merger import Merged, Spilled
 from drainer.rules.rule_history import Era, RuleHistory
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
-from drainer.schema import ddl_job
 from drainer.schema import sql_tokens as ddl_text
 from drainer.schema.catalog import TABLE_ID_MAX
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.translate import ddl_filter
 from drainer.translate.loopback_rows import MarkRows, is_mark_table
@@ -291,13 +290,17 @@ class Translator:
     def _ddl(self, merged: Merged, message: binlog_pb2.Binlog, passed_over: bool) -> Ddl:
         commit_ts, job_id = merged.commit_ts, message.ddl_job_id
         query = message.ddl_query.decode("utf-8", "surrogateescape")
-        if message.ddl_schema_state == SCHEMA_STATE_DELETE_ONLY:
+        if message.ddl_schema_state == SchemaState.DELETE_ONLY:
             reason = "delete-only state: the column is on its way out, the job's last binlog drops it"
             version = self._schema.version
-            return Ddl(commit_ts, job_id, ddl_job.DROP_COLUMN, "", query, (), version, reason, half_done=True)
+            return Ddl(
+                commit_ts, job_id, ActionType.DROP_COLUMN, "", query, (), version, reason, half_done=True
+            )
         if merged.job is None:
             if passed_over:
-                return Ddl(commit_ts, job_id, 0, "", query, (), self._schema.version, PASSED_OVER)
+                return Ddl(
+                    commit_ts, job_id, ActionType.NONE, "", query, (), self._schema.version, PASSED_OVER
+                )
             raise Corruption(
                 f"DDL binlog with commit_ts {commit_ts} came without its job {job_id}",
                 hint=f"check `ADMIN SHOW DDL JOBS` of the upstream for job {job_id}",

@@ -53,10 +53,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
-from common import binlog
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, ConfigError, Conflict, Unavailable
 from common.net.tls import TlsConfig
+from common.table_info import SchemaState
 from common.upstream.standalone import SchemaMoved, StandaloneUpstream
 from pumpclient.background import Background
 from pumpclient.client import PumpClient, connect
@@ -198,7 +198,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self,
         job_json: bytes,
         query: str,
-        schema_state: int = binlog.SCHEMA_STATE_PUBLIC,
+        schema_state: int = SchemaState.PUBLIC,
         *,
         ttl_s: float = LEASE_TTL_S,
     ) -> int:

@@ -23,8 +23,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from common import binlog
 from common.net.tls import TlsConfig
+from common.table_info import SchemaState
 from pumpclient.client_sync import LoopThread
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
@@ -159,7 +159,7 @@ class SyncPublisher(Statements[int]):
             self._thread, self._publisher.transaction(ttl_s=ttl_s, key=key), self._outcomes
         )
 
-    def ddl(self, job_json: bytes, query: str, schema_state: int = binlog.SCHEMA_STATE_PUBLIC) -> int:
+    def ddl(self, job_json: bytes, query: str, schema_state: int = SchemaState.PUBLIC) -> int:
         """See `Publisher.ddl`."""
         return self._thread.call(self._publisher.ddl(job_json, query, schema_state))
 

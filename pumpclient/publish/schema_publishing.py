@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
+from common.ddl_job import state_after
 from common.errors import BinlogError, Conflict
 from common.foreign_document import UNREADABLE
 from common.upstream.standalone import Change, SchemaMoved
@@ -90,7 +91,7 @@ class SchemaPublishing:
             job = plan.job
             change = Change(self.catalog.revision, plan.head, job.id, job.to_json, plan.puts)
             try:
-                return await self._publish(change, plan.query, job.schema_state, TTL_S)
+                return await self._publish(change, plan.query, state_after(job.action), TTL_S)
             except SchemaMoved:
                 continue
         raise SchemaChanged(

@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from common.ddl_job import ActionType, DdlJob, database_info
 from common.foreign_document import reading
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from pumpclient.errors import InvalidDefinition
-from pumpclient.schema import ddl_job, table_definition
-from pumpclient.schema.ddl_job import DdlJob
+from pumpclient.schema import table_definition
 from pumpclient.schema.table_definition import ColumnDefinition, quoted
 
 _SPOILED: Final = "somebody else writes to the keys of the standalone upstream: restore etcd from a backup"
@@ -179,7 +179,7 @@ def create_database(catalog: Catalog, name: str, *, if_not_exists: bool = False)
         raise InvalidDefinition(f"database {name} exists already")
     number = catalog.last_id + 1
     stored = json.dumps({"id": number, "name": name}, ensure_ascii=False).encode()
-    job = DdlJob(ddl_job.CREATE_DATABASE, number, name, database=ddl_job.database_info(number, name))
+    job = _database_job(ActionType.CREATE_SCHEMA, number, name)
     return _plan(catalog, number, f"CREATE DATABASE {quoted(name)}", job, {_database_key(name): stored})
 
 
@@ -187,7 +187,7 @@ def drop_database(catalog: Catalog, name: str) -> Plan:
     schema, number = _database(catalog, name)
     puts: dict[str, bytes | None] = {_database_key(name): None}
     puts.update({_table_key(*key): None for key in catalog.tables if key[0] == name.lower()})
-    job = DdlJob(ddl_job.DROP_DATABASE, number, schema, database=ddl_job.database_info(number, schema))
+    job = _database_job(ActionType.DROP_SCHEMA, number, schema)
     return _plan(catalog, catalog.last_id, f"DROP DATABASE {quoted(schema)}", job, puts)
 
 
@@ -222,7 +222,7 @@ def create_table(
     info = replace(info, id=catalog.last_id + 1)
     made = Table(schema, schema_id, info, len(info.columns), len(info.indexes))
     query = table_definition.create_text(info, columns, primary_key)
-    return _plan(catalog, info.id, query, _job(ddl_job.CREATE_TABLE, made), _stored(made))
+    return _plan(catalog, info.id, query, _job(ActionType.CREATE_TABLE, made), _stored(made))
 
 
 def _shape(info: TableInfo) -> object:
@@ -235,14 +235,14 @@ def _shape(info: TableInfo) -> object:
 def drop_table(catalog: Catalog, name: str) -> Plan:
     table = catalog.table(name)
     puts: dict[str, bytes | None] = {_table_key(table.schema, table.info.name): None}
-    job = _job(ddl_job.DROP_TABLE, table)
+    job = _job(ActionType.DROP_TABLE, table)
     return _plan(catalog, catalog.last_id, f"DROP TABLE {quoted(table.info.name)}", job, puts)
 
 
 def truncate_table(catalog: Catalog, name: str) -> Plan:
     table = catalog.table(name)
     emptied = replace(table, info=replace(table.info, id=catalog.last_id + 1))
-    job = replace(_job(ddl_job.TRUNCATE_TABLE, emptied), table_id=table.info.id)
+    job = replace(_job(ActionType.TRUNCATE_TABLE, emptied), table_id=table.info.id)
     query = f"TRUNCATE TABLE {quoted(table.info.name)}"
     return _plan(catalog, emptied.info.id, query, job, _stored(emptied))
 
@@ -254,7 +254,7 @@ def rename_table(catalog: Catalog, name: str, to: str) -> Plan:
     renamed = replace(table, info=replace(table.info, name=to))
     puts = {_table_key(table.schema, table.info.name): None, **_stored(renamed)}
     query = f"RENAME TABLE {quoted(table.info.name)} TO {quoted(to)}"
-    return _plan(catalog, catalog.last_id, query, _job(ddl_job.RENAME_TABLE, renamed), puts)
+    return _plan(catalog, catalog.last_id, query, _job(ActionType.RENAME_TABLE, renamed), puts)
 
 
 def add_column(catalog: Catalog, name: str, column: ColumnDefinition) -> Plan:
@@ -265,13 +265,13 @@ def add_column(catalog: Catalog, name: str, column: ColumnDefinition) -> Plan:
         )
     info = table_definition.with_column(table.info, column, table.columns_made + 1)
     changed = replace(table, info=info, columns_made=table.columns_made + 1)
-    return _alter(catalog, ddl_job.ADD_COLUMN, changed, f"ADD COLUMN {column.text()}")
+    return _alter(catalog, ActionType.ADD_COLUMN, changed, f"ADD COLUMN {column.text()}")
 
 
 def drop_column(catalog: Catalog, name: str, column: str) -> Plan:
     table = catalog.table(name)
     changed = replace(table, info=table_definition.without_column(table.info, column))
-    return _alter(catalog, ddl_job.DROP_COLUMN, changed, f"DROP COLUMN {quoted(column)}")
+    return _alter(catalog, ActionType.DROP_COLUMN, changed, f"DROP COLUMN {quoted(column)}")
 
 
 def add_index(catalog: Catalog, name: str, index: str, columns: Sequence[str], *, unique: bool) -> Plan:
@@ -279,13 +279,13 @@ def add_index(catalog: Catalog, name: str, index: str, columns: Sequence[str], *
     info = table_definition.with_index(table.info, _name(index), columns, number, unique=unique)
     changed = replace(table, info=info, indexes_made=number)
     words = table_definition.index_text(info.indexes[-1])
-    return _alter(catalog, ddl_job.ADD_INDEX, changed, f"ADD {words}")
+    return _alter(catalog, ActionType.ADD_INDEX, changed, f"ADD {words}")
 
 
 def drop_index(catalog: Catalog, name: str, index: str) -> Plan:
     table = catalog.table(name)
     changed = replace(table, info=table_definition.without_index(table.info, index))
-    return _alter(catalog, ddl_job.DROP_INDEX, changed, f"DROP INDEX {quoted(index)}")
+    return _alter(catalog, ActionType.DROP_INDEX, changed, f"DROP INDEX {quoted(index)}")
 
 
 def _alter(catalog: Catalog, kind: int, changed: Table, words: str) -> Plan:
@@ -297,6 +297,18 @@ def _stored(table: Table) -> dict[str, bytes | None]:
     return {_table_key(table.schema, table.info.name): table.stored()}
 
 
+def _database_job(kind: int, number: int, name: str) -> DdlJob:
+    return DdlJob(0, kind, schema_id=number, schema_name=name, db_info=database_info(number, name))
+
+
 def _job(kind: int, table: Table) -> DdlJob:
     document: dict[str, Any] = table.info.to_json()
-    return DdlJob(kind, table.schema_id, table.schema, table.info.id, table.info.name, table=document)
+    return DdlJob(
+        0,
+        kind,
+        schema_id=table.schema_id,
+        table_id=table.info.id,
+        schema_name=table.schema,
+        table_name=table.info.name,
+        table_info=document,
+    )

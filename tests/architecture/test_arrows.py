@@ -30,7 +30,7 @@ ADAPTERS = {
         "common.foreign_document",
         "common.cluster.node",
         "common.process.process_identity",
-        "drainer.schema.ddl_job",
+        "common.ddl_job",
     ),
     "prometheus_client": ("common.observe.metrics",),
     "google_crc32c": ("common.record",),

@@ -9,6 +9,7 @@ from tests.architecture.source import modules
 CORES = (
     "common.binlog",
     "common.budget",
+    "common.ddl_job",
     "common.door.http2.abuse",
     "common.door.http.admin_guard",
     "common.door.calls.grpc_calls",
@@ -127,7 +128,7 @@ CORES = (
     "drainer.rules.table_route",
     "drainer.translate.translator",
     "drainer.txn",
-    "drainer.schema.ddl_job",
+    "drainer.schema.ddl_effect",
     "drainer.ddl.run.recycle_bin",
     "drainer.schema.catalog",
     "drainer.ddl.derive.already_applied",

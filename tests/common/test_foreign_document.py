@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common import ddl_job
 from common import time_text as moment
 from common.cluster.node import NodeStatus
 from common.errors import BinlogError, Corruption
@@ -30,7 +31,6 @@ from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.formats.segment_index import SegmentIndex
 from drainer.quarantine import store as quarantine_table
-from drainer.schema import ddl_job
 from drainer.status import pump_status as pump_look
 from pumpclient.schema import catalog
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from common.rowcodec.keys import put_comparable_int, record_key
 from common.upstream.tidb.meta import meta_keys
-from drainer.schema import ddl_job
+from drainer.schema.sql_tokens import rename_pairs
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 
@@ -226,7 +226,7 @@ class MetaWriter:
         ids = {database["db_name"]["L"]: schema_id for schema_id, database in self._databases.items()}
         return [
             ids[pair.new_schema.lower()] if pair.new_schema else job["schema_id"]
-            for pair in ddl_job.rename_pairs(job["query"])
+            for pair in rename_pairs(job["query"])
         ]
 
     def _replace_view(self, home: int, view: dict[str, Any], commit_ts: int) -> None:

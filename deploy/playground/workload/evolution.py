@@ -13,7 +13,8 @@ from itertools import cycle
 from random import Random
 from typing import Final
 
-from deploy.playground.workload import job, kinds, tables
+from common.ddl_job import ActionType
+from deploy.playground.workload import kinds, tables
 from deploy.playground.workload.kinds import Kind, Value
 from deploy.playground.workload.model import Model, Row, TableState, unique_keys
 from deploy.playground.workload.tables import Table
@@ -51,19 +52,19 @@ class Ddl:
 
 def creation(table: Table) -> Ddl:
     """CREATE TABLE."""
-    return Ddl(job.CREATE_TABLE, table.create_sql(), None, table)
+    return Ddl(ActionType.CREATE_TABLE, table.create_sql(), None, table)
 
 
 ROUND: Final = (
-    job.CREATE_TABLE,
-    job.ADD_COLUMN,
-    job.ADD_INDEX,
-    job.MODIFY_COLUMN,
-    job.RENAME_TABLE,
-    job.DROP_INDEX,
-    job.TRUNCATE_TABLE,
-    job.DROP_COLUMN,
-    job.DROP_TABLE,
+    ActionType.CREATE_TABLE,
+    ActionType.ADD_COLUMN,
+    ActionType.ADD_INDEX,
+    ActionType.MODIFY_COLUMN,
+    ActionType.RENAME_TABLE,
+    ActionType.DROP_INDEX,
+    ActionType.TRUNCATE_TABLE,
+    ActionType.DROP_COLUMN,
+    ActionType.DROP_TABLE,
 )
 
 
@@ -79,7 +80,7 @@ class Evolution:
         self._ids = ids
         self._made = 0
         self._kinds = cycle(ROUND)
-        self._kind = job.CREATE_TABLE
+        self._kind = ActionType.CREATE_TABLE
 
     def choose(self) -> str:
         """Name of the table that the next statement changes, "" when it makes a new one.
@@ -88,11 +89,11 @@ class Evolution:
         """
         names = [name for name in self._model.tables if name.startswith("temp_")]
         self._kind = next(self._kinds)
-        if self._kind == job.CREATE_TABLE:
+        if self._kind == ActionType.CREATE_TABLE:
             if len(names) < SHORT_LIVED_MAX:
                 return ""
             self._kind = next(self._kinds)
-        if self._kind in (job.RENAME_TABLE, job.DROP_TABLE):
+        if self._kind in (ActionType.RENAME_TABLE, ActionType.DROP_TABLE):
             return self._random.choice(names)
         able = [name for name in (*names, EVOLVING) if self._form(name) is not None]
         return self._random.choice(able or [EVOLVING])
@@ -110,34 +111,34 @@ class Evolution:
         key = f"u{empty.after.max_index_id + 1}"
         keyed = empty.after.with_index(key, (("code", -1),), unique=True)
         gain = Ddl(
-            job.ADD_INDEX,
+            ActionType.ADD_INDEX,
             f"ALTER TABLE `{name}` ADD UNIQUE INDEX `{key}` (`code`)",
             empty.after,
             keyed,
             lambda row: row,
         )
         query = f"ALTER TABLE `{name}` DROP INDEX `{key}`"
-        lose = Ddl(job.DROP_INDEX, query, keyed, keyed.without_index(key), lambda row: row)
+        lose = Ddl(ActionType.DROP_INDEX, query, keyed, keyed.without_index(key), lambda row: row)
         return (empty, gain), lose
 
     def _form(self, name: str) -> Ddl | None:
         """The statement of the kind whose turn it is, None if this table does not allow it."""
         table = self._state(name).table
         match self._kind:
-            case job.ADD_COLUMN:
+            case ActionType.ADD_COLUMN:
                 return self._add_column(table)
-            case job.ADD_INDEX:
+            case ActionType.ADD_INDEX:
                 return self._add_index(table)
-            case job.MODIFY_COLUMN:
+            case ActionType.MODIFY_COLUMN:
                 return self._widen(table)
-            case job.DROP_INDEX:
+            case ActionType.DROP_INDEX:
                 return self._drop_index(table)
-            case job.DROP_COLUMN:
+            case ActionType.DROP_COLUMN:
                 return self._drop_column(table)
-            case job.RENAME_TABLE:
+            case ActionType.RENAME_TABLE:
                 return self._rename(table)
-            case job.DROP_TABLE:
-                return Ddl(job.DROP_TABLE, f"DROP TABLE `{name}`", table, None)
+            case ActionType.DROP_TABLE:
+                return Ddl(ActionType.DROP_TABLE, f"DROP TABLE `{name}`", table, None)
             case _:
                 return self._truncate(name)
 
@@ -165,12 +166,16 @@ class Evolution:
                 f"ALTER TABLE `{table.name}` RENAME `{after.name}`",
             )
         )
-        return Ddl(job.RENAME_TABLE, text, table, after, lambda row: row)
+        return Ddl(ActionType.RENAME_TABLE, text, table, after, lambda row: row)
 
     def _truncate(self, name: str) -> Ddl:
         table = self._state(name).table
         return Ddl(
-            job.TRUNCATE_TABLE, f"TRUNCATE TABLE `{name}`", table, replace(table, id=next(self._ids)), None
+            ActionType.TRUNCATE_TABLE,
+            f"TRUNCATE TABLE `{name}`",
+            table,
+            replace(table, id=next(self._ids)),
+            None,
         )
 
     def _add_column(self, table: Table) -> Ddl | None:
@@ -183,7 +188,7 @@ class Evolution:
         at = changed.position(name)
         place = f"AFTER `{after}`" if after else "FIRST"
         query = f"ALTER TABLE `{table.name}` ADD COLUMN {changed.columns[at].definition()} {place}"
-        return Ddl(job.ADD_COLUMN, query, table, changed, lambda row: (*row[:at], value, *row[at:]))
+        return Ddl(ActionType.ADD_COLUMN, query, table, changed, lambda row: (*row[:at], value, *row[at:]))
 
     def _drop_column(self, table: Table) -> Ddl | None:
         indexed = {name for index in table.indexes for name, _ in index.parts}
@@ -194,7 +199,11 @@ class Evolution:
         at = table.position(name)
         query = f"ALTER TABLE `{table.name}` DROP COLUMN `{name}`"
         return Ddl(
-            job.DROP_COLUMN, query, table, table.without_column(name), lambda row: (*row[:at], *row[at + 1 :])
+            ActionType.DROP_COLUMN,
+            query,
+            table,
+            table.without_column(name),
+            lambda row: (*row[:at], *row[at + 1 :]),
         )
 
     def _widen(self, table: Table) -> Ddl | None:
@@ -205,7 +214,7 @@ class Evolution:
         changed = table.with_kind(name, WIDER[table.columns[table.position(name)].kind.sql])
         definition = changed.columns[changed.position(name)].definition()
         query = f"ALTER TABLE `{table.name}` MODIFY COLUMN {definition}"
-        return Ddl(job.MODIFY_COLUMN, query, table, changed, lambda row: row)
+        return Ddl(ActionType.MODIFY_COLUMN, query, table, changed, lambda row: row)
 
     def _add_index(self, table: Table) -> Ddl | None:
         if len(table.indexes) >= EXTRA_INDEXES_MAX:
@@ -220,14 +229,14 @@ class Evolution:
         changed = table.with_index(name, ((column, -1),), unique=unique)
         word = "UNIQUE INDEX" if unique else "INDEX"
         query = f"ALTER TABLE `{table.name}` ADD {word} `{name}` (`{column}`)"
-        return Ddl(job.ADD_INDEX, query, table, changed, lambda row: row)
+        return Ddl(ActionType.ADD_INDEX, query, table, changed, lambda row: row)
 
     def _drop_index(self, table: Table) -> Ddl | None:
         if not table.indexes:
             return None
         name = self._random.choice(table.indexes).name
         query = f"ALTER TABLE `{table.name}` DROP INDEX `{name}`"
-        return Ddl(job.DROP_INDEX, query, table, table.without_index(name), lambda row: row)
+        return Ddl(ActionType.DROP_INDEX, query, table, table.without_index(name), lambda row: row)
 
     def _is_unique(self, name: str, wanted: Table) -> bool:
         keys = [key for row in self._state(name).rows.values() for key in unique_keys(wanted, row)]

@@ -6,103 +6,40 @@ version on.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from common.ddl_job import ActionType, DdlJob, database_info, encode, state_after
+from common.table_info import SchemaState
 from deploy.playground.workload.tables import Table
 
-CREATE_SCHEMA: Final = 1
-CREATE_TABLE: Final = 3
-DROP_TABLE: Final = 4
-ADD_COLUMN: Final = 5
-DROP_COLUMN: Final = 6
-ADD_INDEX: Final = 7
-DROP_INDEX: Final = 8
-TRUNCATE_TABLE: Final = 11
-MODIFY_COLUMN: Final = 12
-RENAME_TABLE: Final = 14
-
-DONE: Final = 6  # job state "synced"
-STATE_NONE: Final = 0
-STATE_DELETE_ONLY: Final = 1
-STATE_PUBLIC: Final = 5
-
-# Kinds after which the thing named does not exist any more.
-REMOVALS: Final = frozenset({DROP_TABLE, DROP_COLUMN, DROP_INDEX})
+_KEYS: Final = (
+    *("id", "type", "schema_id", "table_id", "schema_name", "table_name", "state", "warning", "err"),
+    *("err_count", "row_count", "raw_args", "schema_state", "snapshot_ver", "real_start_ts", "start_ts"),
+    *("dependency_id", "query", "binlog", "version", "reorg_meta", "multi_schema_info", "priority"),
+    "seq_num",
+)
+"""Of a job, in the order in which TiDB writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What the history says of one finished DDL."""
-
-    id: int
-    kind: int
-    schema_id: int
-    schema: str
-    table_id: int  # the old id of a TRUNCATE
-    table_name: str
-    query: str
-    schema_version: int
-
-    @property
-    def schema_states(self) -> tuple[int, ...]:
-        """One binlog is written for each: DROP COLUMN announces itself before it is done."""
-        if self.kind == DROP_COLUMN:
-            return (STATE_DELETE_ONLY, STATE_NONE)
-        return (STATE_NONE,) if self.kind in REMOVALS else (STATE_PUBLIC,)
+def binlog_states(job: DdlJob) -> tuple[SchemaState, ...]:
+    """One binlog is written for each: DROP COLUMN announces itself before it is done."""
+    last = state_after(job.action)
+    return (SchemaState.DELETE_ONLY, last) if job.action == ActionType.DROP_COLUMN else (last,)
 
 
-def database_info(schema_id: int, schema: str) -> dict[str, Any]:
-    return {
-        "id": schema_id,
-        "db_name": {"O": schema, "L": schema.lower()},
-        "charset": "utf8mb4",
-        "collate": "utf8mb4_bin",
-        "state": STATE_PUBLIC,
-        "policy_ref_info": None,
-    }
+def job_json(job: DdlJob, table: Table | None, start_ts: int) -> bytes:
+    """JSON of a finished job; `table` is the definition after it (the dropped one of a DROP TABLE).
 
-
-def job_json(job: Job, table: Table | None, start_ts: int) -> bytes:
-    """JSON of a finished job; `table` is the definition after it (the dropped one of a DROP TABLE)."""
-    database = table_document = None
+    FinishedTS is 0: it is not below the commit_ts, which is not drawn yet.
+    """
+    document = job.to_document()
+    history = document["binlog"] | {"MultipleTableInfos": None}
     if table is None:
-        database = database_info(job.schema_id, job.schema)
+        history["DBInfo"] = database_info(job.schema_id, job.schema_name) | {"policy_ref_info": None}
     else:
-        table_document = {**table.info(), "update_timestamp": start_ts}
-        if job.kind == DROP_TABLE:
-            table_document["state"] = STATE_NONE
-    document = {
-        "id": job.id,
-        "type": job.kind,
-        "schema_id": job.schema_id,
-        "table_id": job.table_id,
-        "schema_name": job.schema,
-        "table_name": job.table_name,
-        "state": DONE,
-        "warning": None,
-        "err": None,
-        "err_count": 0,
-        "row_count": 0,
-        "raw_args": None,
-        "schema_state": job.schema_states[-1],
-        "snapshot_ver": 0,
-        "real_start_ts": start_ts,
-        "start_ts": start_ts,
-        "dependency_id": 0,
-        "query": job.query,
-        "binlog": {
-            "SchemaVersion": job.schema_version,
-            "DBInfo": database,
-            "TableInfo": table_document,
-            "FinishedTS": 0,  # not below the commit_ts, which is not drawn yet
-            "MultipleTableInfos": None,
-        },
-        "version": 1,
-        "reorg_meta": None,
-        "multi_schema_info": None,
-        "priority": 0,
-        "seq_num": job.id,
-    }
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        history["TableInfo"] = table.info() | {"update_timestamp": start_ts}
+        if job.action == ActionType.DROP_TABLE:
+            history["TableInfo"]["state"] = SchemaState.NONE
+    zeros = dict.fromkeys(("err_count", "row_count", "snapshot_ver", "dependency_id", "priority"), 0)
+    times = {"real_start_ts": start_ts, "start_ts": start_ts, "seq_num": job.id}
+    return encode(dict.fromkeys(_KEYS) | document | zeros | times | {"binlog": history})

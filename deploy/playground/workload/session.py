@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from common.clock import Clock
+from common.ddl_job import ActionType, DdlJob
 from common.errors import BinlogError
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream_port import Committed, RolledBack, Undecided
@@ -22,7 +23,6 @@ from deploy.playground.check.statistics import Statistics
 from deploy.playground.workload import evolution, job
 from deploy.playground.workload.encoding import RowImages
 from deploy.playground.workload.evolution import Ddl, Evolution
-from deploy.playground.workload.job import Job
 from deploy.playground.workload.model import Model, TableState
 from deploy.playground.workload.model import Transaction as PlannedTransaction
 from deploy.playground.workload.tables import Table
@@ -42,7 +42,7 @@ LOSES_EVERY = 4
 class Made:
     """A job and its JSON."""
 
-    job: Job
+    job: DdlJob
     text: bytes
 
 
@@ -191,15 +191,15 @@ class Writer:
 
     async def create_schema(self) -> None:
         query = f"CREATE DATABASE `{self.model.schema}`"
-        await self._publish(await self._job(job.CREATE_SCHEMA, query, None, None))
+        await self._publish(await self._job(ActionType.CREATE_SCHEMA, query, None, None))
 
     async def _job(self, kind: int, query: str, table: Table | None, before: Table | None) -> Made:
         version = next(self._versions)
-        described = Job(
+        described = DdlJob(
             id=next(self._ids),
-            kind=kind,
+            action=kind,
             schema_id=self.schema_id,
-            schema=self.model.schema,
+            schema_name=self.model.schema,
             table_id=before.id if before is not None else 0,
             table_name=before.name if before is not None else "",
             query=query,
@@ -209,7 +209,7 @@ class Writer:
         return Made(described, job.job_json(described, table, start_ts))
 
     async def _publish(self, made: Made) -> None:
-        for state in made.job.schema_states:
+        for state in job.binlog_states(made.job):
             commit_ts = await self.publisher.ddl(made.text, made.job.query + ";", state, ttl_s=LEASE_TTL_S)
             self.last_commit_ts = max(self.last_commit_ts, commit_ts)
         self.schema_version = made.job.schema_version

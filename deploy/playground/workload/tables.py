@@ -183,7 +183,7 @@ class Table:
             "generated_stored": False,
             "dependences": None,
             "type": column.kind.field_type(flags),
-            "state": ti.STATE_PUBLIC,
+            "state": ti.SchemaState.PUBLIC,
             "comment": "",
             "hidden": False,
             "change_state_info": None,
@@ -206,7 +206,7 @@ class Table:
                 {"name": _name(name), "offset": self.position(name), "length": length}
                 for name, length in index.parts
             ],
-            "state": ti.STATE_PUBLIC,
+            "state": ti.SchemaState.PUBLIC,
             "backfill_state": 0,
             "comment": "",
             "index_type": 1,
@@ -225,7 +225,7 @@ def _name(name: str) -> dict[str, str]:
 _UNUSED_TABLE_KEYS: Final[dict[str, Any]] = {
     "constraint_info": None,
     "fk_info": None,
-    "state": ti.STATE_PUBLIC,
+    "state": ti.SchemaState.PUBLIC,
     "pk_is_handle": False,
     "is_common_handle": False,
     "common_handle_version": 0,

@@ -214,7 +214,7 @@ def _read(document: dict[str, Any]) -> Definition:
 
 
 def _is_public(document: dict[str, Any]) -> bool:
-    return int(document.get("state", ti.STATE_PUBLIC)) == ti.STATE_PUBLIC
+    return int(document.get("state", ti.SchemaState.PUBLIC)) == ti.SchemaState.PUBLIC
 
 
 def _default(document: dict[str, Any], key: str, *, expression: bool) -> Default | None:

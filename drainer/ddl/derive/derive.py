@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common import table_info as ti
+from common.ddl_job import ActionType
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.alter_table import alter, counterparts, meaning, needs_origin
 from drainer.ddl.derive.alteration import Alteration, Route
@@ -24,15 +25,10 @@ from drainer.ddl.derive.create_table import alter_sequence, create, only_upstrea
 from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
 from drainer.ddl.derive.steps import Derived, of, step
-from drainer.schema import ddl_job
 from drainer.txn import Tracked
 
 Name = tuple[str, str]
 
-_MODIFY_COLUMN: Final = 12
-_REBASE: Final = 13
-_DROP_PARTITION: Final = 20
-_TRUNCATE_PARTITION: Final = 23
 _KIND_WORDS: Final = {TABLE: "TABLE", VIEW: "VIEW", SEQUENCE: "SEQUENCE"}
 
 
@@ -254,8 +250,8 @@ def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
         server=change.server,
         route=change.route,
         ran=change.ran,
-        modified=change.did(_MODIFY_COLUMN),
-        rebased=change.did(_REBASE),
+        modified=change.did(ActionType.MODIFY_COLUMN),
+        rebased=change.did(ActionType.REBASE_AUTO_ID),
     )
 
 
@@ -269,7 +265,9 @@ def _alter(change: Change, one: Tracked) -> Derived:
     if not alteration.after.is_table:
         return Derived()
     partitions = alter_partitions(
-        alteration, emptied=change.did(_TRUNCATE_PARTITION), dropped=change.did(_DROP_PARTITION)
+        alteration,
+        emptied=change.did(ActionType.TRUNCATE_TABLE_PARTITION),
+        dropped=change.did(ActionType.DROP_TABLE_PARTITION),
     )
     return alter(alteration) + partitions
 
@@ -294,23 +292,23 @@ def _flashback(change: Change) -> Derived:
 
 
 _HANDLERS: Final[dict[int, Callable[[Change], Derived]]] = {
-    ddl_job.CREATE_SCHEMA: _create_database,
-    ddl_job.MODIFY_SCHEMA_CHARSET: _alter_database,
-    ddl_job.DROP_SCHEMA: _drop_database,
-    ddl_job.RECOVER_SCHEMA: _recover_database,
-    ddl_job.CREATE_TABLE: _create,
-    ddl_job.CREATE_TABLES: _create,
-    ddl_job.CREATE_VIEW: _create,
-    ddl_job.CREATE_SEQUENCE: _create,
-    ddl_job.RECOVER_TABLE: _recover,
-    ddl_job.DROP_TABLE: _drop,
-    ddl_job.DROP_VIEW: _drop,
-    ddl_job.DROP_SEQUENCE: _drop,
-    ddl_job.TRUNCATE_TABLE: _truncate,
-    ddl_job.RENAME_TABLE: _rename,
-    ddl_job.RENAME_TABLES: _rename,
-    ddl_job.EXCHANGE_PARTITION: _exchange,
-    ddl_job.FLASHBACK_CLUSTER: _flashback,
+    ActionType.CREATE_SCHEMA: _create_database,
+    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE: _alter_database,
+    ActionType.DROP_SCHEMA: _drop_database,
+    ActionType.RECOVER_SCHEMA: _recover_database,
+    ActionType.CREATE_TABLE: _create,
+    ActionType.CREATE_TABLES: _create,
+    ActionType.CREATE_VIEW: _create,
+    ActionType.CREATE_SEQUENCE: _create,
+    ActionType.RECOVER_TABLE: _recover,
+    ActionType.DROP_TABLE: _drop,
+    ActionType.DROP_VIEW: _drop,
+    ActionType.DROP_SEQUENCE: _drop,
+    ActionType.TRUNCATE_TABLE: _truncate,
+    ActionType.RENAME_TABLE: _rename,
+    ActionType.RENAME_TABLES: _rename,
+    ActionType.EXCHANGE_TABLE_PARTITION: _exchange,
+    ActionType.FLASHBACK_CLUSTER: _flashback,
 }
 
 
@@ -328,7 +326,7 @@ def text_says_all(change: Change, query: str, *, zone_known: bool = False) -> bo
         after = ddl_definition.read(one.document)
         was = before_of(change, one)
         before = ddl_definition.read(was.document) if was else None
-        old = counterparts(before, after, modified=change.did(_MODIFY_COLUMN))
+        old = counterparts(before, after, modified=change.did(ActionType.MODIFY_COLUMN))
         for column in after.columns:
             known = old.get(column.id)
             if before is not None and known is None and needs_origin(column):

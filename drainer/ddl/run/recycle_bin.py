@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import tso
+from common.ddl_job import ActionType
 from drainer.ddl.derive.compare import TABLE
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
 from drainer.ddl.derive.steps import Derived, Step, of, step
-from drainer.schema import ddl_job
 
 Name = tuple[str, str]
 
-TAKES_AWAY: Final = frozenset({ddl_job.DROP_TABLE, ddl_job.TRUNCATE_TABLE, ddl_job.DROP_SCHEMA})
-BRINGS_BACK: Final = frozenset({ddl_job.RECOVER_TABLE, ddl_job.RECOVER_SCHEMA})
+TAKES_AWAY: Final = frozenset({ActionType.DROP_TABLE, ActionType.TRUNCATE_TABLE, ActionType.DROP_SCHEMA})
+BRINGS_BACK: Final = frozenset({ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA})
 _NAME: Final = re.compile(r"dropped_(\d+)_(\d+)_(\d+)")
 
 
@@ -84,12 +84,12 @@ def take_away(
         if one.id not in aside:
             continue
         table, place = aside[one.id]
-        if change.action == ddl_job.TRUNCATE_TABLE:
+        if change.action == ActionType.TRUNCATE_TABLE:
             steps.append(_empty(keep, one.id, table, place))
         else:
             drop = step(f"DROP TABLE IF EXISTS {name_of(*table)}")
             steps.append(Step((f"RENAME TABLE {name_of(*table)} TO {name_of(*place)}",), instead=(drop,)))
-    if change.action == ddl_job.DROP_SCHEMA and change.database is not None:
+    if change.action == ActionType.DROP_SCHEMA and change.database is not None:
         name = change.route(change.database[0], "")[0]
         if name == change.database[0]:
             steps.append(step(f"DROP DATABASE IF EXISTS {name_of(name)}"))

@@ -22,6 +22,8 @@ from typing import Any, Final, TypeVar
 
 import pymysql
 
+from common import ddl_job
+from common.ddl_job import ActionType
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.checkpoint.store import Intent
@@ -38,7 +40,6 @@ from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_
 from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import Session, session_of
-from drainer.schema import ddl_job
 from drainer.schema import sql_tokens as ddl_text
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import error_code, is_transient, safe_text
@@ -48,9 +49,15 @@ from drainer.txn import Ddl, Tracked
 logger = log.get(__name__)
 T = TypeVar("T")
 
-_DROPS: Final = {4: b"DROP TABLE", 24: b"DROP VIEW", 36: b"DROP SEQUENCE"}
-_NEVER_AS_TEXT: Final = frozenset({ddl_job.CREATE_TABLES, ddl_job.FLASHBACK_CLUSTER})
-_MOVES: Final = frozenset({ddl_job.RENAME_TABLE, ddl_job.RENAME_TABLES, ddl_job.EXCHANGE_PARTITION})
+_DROPS: Final[dict[int, bytes]] = {
+    ActionType.DROP_TABLE: b"DROP TABLE",
+    ActionType.DROP_VIEW: b"DROP VIEW",
+    ActionType.DROP_SEQUENCE: b"DROP SEQUENCE",
+}
+_NEVER_AS_TEXT: Final = frozenset({ActionType.CREATE_TABLES, ActionType.FLASHBACK_CLUSTER})
+_MOVES: Final = frozenset(
+    {ActionType.RENAME_TABLE, ActionType.RENAME_TABLES, ActionType.EXCHANGE_TABLE_PARTITION}
+)
 _MISSING_KEPT: Final = 200
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
@@ -175,9 +182,9 @@ class DdlRunner:
             change = self._change(connection, ddl)
             if change.database is not None and not change.after:
                 there = self._session.has_database(connection, self._route(change.database[0], "")[0])
-                return there == (ddl.action != ddl_job.DROP_SCHEMA) and ddl.action in (
-                    ddl_job.CREATE_SCHEMA,
-                    ddl_job.DROP_SCHEMA,
+                return there == (ddl.action != ActionType.DROP_SCHEMA) and ddl.action in (
+                    ActionType.CREATE_SCHEMA,
+                    ActionType.DROP_SCHEMA,
                 )
             return ddl_traces.shows(change) and ddl_traces.is_done(change)
 
@@ -415,7 +422,7 @@ class DdlRunner:
             names,
             self._session.server,
             moves=ddl.action in _MOVES,
-            contents=ddl.action == ddl_job.EXCHANGE_PARTITION,
+            contents=ddl.action == ActionType.EXCHANGE_TABLE_PARTITION,
         )
 
 

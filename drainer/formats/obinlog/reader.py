@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 
 from google.protobuf.message import DecodeError
 
+from common.ddl_job import ActionType
 from common.errors import BinlogError, Corruption
 from common.foreign_document import UNREADABLE
 from common.protobuf_fields import LENGTH, Malformed, Read, fields
@@ -36,18 +37,18 @@ _TAG_TABLE, _TAG_MUTATION = 0x0A, 0x22
 _TAG_DML, _TAG_DDL, _TAG_ZONE, _TAG_DEFINITION = 0x1A, 0x22, 0x2A, 0x1F4A
 # What a statement does, where nothing but its text is known.
 _ACTIONS: Final = {
-    ("CREATE", "DATABASE"): 1,
-    ("CREATE", "SCHEMA"): 1,
-    ("DROP", "DATABASE"): 2,
-    ("DROP", "SCHEMA"): 2,
-    ("CREATE", "TABLE"): 3,
-    ("DROP", "TABLE"): 4,
-    ("TRUNCATE", "TABLE"): 11,
-    ("RENAME", "TABLE"): 14,
-    ("CREATE", "VIEW"): 21,
-    ("DROP", "VIEW"): 24,
-    ("CREATE", "SEQUENCE"): 34,
-    ("DROP", "SEQUENCE"): 36,
+    ("CREATE", "DATABASE"): ActionType.CREATE_SCHEMA,
+    ("CREATE", "SCHEMA"): ActionType.CREATE_SCHEMA,
+    ("DROP", "DATABASE"): ActionType.DROP_SCHEMA,
+    ("DROP", "SCHEMA"): ActionType.DROP_SCHEMA,
+    ("CREATE", "TABLE"): ActionType.CREATE_TABLE,
+    ("DROP", "TABLE"): ActionType.DROP_TABLE,
+    ("TRUNCATE", "TABLE"): ActionType.TRUNCATE_TABLE,
+    ("RENAME", "TABLE"): ActionType.RENAME_TABLE,
+    ("CREATE", "VIEW"): ActionType.CREATE_VIEW,
+    ("DROP", "VIEW"): ActionType.DROP_VIEW,
+    ("CREATE", "SEQUENCE"): ActionType.CREATE_SEQUENCE,
+    ("DROP", "SEQUENCE"): ActionType.DROP_SEQUENCE,
 }
 
 
@@ -151,8 +152,8 @@ def action_of(query: str) -> int:
     for word in words[1:]:
         action = _ACTIONS.get((words[0], word))
         if action is not None:
-            return action
-    return 11 if words[:1] == ["TRUNCATE"] else 0
+            return int(action)
+    return int(ActionType.TRUNCATE_TABLE if words[:1] == ["TRUNCATE"] else ActionType.NONE)
 
 
 # -- rows -----------------------------------------------------------------------------------------------

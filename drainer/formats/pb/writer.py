@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from common.rowcodec.codegen import Conversion
 from common.rowcodec.plan import RowReaders
-from common.table_info import STATE_PUBLIC, Column, TableInfo
+from common.table_info import Column, SchemaState, TableInfo
 from drainer.formats.obinlog.column import CONTINUED, VARINTS, delimited, varint
 from drainer.formats.pb.column import CHANGED_HEADS, PbColumn, pb_column
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
@@ -38,7 +38,7 @@ Maker = Callable[[bytes], bytes]
 def all_columns(info: TableInfo) -> TableInfo:
     """The same table with every column as one that rows hold and a statement may name."""
     columns = tuple(
-        replace(column, generated="", generated_stored=False, hidden=False, state=STATE_PUBLIC)
+        replace(column, generated="", generated_stored=False, hidden=False, state=SchemaState.PUBLIC)
         for column in info.columns
     )
     return replace(info, columns=columns)

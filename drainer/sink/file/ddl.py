@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from common import ddl_job
+from common.ddl_job import ActionType
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.derive.alteration import Route
@@ -18,28 +20,28 @@ from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.policy import APPLY, Policy, Ruling
-from drainer.schema import ddl_job
+from drainer.ddl.rules import GROUPS
 from drainer.schema import sql_tokens as ddl_text
 from drainer.sink.mysql.column_match import Dialect
 from drainer.txn import Ddl, Tracked
 
-# TiFlash replicas, cached tables and TTL. Placement, attributes and locks are not in Go's archives.
-_ARCHIVED: Final = frozenset({30, 31, 57, 59, 65, 67})
+# Groups of kinds. Placement, attributes and locks are not in Go's archives.
+_ARCHIVED: Final = GROUPS["tiflash"] | GROUPS["cache"] | GROUPS["ttl"]
 _DERIVED: Final = frozenset(
     {
-        ddl_job.CREATE_SCHEMA,
-        ddl_job.DROP_SCHEMA,
-        ddl_job.CREATE_TABLE,
-        ddl_job.CREATE_TABLES,
-        ddl_job.CREATE_VIEW,
-        ddl_job.CREATE_SEQUENCE,
-        ddl_job.RECOVER_TABLE,
-        ddl_job.DROP_TABLE,
-        ddl_job.DROP_VIEW,
-        ddl_job.DROP_SEQUENCE,
-        ddl_job.TRUNCATE_TABLE,
-        ddl_job.RENAME_TABLE,
-        ddl_job.RENAME_TABLES,
+        ActionType.CREATE_SCHEMA,
+        ActionType.DROP_SCHEMA,
+        ActionType.CREATE_TABLE,
+        ActionType.CREATE_TABLES,
+        ActionType.CREATE_VIEW,
+        ActionType.CREATE_SEQUENCE,
+        ActionType.RECOVER_TABLE,
+        ActionType.DROP_TABLE,
+        ActionType.DROP_VIEW,
+        ActionType.DROP_SEQUENCE,
+        ActionType.TRUNCATE_TABLE,
+        ActionType.RENAME_TABLE,
+        ActionType.RENAME_TABLES,
     }
 )
 _SERVER: Final = Server(Dialect.TIDB)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from common import ddl_job
 from common.errors import ConfigError, Corruption
 from common.protobuf_fields import Read
 from common.record import RecordError
@@ -38,7 +39,6 @@ from drainer.formats import segment_index
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.writer import definition_json
 from drainer.relay.table_definitions import BINARY_TYPES
-from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.table_definitions import ArchivedTable

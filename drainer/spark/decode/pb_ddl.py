@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.schema import ddl_job
-from drainer.schema.sql_tokens import tokens, unquote
+from drainer.schema.sql_tokens import rename_pairs, tokens, unquote
 from drainer.txn import Ddl
 
 _KINDS: Final = frozenset({"TABLE", "TABLES", "VIEW", "SEQUENCE", "DATABASE", "SCHEMA", "INDEX"})
@@ -48,7 +47,7 @@ def names_of(query: str, schema: str) -> Names:
 
 def _names(words: list[str], query: str) -> list[tuple[str, str]]:
     upper = [word.upper() for word in words]
-    renamed = ddl_job.rename_pairs(query)
+    renamed = rename_pairs(query)
     if renamed:
         pairs = ((pair.old_schema, pair.old_table, pair.new_schema, pair.new_table) for pair in renamed)
         return [name for a, b, c, d in pairs for name in ((a, b), (c, d))]

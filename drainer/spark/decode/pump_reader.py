@@ -13,13 +13,13 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from common import binlog
+from common import binlog, ddl_job
 from common.errors import ConfigError, Corruption
 from common.rowcodec.row_error import RowError
+from common.table_info import SchemaState
 from common.wire import binlog_pb2
 from drainer.pull.merger import Merged
 from drainer.rules.rule_set import Rules
-from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker
 from drainer.spark.archive.location import File, Location
 from drainer.spark.archive.payload import Head
@@ -85,7 +85,7 @@ class PumpReader:
         if message.ddl_job_id:
             if message.ddl_query.lstrip().lower().startswith(binlog.SEQUENCE_VALUE):
                 return None
-            if message.ddl_schema_state != binlog.SCHEMA_STATE_DELETE_ONLY:
+            if message.ddl_schema_state != SchemaState.DELETE_ONLY:
                 job = self._jobs.get(message.ddl_job_id)
         ended = binlog.commit(message.start_ts, commit_ts)
         return Merged(commit_ts, binlog.join(payload, ended), ddl_job.decode(job) if job else None)

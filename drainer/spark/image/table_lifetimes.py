@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from common.ddl_job import ActionType
 from common.errors import Rejected
 from drainer.schema.sql_tokens import tokens
 from drainer.txn import Ddl
 
-_CREATE, _DROP, _TRUNCATE = 3, 4, 11
-_CREATE_SCHEMA, _DROP_SCHEMA = 1, 2
 _UNTOLD: Final = frozenset({"RENAME", "EXCHANGE", "RECOVER", "FLASHBACK"})
 _OF_PARTITIONS: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE"})
 _CONVERTING: Final = frozenset({"MODIFY", "CHANGE"})
@@ -42,15 +41,15 @@ def lives(names: Iterable[Name], changes: Iterable[Ddl], since: int) -> dict[Nam
         for name in found:
             if name in ddl.tables:
                 found[name] = _after(found[name], ddl, name)
-            elif (name[0], "") in ddl.tables and ddl.action == _DROP_SCHEMA:
+            elif (name[0], "") in ddl.tables and ddl.action == ActionType.DROP_SCHEMA:
                 found[name] = None
     return {name: life for name, life in found.items() if life is not None}
 
 
 def _after(life: Life | None, ddl: Ddl, name: Name) -> Life | None:
-    if ddl.action in (_CREATE, _TRUNCATE):
+    if ddl.action in (ActionType.CREATE_TABLE, ActionType.TRUNCATE_TABLE):
         return Life(ddl.commit_ts, whole=True)
-    if ddl.action == _DROP:
+    if ddl.action == ActionType.DROP_TABLE:
         return None
     words = [word.upper() for word in tokens(ddl.query)]
     untold = _UNTOLD.intersection(words) and not {"COLUMN", "INDEX", "KEY"}.intersection(words)

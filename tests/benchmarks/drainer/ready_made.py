@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common import binlog
+from common import binlog, ddl_job
+from common.table_info import SchemaState
 from deploy.playground.scenario import Scenario
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import STATEMENT_BYTES_MAX, LaneSettings
@@ -20,7 +21,6 @@ from drainer.apply.lane_feed import ROWS
 from drainer.ddl.run.runner import statement_of, touches_database
 from drainer.pull.merger import Merged
 from drainer.rules.table_filter import TableFilter
-from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.change import Change, Chunk, Position
 from drainer.sink.mysql.connection import Connection, Target, connect
@@ -76,7 +76,7 @@ def merged(scenario: Scenario) -> list[Merged]:
             payload = binlog.join(prewrites[record.start_ts].payload, record.payload)
             message = binlog.parse(payload)
             job = None
-            if message.ddl_job_id and message.ddl_schema_state != binlog.SCHEMA_STATE_DELETE_ONLY:
+            if message.ddl_job_id and message.ddl_schema_state != SchemaState.DELETE_ONLY:
                 job = ddl_job.decode(jobs[message.ddl_job_id])
             entries.append(Merged(record.commit_ts, payload, job))
     return sorted(entries, key=lambda entry: entry.commit_ts)

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from common import binlog, tso
 from common import table_info as ti
+from common.ddl_job import ActionType, DdlJob
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import TableInfo
 from deploy.playground.check.verify import ExpectedChecksum
 from deploy.playground.scenario import Scenario
 from deploy.playground.workload.arrival import Record
-from deploy.playground.workload.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
+from deploy.playground.workload.job import job_json
 from deploy.playground.workload.kinds import Kind
 from deploy.playground.workload.tables import Table
 from drainer.txn import DELETE, INSERT, UPDATE
@@ -87,14 +88,14 @@ class Recorder:
         self._version = 0
         self._ids = itertools.count(1)
         self._timestamps = itertools.count(tso.compose(FIRST_MS), SPACING)
-        self._ddl(CREATE_SCHEMA, f"CREATE DATABASE {SCHEMA}", None)
+        self._ddl(ActionType.CREATE_SCHEMA, f"CREATE DATABASE {SCHEMA}", None)
 
     def next_id(self) -> int:
         """A table id."""
         return next(self._ids)
 
     def create(self, table: Table) -> Made:
-        self._ddl(CREATE_TABLE, table.create_sql(), table)
+        self._ddl(ActionType.CREATE_TABLE, table.create_sql(), table)
         info = TableInfo.from_json(table.info())
         has_rowid = not info.pk_is_handle and not info.is_common_handle
         made = Made(table, RowEncoder(info), has_rowid)
@@ -145,11 +146,11 @@ class Recorder:
     def _ddl(self, kind: int, query: str, table: Table | None) -> None:
         start_ts = next(self._timestamps)
         self._version += 1
-        job = Job(
+        job = DdlJob(
             id=self.next_id(),
-            kind=kind,
+            action=kind,
             schema_id=1_000_000,
-            schema=SCHEMA,
+            schema_name=SCHEMA,
             table_id=table.id if table else 0,
             table_name=table.name if table else "",
             query=query,

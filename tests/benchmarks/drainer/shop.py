@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from common.ddl_job import ActionType, DdlJob
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.workload.job import CREATE_SCHEMA, CREATE_TABLE, Job, job_json
+from deploy.playground.workload.job import job_json
 from deploy.playground.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
 from pumpclient.publish.publisher import Publisher
 
@@ -32,15 +33,15 @@ def encoder(described: Table) -> RowEncoder:
 async def create(publisher: Publisher, upstream: StandaloneUpstream) -> int:
     """The database and both tables, as DDL binlogs; the schema version to write rows under."""
     statements = [
-        (CREATE_SCHEMA, f"CREATE DATABASE `{SCHEMA}`", None),
-        *((CREATE_TABLE, described.create_sql(), described) for described in (PROBES, ORDERS)),
+        (ActionType.CREATE_SCHEMA, f"CREATE DATABASE `{SCHEMA}`", None),
+        *((ActionType.CREATE_TABLE, described.create_sql(), described) for described in (PROBES, ORDERS)),
     ]
     for number, (kind, query, described) in enumerate(statements, 1):
-        job = Job(
+        job = DdlJob(
             id=100 + number,
-            kind=kind,
+            action=kind,
             schema_id=SCHEMA_ID,
-            schema=SCHEMA,
+            schema_name=SCHEMA,
             table_id=described.id if described else 0,
             table_name=described.name if described else "",
             query=query,

@@ -13,6 +13,7 @@ import pytest
 
 from common import binlog
 from common.clock import ManualClock
+from common.ddl_job import ActionType
 from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
@@ -20,7 +21,6 @@ from drainer.apply import ddl_barrier
 from drainer.checkpoint.committed import WentBack
 from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
 from drainer.pull.merger import Merged, MergedBatch, Spilled
-from drainer.schema.ddl_job import DROP_TABLE
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (
@@ -160,7 +160,10 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     """And goes when the stream is far enough behind the drop: no other DROP has to come for that."""
     second = 1000 << 18
     table, other = (TableInfo(number, name, (column(1, "a", LONG),)) for number, name in ((7, "t"), (8, "u")))
-    dropped = create_job(table, job_id=10, schema_version=2) | {"type": DROP_TABLE, "query": "DROP TABLE `t`"}
+    dropped = create_job(table, job_id=10, schema_version=2) | {
+        "type": ActionType.DROP_TABLE,
+        "query": "DROP TABLE `t`",
+    }
     jobs = [create_job(table), dropped, create_job(other, job_id=11, schema_version=3)]
     entries = [created(job, at) for job, at in zip(jobs, (second, 2 * second, 1803 * second), strict=True)]
     clock = ManualClock()

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from common import binlog
+from common.ddl_job import ActionType
 from common.errors import DownstreamError, Unavailable
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import LONG, Index, IndexColumn, TableInfo
 from drainer.apply.target_reader import TableReader
 from drainer.pull.merger import Merged
-from drainer.schema import ddl_job
 from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, TableVersion
@@ -97,7 +97,7 @@ async def test_rows_come_again_that_were_applied_before_their_column_went(target
     )
     refused |= {"type": ADD_INDEX, "query": "ALTER TABLE `waits` ADD UNIQUE KEY `u` (`a`)"}
     dropped = create_job(NARROW, job_id=12, schema_version=4)
-    dropped |= {"type": ddl_job.DROP_COLUMN, "query": "ALTER TABLE `n` DROP COLUMN `b`"}
+    dropped |= {"type": ActionType.DROP_COLUMN, "query": "ALTER TABLE `n` DROP COLUMN `b`"}
     jobs = [create_job(waits), create_job(WIDE, job_id=10, schema_version=2), refused, dropped]
     entries = [created(jobs[0], 900), created(jobs[1], 950), row(1000, waits, 2), created(refused, 1100)]
     entries += [row(1200, WIDE, 3), created(dropped, 1300), row(1400, NARROW, 4)]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from common import ddl_job
 from common.errors import ConfigError
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import APPLY, NO_DOWNSTREAM_MEANING, REWRITE, SKIP, STOP, Policy
-from drainer.schema import ddl_job
 from drainer.txn import Ddl
 
 

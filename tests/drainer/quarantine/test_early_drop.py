@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from common import binlog
+from common.ddl_job import ActionType
 from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, SchemaState, TableInfo
 from common.upstream_port import SchemaAt, UnderWay
 from drainer.ddl import rules as ddl_rules
 from drainer.pull.merger import Merged
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
-from drainer.schema import ddl_job
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT
@@ -91,9 +91,7 @@ def recording(*steps: Statement | Sequence[Row] | object) -> Recording:
                 at for at, one in enumerate(all_steps, 1) if at > number and isinstance(one, Statement)
             )
             query = all_steps[later - 1].text  # type: ignore[attr-defined]
-            first = binlog.prewrite_ddl(
-                ts, b"k", query, job_id=later, schema_state=binlog.SCHEMA_STATE_DELETE_ONLY
-            )
+            first = binlog.prewrite_ddl(ts, b"k", query, job_id=later, schema_state=SchemaState.DELETE_ONLY)
             entries.append(Merged(ts + 1, binlog.join(first, commit)))
             continue
         assert isinstance(step, list)
@@ -295,7 +293,7 @@ def test_keys_with_expressions_go_by_name_and_checks_by_kind_of_job() -> None:
     for state, enforced, given_up in ((5, True, False), (5, False, True), (2, True, True)):
         one = {"constraint_name": {"O": "C"}, "state": state, "enforced": enforced}
         document = {**FULL.to_json(), "constraint_info": [one]}
-        assert is_given_up(check, FULL, Later(7, ddl_job.MULTI_SCHEMA_CHANGE, document)) is given_up
+        assert is_given_up(check, FULL, Later(7, ActionType.MULTI_SCHEMA_CHANGE, document)) is given_up
 
 
 NONCLUSTERED = Index(1, "PRIMARY", (IndexColumn("id", 0),), unique=True, primary=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common import binlog
+from common.ddl_job import ActionType
 from common.observe.metrics import REGISTRY
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
@@ -19,7 +20,6 @@ from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
-from drainer.schema.ddl_job import RENAME_TABLE, TRUNCATE_TABLE
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.txn import DELETE, INSERT, UPDATE
@@ -117,7 +117,7 @@ class Made:
         table_id, encoder = self.encoders.pop(old)
         self.encoders[new] = (table_id, encoder)
         job = create_job(shard(table_id, new), job_id=50, schema_version=self.version)
-        job |= {"type": RENAME_TABLE, "query": f"RENAME TABLE `{old}` TO `{new}`"}
+        job |= {"type": ActionType.RENAME_TABLE, "query": f"RENAME TABLE `{old}` TO `{new}`"}
         self.recording.jobs.append(json.dumps(job).encode())
         self.recording.entries.append(created(job, commit_ts))
 
@@ -127,7 +127,7 @@ class Made:
         table = unique(table_id + 100, name)
         self.encoders[name] = (table.id, RowEncoder(table))
         job = create_job(table, job_id=50, schema_version=self.version)
-        job |= {"type": TRUNCATE_TABLE, "query": f"TRUNCATE TABLE `{name}`", "table_id": table_id}
+        job |= {"type": ActionType.TRUNCATE_TABLE, "query": f"TRUNCATE TABLE `{name}`", "table_id": table_id}
         self.recording.jobs.append(json.dumps(job).encode())
         self.recording.entries.append(created(job, commit_ts))
 

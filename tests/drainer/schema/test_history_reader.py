@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from common import ddl_job
+from common.ddl_job import DdlJob
 from common.errors import Corruption
 from common.upstream_port import SchemaAt, SchemaPage
-from drainer.schema import ddl_job
 from drainer.schema import history_reader as schema_reading
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.history_reader import Until
 from drainer.schema.tracker import SchemaTracker
 from tests.drainer.schema.test_tracker import Upstream, database, table, with_default

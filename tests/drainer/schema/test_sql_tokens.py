@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.schema.sql_tokens import events_of, tables_read, tokens, unquote
+from drainer.schema.sql_tokens import RenamePair, events_of, rename_pairs, tables_read, tokens, unquote
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,35 @@ def test_quoted_names_and_strings_are_one_token() -> None:
 def test_tables_that_a_statement_reads(query: str, expected: set[str]) -> None:
     found = {".".join(name) for name in tables_read(query, "D")} - {"d.on", "d.join", "d.as"}
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "pairs"),
+    [
+        ("RENAME TABLE a TO b", [("", "a", "", "b")]),
+        ("rename table `d`.`a` to `e`.`b`;", [("d", "a", "e", "b")]),
+        (
+            "RENAME TABLE a TO tmp, d.b TO a, tmp TO d.b",
+            [("", "a", "", "tmp"), ("d", "b", "", "a"), ("", "tmp", "d", "b")],
+        ),
+        (
+            "RENAME TABLE `a``b` TO `to`, `x.y` TO `RENAME`",
+            [("", "a`b", "", "to"), ("", "x.y", "", "RENAME")],
+        ),
+        ("ALTER TABLE d.a RENAME TO b", [("d", "a", "", "b")]),
+        ("ALTER TABLE a RENAME AS e . b", [("", "a", "e", "b")]),
+        ("ALTER TABLE `rename` RENAME = b", [("", "rename", "", "b")]),
+        ("ALTER TABLE a RENAME b", [("", "a", "", "b")]),
+        ("/* c */ RENAME /* x TO y */ TABLE a -- TO z\n TO b", [("", "a", "", "b")]),
+        ("/*!40101 RENAME TABLE a TO b */", [("", "a", "", "b")]),
+        ('RENAME TABLE "a" TO "d"."b"', [("", "a", "d", "b")]),
+        ("RENAME TABLE таблица TO 表", [("", "таблица", "", "表")]),
+        ("CREATE TABLE a (b INT)", []),
+        ("RENAME TABLE a", []),
+        ("RENAME TABLE a TO", []),
+        ("RENAME", []),
+        ("", []),
+    ],
+)
+def test_names_in_a_rename(query: str, pairs: list[tuple[str, str, str, str]]) -> None:
+    assert rename_pairs(query) == tuple(RenamePair(*pair) for pair in pairs)

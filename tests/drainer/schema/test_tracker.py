@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import DdlJob
 from common.errors import Corruption
 from drainer.schema.catalog import TABLE_ID_MAX
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import SchemaTracker, UnknownTable
 
 INT = {"Tp": 3, "Flag": 0, "Flen": 11, "Decimal": 0, "Charset": "binary", "Collate": "binary", "Elems": None}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType, DdlJob
 from common.rowcodec import compile_table
 from common.wire import binlog_pb2
 from drainer.app.load_schema import read_moment
 from drainer.rules.table_filter import TableFilter
-from drainer.schema.ddl_job import MULTI_SCHEMA_CHANGE, DdlJob
 from drainer.schema.tracker import SchemaTracker
 from drainer.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl
@@ -77,7 +77,7 @@ async def test_the_schema_at_every_moment_is_what_the_binlogs_up_to_it_tell(scen
         waiting = [job.id for job, _ in jobs[done:] if job.took_effect]
         following = next((job for job, _ in jobs[done:] if job.took_effect), None)
         assert tracker.version >= told.version
-        if following is not None and following.action != MULTI_SCHEMA_CHANGE:
+        if following is not None and following.action != ActionType.MULTI_SCHEMA_CHANGE:
             assert tracker.version < following.schema_version
         assert sorted(tracker._pending) == sorted(waiting), "what comes later is waited for, nothing else"
         assert all(tracker.is_truncated(number) for number in told._catalog.truncated), "late rows"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from common import ddl_job
+from common.ddl_job import DdlJob
 from common.errors import Corruption
-from drainer.schema import ddl_job
 from drainer.schema.catalog import GONE_KEPT, Catalog
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import SchemaTracker, UnknownTable
 from tests.drainer.support import recorded
 

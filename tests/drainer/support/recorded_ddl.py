@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from common.ddl_job import DdlJob
 from common.wire import binlog_pb2
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import differences
 from drainer.ddl.derive.render import Server
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.ddl.run import downstream_schema as ddl_present
-from drainer.schema.ddl_job import DdlJob
 from drainer.schema.tracker import SchemaTracker, is_system_schema
 from drainer.sink.mysql.connection import Connection
 from drainer.txn import Ddl

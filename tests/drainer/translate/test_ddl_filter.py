@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
-from drainer.schema import ddl_job
+from drainer.schema.sql_tokens import rename_pairs
 from drainer.schema.tracker import SchemaTracker
 from drainer.translate.ddl_filter import Verdict, judge
 from tests.drainer.schema.test_tracker import Upstream, database, table
@@ -54,7 +55,7 @@ class Setting:
         infos = [table(table_id, new[1]) for table_id, _, new in pairs]
         ids = [homes[new[0]] for *_, new in pairs]
         return self.judge(
-            ddl_job.RENAME_TABLES, query=query, schema_id=ids[0], infos=infos, raw_args=[[], ids]
+            ActionType.RENAME_TABLES, query=query, schema_id=ids[0], infos=infos, raw_args=[[], ids]
         )
 
 
@@ -133,7 +134,7 @@ def small(rules: Rules, upstream: dict[str, int], pairs: Pairs) -> tuple[Verdict
         infos.append(table(current[new], new))
         ids.append(1000)
     query = "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
-    job = up.job(ddl_job.RENAME_TABLES, query=query, infos=infos, raw_args=[[], ids])
+    job = up.job(ActionType.RENAME_TABLES, query=query, infos=infos, raw_args=[[], ids])
     return judge(job, tracker.apply(job), rules, tracker.names()), current
 
 
@@ -141,7 +142,7 @@ def executed(verdict: Verdict, pairs: Pairs) -> list[tuple[str, str]]:
     if not verdict.instead:
         return list(pairs)
     (statement,) = verdict.instead
-    return [(pair.old_table, pair.new_table) for pair in ddl_job.rename_pairs(statement)]
+    return [(pair.old_table, pair.new_table) for pair in rename_pairs(statement)]
 
 
 # -- renames between databases and under routes ---------------------------------------------------------
@@ -198,7 +199,7 @@ def test_a_rename_that_would_join_two_tables_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "info"), [(ddl_job.DROP_TABLE, table(1, "t")), (ddl_job.TRUNCATE_TABLE, table(9, "t"))]
+    ("action", "info"), [(ActionType.DROP_TABLE, table(1, "t")), (ActionType.TRUNCATE_TABLE, table(9, "t"))]
 )
 def test_dropping_one_of_several_tables_of_a_target_is_refused(action: int, info: dict[str, Any]) -> None:
     shared = Setting(routed(("*", "t", "shop", "orders"))).judge(action, table_id=1, info=info)
@@ -209,28 +210,30 @@ def test_dropping_one_of_several_tables_of_a_target_is_refused(action: int, info
 
 def test_of_tables_created_together_those_that_replicate_are() -> None:
     s = Setting(Rules(names=TableFilter(ignore_table=[("db", "x")])))
-    verdict = s.judge(ddl_job.CREATE_TABLES, infos=[table(11, "x"), table(12, "y")])
+    verdict = s.judge(ActionType.CREATE_TABLES, infos=[table(11, "x"), table(12, "y")])
     assert verdict == Verdict((("Db", "y"),))
-    assert s.judge(ddl_job.CREATE_TABLES, infos=[table(13, "x")]).skip == "filtered"
+    assert s.judge(ActionType.CREATE_TABLES, infos=[table(13, "x")]).skip == "filtered"
 
 
 def test_an_exchange_with_a_table_that_does_not_replicate_is_refused() -> None:
     s = Setting(Rules(names=TableFilter(ignore_table=[("db", "t")])))
     s.tracker.apply(s.up.create(table(5, "parted", partitions=(6, 7))))
-    verdict = s.judge(ddl_job.EXCHANGE_PARTITION, table_id=1, info=table(5, "parted", partitions=(1, 7)))
+    verdict = s.judge(
+        ActionType.EXCHANGE_TABLE_PARTITION, table_id=1, info=table(5, "parted", partitions=(1, 7))
+    )
     assert "exchange partition brings in rows of Db.t" in verdict.refused
 
 
 def test_a_dropped_database_takes_along_what_replicates_of_it() -> None:
     s = Setting(Rules(names=TableFilter(do_table=[("db", "t"), ("db", "v")])))
     s.tracker.apply(s.up.create(table(8, "v", view={})))
-    verdict = s.judge(ddl_job.DROP_SCHEMA, db=database(1000, "Db"))
+    verdict = s.judge(ActionType.DROP_SCHEMA, db=database(1000, "Db"))
     assert verdict == Verdict(
         (("Db", "t"), ("Db", "v")),
         instead=("DROP VIEW IF EXISTS `Db`.`v`", "DROP TABLE IF EXISTS `Db`.`t`"),
     )
-    assert s.judge(ddl_job.DROP_SCHEMA, schema_id=2000, db=database(2000, "other")).skip == "filtered"
-    everything = Setting(Rules()).judge(ddl_job.DROP_SCHEMA, db=database(1000, "Db"))
+    assert s.judge(ActionType.DROP_SCHEMA, schema_id=2000, db=database(2000, "other")).skip == "filtered"
+    everything = Setting(Rules()).judge(ActionType.DROP_SCHEMA, db=database(1000, "Db"))
     assert everything == Verdict((("Db", ""),))
 
 
@@ -238,13 +241,13 @@ def test_a_database_that_comes_back_brings_along_what_replicates_of_it() -> None
     s = Setting(Rules(names=TableFilter(do_table=[("back", "t")])))
     tables = [{"TableInfo": table(8, "t")}, {"TableInfo": table(9, "u")}]
     again: Any = {"schema_id": 5000, "db": database(5000, "Back"), "raw_args": [{"RecoverTabsInfo": tables}]}
-    assert s.judge(ddl_job.RECOVER_SCHEMA, **again) == Verdict((("Back", "t"),))
+    assert s.judge(ActionType.RECOVER_SCHEMA, **again) == Verdict((("Back", "t"),))
     ignored = Setting(Rules(names=TableFilter(do_db=["db"])))
-    assert ignored.judge(ddl_job.RECOVER_SCHEMA, **again).skip == "filtered"
+    assert ignored.judge(ActionType.RECOVER_SCHEMA, **again).skip == "filtered"
 
 
 def test_a_dropped_database_under_routes() -> None:
-    drop: Any = {"action": ddl_job.DROP_SCHEMA, "db": database(1000, "Db")}
+    drop: Any = {"action": ActionType.DROP_SCHEMA, "db": database(1000, "Db")}
     whole = Setting(routed(("db", "", "shop", ""))).judge(**drop)
     assert whole == Verdict((("Db", ""),), instead=("DROP DATABASE IF EXISTS `shop`",)), "shop is all its own"
     untouched = Setting(routed(("other", "", "shop", ""))).judge(**drop)
@@ -292,6 +295,6 @@ def test_a_rename_is_asked_for_by_its_new_name() -> None:
 
 
 def test_of_tables_created_together_rules_take_out_single_ones() -> None:
-    batch: Any = {"action": ddl_job.CREATE_TABLES, "infos": [table(11, "t1"), table(12, "y")]}
+    batch: Any = {"action": ActionType.CREATE_TABLES, "infos": [table(11, "t1"), table(12, "y")]}
     assert Setting(by_event("create table")).judge(**batch).tables == (("Db", "y"),)
     assert Setting(by_event("create table", table="*")).judge(**batch).skip

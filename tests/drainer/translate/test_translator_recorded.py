@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType
 from common.rowcodec import compile_table
 from common.wire import binlog_pb2
 from drainer.pull.merger import Merged, Merger
 from drainer.rules.table_filter import TableFilter
-from drainer.schema import ddl_job
 from drainer.schema.tracker import SchemaTracker, is_system_schema
 from drainer.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
@@ -205,7 +205,7 @@ def test_two_pumps_merge_into_the_recorded_commit_order() -> None:
 
 def test_ddl_between_online_steps_is_reported_once_and_delete_only_is_skipped() -> None:
     _, items = translated("ddl")
-    drops = [item for item in items if isinstance(item, Ddl) and item.action == ddl_job.DROP_COLUMN]
+    drops = [item for item in items if isinstance(item, Ddl) and item.action == ActionType.DROP_COLUMN]
     assert len(drops) == 6
     assert [bool(item.skip) for item in drops] == [True, False] * 3
     rolled_back = [item for item in items if isinstance(item, Ddl) and "rolled back" in item.skip]

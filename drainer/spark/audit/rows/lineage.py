@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from common.ddl_job import ActionType
 from common.tso import TS_MAX
 from drainer.schema.sql_tokens import tokens, unquote
 
@@ -31,7 +32,6 @@ _NO_ROWS: Final = frozenset({"ANALYZE", "LOCK", "UNLOCK", "SET", "GRANT", "REVOK
 _PARTITIONS_GO: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "FIRST"})
 _BESIDE_RENAME: Final = frozenset({"COLUMN", "INDEX", "KEY", "CONSTRAINT"})
 _BEFORE_KIND: Final = 20
-RESTORED_TABLES: Final = 60  # the action of a job that brings tables with their rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _create(words: _Words, schema: str, statement: Statement) -> list[Effect]:
     kind = _kind(words)
     words.skip("IF", "NOT", "EXISTS")
     if kind == "TABLE":
-        what = ENDS if statement.action == RESTORED_TABLES else EMPTIES
+        what = ENDS if statement.action == ActionType.CREATE_TABLES else EMPTIES
         return [Effect(what, words.name(schema))]
     if kind == "DATABASE":
         return [Effect(EMPTIES, (words.name("")[1], ""))]

@@ -8,18 +8,40 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType, DdlJob
 from common.table_info import TableInfo
 from deploy.playground.run import RECORDED
 from deploy.playground.scenario import load
 from deploy.playground.workload import job, kinds, tables
-from deploy.playground.workload.job import Job
+
+
+def job_of(
+    job_id: int,
+    action: int,
+    schema_id: int,
+    schema: str,
+    table_id: int,
+    table: str,
+    query: str,
+    schema_version: int,
+) -> DdlJob:
+    return DdlJob(
+        job_id,
+        action,
+        schema_id=schema_id,
+        schema_name=schema,
+        table_id=table_id,
+        table_name=table,
+        query=query,
+        schema_version=schema_version,
+    )
 
 
 def recorded_jobs() -> dict[str, dict[str, Any]]:
     return {(text := json.loads(raw))["query"]: text for _, raw in load(RECORDED).jobs}
 
 
-def made(described: Job, table: tables.Table | None, start_ts: int) -> dict[str, Any]:
+def made(described: DdlJob, table: tables.Table | None, start_ts: int) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(job.job_json(described, table, start_ts))
     return document
 
@@ -44,7 +66,7 @@ def test_create_table_job_has_the_recorded_keys_and_column_types() -> None:
     recorded = next(
         text for query, text in recorded_jobs().items() if query.startswith("CREATE TABLE orders")
     )
-    described = Job(89, job.CREATE_TABLE, 84, "shop", 86, "orders", "CREATE TABLE", 44)
+    described = job_of(89, ActionType.CREATE_TABLE, 84, "shop", 86, "orders", "CREATE TABLE", 44)
     ours = made(described, orders(), recorded["start_ts"])
     assert list(ours) == list(recorded)
     assert list(ours["binlog"]) == list(recorded["binlog"])
@@ -71,7 +93,7 @@ def test_added_column_has_the_recorded_form() -> None:
 
 def test_create_schema_job() -> None:
     recorded = recorded_jobs()["CREATE DATABASE shop"]
-    described = Job(85, job.CREATE_SCHEMA, 84, "shop", 0, "", "CREATE DATABASE shop", 42)
+    described = job_of(85, ActionType.CREATE_SCHEMA, 84, "shop", 0, "", "CREATE DATABASE shop", 42)
     ours = made(described, None, recorded["start_ts"])
     assert ours["binlog"]["DBInfo"] == recorded["binlog"]["DBInfo"]
     assert ours["schema_state"] == recorded["schema_state"]
@@ -96,10 +118,10 @@ def test_definitions_are_read_back_as_meant(table: tables.Table) -> None:
 
 
 def test_drop_column_is_announced_before_it_is_done() -> None:
-    described = Job(1, job.DROP_COLUMN, 2, "demo", 3, "t", "ALTER TABLE t DROP COLUMN c", 5)
-    assert described.schema_states == (1, 0)
-    assert Job(1, job.ADD_COLUMN, 2, "demo", 3, "t", "", 5).schema_states == (5,)
-    assert Job(1, job.DROP_TABLE, 2, "demo", 3, "t", "", 5).schema_states == (0,)
+    described = job_of(1, ActionType.DROP_COLUMN, 2, "demo", 3, "t", "ALTER TABLE t DROP COLUMN c", 5)
+    assert job.binlog_states(described) == (1, 0)
+    assert job.binlog_states(job_of(1, ActionType.ADD_COLUMN, 2, "demo", 3, "t", "", 5)) == (5,)
+    assert job.binlog_states(job_of(1, ActionType.DROP_TABLE, 2, "demo", 3, "t", "", 5)) == (0,)
 
 
 def test_create_sql() -> None:

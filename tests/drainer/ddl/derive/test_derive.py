@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from common import table_info as ti
+from common.ddl_job import ActionType
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
@@ -19,7 +20,6 @@ from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.steps import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.downstream_schema import server_of
-from drainer.schema import ddl_job
 from drainer.sink.mysql.column_match import Dialect
 from drainer.txn import Tracked
 from tests.drainer.support.table_maker import Maker, kind, name
@@ -81,7 +81,7 @@ def test_every_order_of_every_choice_of_columns_is_reached() -> None:
         for after in itertools.permutations((1, 2, 3, 4, 5), size):
             for extra in ((), (9,)):
                 change = Change(
-                    action=ddl_job.MULTI_SCHEMA_CHANGE,
+                    action=ActionType.MULTI_SCHEMA_CHANGE,
                     before=(simple(*before),),
                     after=(simple(*after),),
                     present={HERE: present(1, *extra, 2, 3)},
@@ -132,7 +132,7 @@ def test_truncate_of_a_table_that_is_not_there_makes_it() -> None:
 
 def test_batch_create_is_one_statement_a_table() -> None:
     change = Change(
-        ddl_job.CREATE_TABLES,
+        ActionType.CREATE_TABLES,
         after=(simple(1), simple(1, table_id=2, called="u")),
         present={HERE: None, ("d", "u"): None},
     )
@@ -177,7 +177,7 @@ def test_a_rename_that_is_done_is_not_done_again_and_a_lost_table_is_named() -> 
 
 def test_flashback_of_a_cluster_is_not_derivable() -> None:
     with pytest.raises(NotDerivable, match="binlog does not have them"):
-        derive(Change(ddl_job.FLASHBACK_CLUSTER))
+        derive(Change(ActionType.FLASHBACK_CLUSTER))
 
 
 def test_databases() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pymysql
 import pytest
 
+from common.ddl_job import ActionType
 from common.errors import Unavailable
 from common.table_info import LONG, Column, FieldType, TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner, Ran
-from drainer.schema import ddl_job
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import is_transient
 from drainer.txn import Ddl, Tracked
@@ -37,7 +37,7 @@ def table(called: str, table_id: int, *columns: str, **more: Any) -> Tracked:
 SWAP = Ddl(
     100,
     7,
-    ddl_job.RENAME_TABLES,
+    ActionType.RENAME_TABLES,
     "d",
     "RENAME TABLE `a` TO `tmp`, `b` TO `a`, `tmp` TO `b`",
     (("d", "a"), ("d", "tmp"), ("d", "b")),
@@ -241,7 +241,7 @@ def test_an_exchange_is_done_once_over_crashes(
     ddl = Ddl(
         100,
         7,
-        ddl_job.EXCHANGE_PARTITION,
+        ActionType.EXCHANGE_TABLE_PARTITION,
         "d",
         "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `a`",
         (("d", "p"), ("d", "a")),

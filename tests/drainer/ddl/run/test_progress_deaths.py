@@ -10,10 +10,10 @@ from typing import Any
 import pymysql
 import pytest
 
+from common.ddl_job import ActionType
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner
-from drainer.schema import ddl_job
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import clean, run
@@ -78,7 +78,7 @@ CASES = {
     "drop of a filtered database": Case(
         (*MADE, "CREATE VIEW d.v AS SELECT 1 AS id", "CREATE TABLE d.other (id INT)"),
         ddl(
-            ddl_job.DROP_SCHEMA, "DROP DATABASE d", TWO_TABLES_AND_A_VIEW, (),
+            ActionType.DROP_SCHEMA, "DROP DATABASE d", TWO_TABLES_AND_A_VIEW, (),
             instead=("DROP VIEW IF EXISTS `d`.`v`", "DROP TABLE IF EXISTS `d`.`t`, `d`.`u`"),
             job=of_database("d"),
         ),
@@ -86,7 +86,7 @@ CASES = {
     "drop of a routed database": Case(
         (*map(in_x, MADE), "CREATE VIEW x.v AS SELECT 1 AS one"),
         ddl(
-            ddl_job.DROP_SCHEMA, "DROP DATABASE d", TWO_TABLES_AND_A_VIEW, (),
+            ActionType.DROP_SCHEMA, "DROP DATABASE d", TWO_TABLES_AND_A_VIEW, (),
             instead=("DROP VIEW IF EXISTS `x`.`v`", "DROP TABLE IF EXISTS `x`.`t`, `x`.`u`"),
             job=of_database("d"),
         ),
@@ -95,7 +95,7 @@ CASES = {
     "a rename into a database that is made for it": Case(
         MADE,
         ddl(
-            ddl_job.RENAME_TABLE, "RENAME TABLE d.t TO e.t", (table("t", 1, ID),),
+            ActionType.RENAME_TABLE, "RENAME TABLE d.t TO e.t", (table("t", 1, ID),),
             (Tracked("e", "t", table("t", 1, ID).document),),
             instead=("CREATE DATABASE IF NOT EXISTS `e`", "RENAME TABLE `d`.`t` TO `e`.`t`"),
         ),

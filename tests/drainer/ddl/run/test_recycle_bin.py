@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from common.ddl_job import ActionType
 from drainer.ddl.derive.compare import Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.run.recycle_bin import KeepDropped, aside_of, bring_back, kept, outdated, take_away
-from drainer.schema import ddl_job
 from drainer.txn import Tracked
 
 KEEP = KeepDropped("own", 7, 60.0)
@@ -21,10 +21,10 @@ def texts(change: Change, movable: bool = True, **known: tuple[str, str]) -> lis
 
 
 def test_a_dropped_table_moves_and_a_truncated_one_leaves_an_empty_one() -> None:
-    drop = Change(ddl_job.DROP_TABLE, (TABLE,), present={HERE: Present()})
+    drop = Change(ActionType.DROP_TABLE, (TABLE,), present={HERE: Present()})
     assert texts(drop) == ["RENAME TABLE `d`.`t` TO `own`.`dropped_7_5_99`"]
     truncate = Change(
-        ddl_job.TRUNCATE_TABLE, (TABLE,), (Tracked("d", "t", {"id": 6}),), present={HERE: Present()}
+        ActionType.TRUNCATE_TABLE, (TABLE,), (Tracked("d", "t", {"id": 6}),), present={HERE: Present()}
     )
     assert texts(truncate) == [
         "DROP TABLE IF EXISTS `own`.`new_7_5`",
@@ -40,22 +40,22 @@ def test_what_other_things_hang_on_is_dropped_as_it_was() -> None:
         (Present(foreign_keys=frozenset({"f"})), True),
         (None, True),
     ):
-        change = Change(ddl_job.DROP_TABLE, (TABLE,), present={HERE: there})
+        change = Change(ActionType.DROP_TABLE, (TABLE,), present={HERE: there})
         assert texts(change, movable) == []
-    done = Change(ddl_job.TRUNCATE_TABLE, (TABLE,), present={HERE: Present()})
+    done = Change(ActionType.TRUNCATE_TABLE, (TABLE,), present={HERE: Present()})
     assert texts(done, i5=("own", "dropped_7_5_90")) == [], "its rows are kept already: a repeated TRUNCATE"
 
 
 def test_tables_of_a_dropped_database_are_kept() -> None:
     change = Change(
-        ddl_job.DROP_SCHEMA, (TABLE,), database=("d", "utf8mb4", "utf8mb4_bin"), present={HERE: Present()}
+        ActionType.DROP_SCHEMA, (TABLE,), database=("d", "utf8mb4", "utf8mb4_bin"), present={HERE: Present()}
     )
     assert texts(change) == ["RENAME TABLE `d`.`t` TO `own`.`dropped_7_5_99`", "DROP DATABASE IF EXISTS `d`"]
 
 
 def test_a_recovered_table_comes_back_under_its_new_name() -> None:
     again = Tracked("d", "u", {"id": 5})
-    change = Change(ddl_job.RECOVER_TABLE, after=(again,), present={("d", "u"): None})
+    change = Change(ActionType.RECOVER_TABLE, after=(again,), present={("d", "u"): None})
     found = bring_back(change, {5: ("own", "dropped_7_5_99")})
     assert found is not None
     assert found.steps[0].statements == ("RENAME TABLE `own`.`dropped_7_5_99` TO `d`.`u`",)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType
 from common.errors import Unavailable
 from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import Intent
 from drainer.ddl.run.runner import DdlRunner, Refused, statement_of, touches_database
-from drainer.schema import ddl_job
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import safe_text
 from drainer.txn import Ddl, Tracked
@@ -69,7 +69,7 @@ def runner(target: Target) -> Iterator[DdlRunner]:
 def ddl(
     query: str,
     *,
-    action: int = ddl_job.CREATE_TABLE,
+    action: int = ActionType.CREATE_TABLE,
     before: tuple[Tracked, ...] = (),
     after: tuple[Tracked, ...] = (),
     job: dict[str, Any] | None = None,
@@ -117,7 +117,7 @@ class TestRunner:
         ran = runner.run(
             ddl(
                 "ALTER TABLE `t` ADD KEY `e`((LOWER(`name`))), ADD KEY `k`(`id`)",
-                action=ddl_job.MULTI_SCHEMA_CHANGE,
+                action=ActionType.MULTI_SCHEMA_CHANGE,
                 before=(table(ID, NAME),),
                 after=(table(ID, NAME, LOWER, indexes=(expression, plain)),),
             )
@@ -140,7 +140,7 @@ class TestRunner:
 
     def test_what_is_not_in_the_binlog_is_never_run_downstream(self, runner: DdlRunner) -> None:
         """FLASHBACK CLUSTER would turn back the downstream's own tables, the checkpoint among them."""
-        back = ddl("FLASHBACK CLUSTER TO TIMESTAMP '2023-01-01'", action=ddl_job.FLASHBACK_CLUSTER)
+        back = ddl("FLASHBACK CLUSTER TO TIMESTAMP '2023-01-01'", action=ActionType.FLASHBACK_CLUSTER)
         with pytest.raises(Refused, match="rows of every table went back in time"):
             runner.run(back)
 

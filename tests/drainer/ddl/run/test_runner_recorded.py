@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.ddl_job import ActionType
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import Intent
 from drainer.ddl.derive import derive as ddl_derive
@@ -15,7 +16,6 @@ from drainer.ddl.run.connection import DdlConnection
 from drainer.ddl.run.downstream_schema import read_all, server_of, tables_in
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.schema import ddl_job
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.txn import Ddl
@@ -153,7 +153,7 @@ def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream
         if not again.had_run(intent, ddl, None):
             again.run(ddl)  # killed behind it, and the shape cannot tell: once more does no harm
         for one in ddl.after:
-            if ddl.action in (ddl_job.CREATE_TABLE, ddl_job.TRUNCATE_TABLE) and one.name in (
+            if ddl.action in (ActionType.CREATE_TABLE, ActionType.TRUNCATE_TABLE) and one.name in (
                 "rec",
                 "rec_old",
                 "x",
@@ -161,7 +161,7 @@ def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream
                 place = qualified(one.schema, one.name)
                 assert downstream.connection.rows(b"SELECT COUNT(*) FROM " + place) == [(0,)]
                 downstream.connection.run(b"INSERT INTO " + place + b" (id) VALUES (%d)" % one.id)
-            if ddl.action in (ddl_job.RECOVER_TABLE, ddl_job.RECOVER_SCHEMA):
+            if ddl.action in (ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA):
                 place = qualified(one.schema, one.name)
                 assert downstream.connection.rows(b"SELECT id FROM " + place) == [(one.id,)]
                 came_back += 1

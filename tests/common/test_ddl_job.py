@@ -1,12 +1,12 @@
-"""DDL jobs: reading the JSON, names of actions, names in RENAME statements."""
+"""DDL jobs: reading and writing the JSON, names of actions."""
 
 from __future__ import annotations
 
 import pytest
 
+from common import ddl_job
+from common.ddl_job import ActionType, DdlJob, JobState, action_name
 from common.errors import Corruption
-from drainer.schema import ddl_job
-from drainer.schema.ddl_job import DdlJob, RenamePair, action_name, rename_pairs
 from tests.drainer.support import recorded
 
 
@@ -58,33 +58,19 @@ def test_every_recorded_job_reads_and_has_a_name(scenario: str) -> None:
         assert ddl_job.parse(data).action in ddl_job.ACTION_NAMES
 
 
-@pytest.mark.parametrize(
-    ("query", "pairs"),
-    [
-        ("RENAME TABLE a TO b", [("", "a", "", "b")]),
-        ("rename table `d`.`a` to `e`.`b`;", [("d", "a", "e", "b")]),
-        (
-            "RENAME TABLE a TO tmp, d.b TO a, tmp TO d.b",
-            [("", "a", "", "tmp"), ("d", "b", "", "a"), ("", "tmp", "d", "b")],
-        ),
-        (
-            "RENAME TABLE `a``b` TO `to`, `x.y` TO `RENAME`",
-            [("", "a`b", "", "to"), ("", "x.y", "", "RENAME")],
-        ),
-        ("ALTER TABLE d.a RENAME TO b", [("d", "a", "", "b")]),
-        ("ALTER TABLE a RENAME AS e . b", [("", "a", "e", "b")]),
-        ("ALTER TABLE `rename` RENAME = b", [("", "rename", "", "b")]),
-        ("ALTER TABLE a RENAME b", [("", "a", "", "b")]),
-        ("/* c */ RENAME /* x TO y */ TABLE a -- TO z\n TO b", [("", "a", "", "b")]),
-        ("/*!40101 RENAME TABLE a TO b */", [("", "a", "", "b")]),
-        ('RENAME TABLE "a" TO "d"."b"', [("", "a", "d", "b")]),
-        ("RENAME TABLE таблица TO 表", [("", "таблица", "", "表")]),
-        ("CREATE TABLE a (b INT)", []),
-        ("RENAME TABLE a", []),
-        ("RENAME TABLE a TO", []),
-        ("RENAME", []),
-        ("", []),
-    ],
-)
-def test_names_in_a_rename(query: str, pairs: list[tuple[str, str, str, str]]) -> None:
-    assert rename_pairs(query) == tuple(RenamePair(*pair) for pair in pairs)
+@pytest.mark.parametrize("action", list(ActionType))
+def test_what_is_written_reads_back(action: ActionType) -> None:
+    job = DdlJob(7, action, schema_id=1, table_id=2, schema_name="d", query="Q", schema_version=3)
+    read = ddl_job.parse(job.to_json(9))
+    assert (read.id, read.action, read.took_effect, read.finished_ts) == (7, action, True, 9)
+    assert (read.schema_id, read.table_id, read.schema_name, read.query) == (1, 2, "d", "Q")
+    assert read.schema_state == ddl_job.state_after(action)
+    head = ddl_job.head(job.to_json())
+    assert head is not None
+    assert (head.action, head.effective_version) == (action, 3)
+
+
+def test_every_action_and_state_has_its_own_words() -> None:
+    assert len({action.words for action in ActionType}) == len(ActionType)
+    assert len({state.words for state in JobState}) == len(JobState)
+    assert [action_name(action) for action in ActionType] == [action.words for action in ActionType]
