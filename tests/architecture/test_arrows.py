@@ -86,9 +86,9 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "common": (
         ("errors", "version", "quantities", "tso", "wire", "upstream_port"),
-        ("clock", "backoff", "budget", "filesystem", "record", "protobuf_fields"),
-        ("binlog", "foreign_document", "table_info", "time_text", "observe"),
-        ("cluster", "config", "net", "process", "rowcodec"),
+        ("clock", "backoff", "budget", "filesystem", "record", "protobuf_fields", "table_info"),
+        ("binlog", "foreign_document", "time_text", "observe"),
+        ("cluster", "config", "ddl_job", "net", "process", "rowcodec"),
         ("etcd", "rpc"),
         ("door", "upstream.standalone", "upstream.tidb"),
         ("upstream",),
