@@ -137,7 +137,7 @@ async def _schema(settings: DrainerConfig, upstream: Upstream, start: ArchiveSta
             return found
     version = start.schema_version
     checkpoint = Checkpoint(start.commit_ts, False, version) if version else None
-    place = Start(0, checkpoint, (Position(start.commit_ts),), None, 0, start.commit_ts)
+    place = Start(0, checkpoint, (Position(start.commit_ts),), None, floor_ts=start.commit_ts)
     return await read_whole(upstream.history, place, start.commit_ts)
 
 

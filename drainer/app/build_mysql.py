@@ -34,11 +34,10 @@ from drainer.apply.loopback_marks import LoopbackMarks
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.row_mismatch import Drift
 from drainer.apply.settings import ApplierSettings
-from drainer.checkpoint import resume as takeover
-from drainer.checkpoint.inspection import Seen, look
-from drainer.checkpoint.resume import AheadOfUpstream, Beginner
+from drainer.checkpoint.inspection import Inspection, inspect
+from drainer.checkpoint.resume import AheadOfUpstream, Start, StarterInfo, resume_point
 from drainer.checkpoint.savepoint import adopt_cluster
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
@@ -94,10 +93,10 @@ async def open_checkpoint(
     store = _store_of(settings, upstream.cluster_id, target)
     drawn: list[int] = []  # a timestamp that no start has had
 
-    async def beginner() -> Beginner:
+    async def starter() -> StarterInfo:
         now_ts = drawn.pop() if drawn else await wait_for(upstream.oracle.timestamp)
         is_given = settings.initial_commit_ts != -1
-        return Beginner(
+        return StarterInfo(
             upstream.cluster_id,
             1 if settings.dispatches_whole else settings.worker_count,
             settings.initial_commit_ts if is_given else now_ts,
@@ -115,13 +114,13 @@ async def open_checkpoint(
                 " drainer began: it was emptied, or went back to before the first start",
                 hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
             )
-        one = await beginner()
-        looked = takeover.take_over(found.found, one)
+        one = await starter()
+        looked = resume_point(found.stored, one)
         drawn.append(one.now_ts)
         return looked, found.waits
 
     async def begin() -> Start:
-        one = await beginner()
+        one = await starter()
         return await patiently(
             lambda: store.start(
                 one.lane_count,
@@ -140,7 +139,7 @@ async def open_checkpoint(
         cluster_id=upstream.cluster_id,
         positions=[f"{place.commit_ts}:{place.rows}" for place in start.positions],
         epoch=start.epoch,
-        safe_until=start.safe_until,
+        safe_until=start.safe_mode.until_ts,
         lanes=len(start.positions),
     )
     return store, start
@@ -157,12 +156,12 @@ def _store_of(settings: DrainerConfig, cluster_id: int, target: Target) -> Check
     )
 
 
-def seen(settings: DrainerConfig, cluster_id: int) -> Seen:
+def seen(settings: DrainerConfig, cluster_id: int) -> Inspection:
     """What is stored downstream, and who works there. Blocks; writes nothing."""
     target = target_of(settings)
     table = settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
     row_target = row_target_of(settings, target)
-    return look(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
+    return inspect(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
 
 
 async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:

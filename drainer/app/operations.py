@@ -139,7 +139,7 @@ class Operating:
         self._shown = Shown(StandbyStatus(standby, name))
         add_routes(self._routes, self._shown, self.state, self._process.stop)
         self._process.ready(f"standing by for {name}")
-        await standby.take_over(lambda: heartbeat.register(node.ONLINE))
+        await standby.wait_and_register(lambda: heartbeat.register(node.ONLINE))
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
 

@@ -2,7 +2,7 @@
 
 Drives  collector and applier as tasks of the daemon
 Owns    what one build of them leaves to be undone
-Holds   where any room finds that the downstream does not have what it had confirmed (`committed.WentBack`),
+Holds   where any room finds that the downstream does not have what it had confirmed (`fencing.WentBack`),
         all of them end without storing anything; then everything is built anew from what is stored there now,
         and pulled again from there. Not before this process is sure that the node id is still its own: a
         standby may have gone on from there. Where rows of a table are refused for good, the same is done once
@@ -24,7 +24,7 @@ from common.process import daemon
 from drainer import metrics
 from drainer.app.operations import Operating
 from drainer.apply.applier import Applier
-from drainer.checkpoint.committed import WentBack
+from drainer.checkpoint.fencing import WentBack
 from drainer.pull.collector import Collector
 from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.sink.file.applier import ArchiveApplier

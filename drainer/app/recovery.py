@@ -28,9 +28,9 @@ from common.clock import Clock
 from common.errors import ConfigError, Conflict, Unavailable
 from common.observe import log
 from drainer.apply.applier import Applier
-from drainer.checkpoint.inspection import Seen
-from drainer.checkpoint.resume import Found, is_foreign
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.inspection import Inspection
+from drainer.checkpoint.resume import Start, StoredState, is_foreign
+from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import HOLD_S
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
@@ -128,7 +128,7 @@ ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
 class RelayRecovery:
     """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source.
 
-    `look` sees what is stored of a cluster without writing, and who works on it; blocks.
+    `inspect` sees what is stored of a cluster without writing, and who works on it; blocks.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class RelayRecovery:
         applier_of: ApplierOf,
         clock: Clock,
         lane_count: int,
-        look: Callable[[int], Seen],
+        inspect: Callable[[int], Inspection],
         *,
         quiet_s: float | None = None,
     ) -> None:
-        self._look = look
+        self._inspect = inspect
         self._quiet_s = QUIET_S if quiet_s is None else quiet_s
         self._path = path
         self._tables = RelayTables(target)
@@ -182,7 +182,7 @@ class RelayRecovery:
         # The time is what takeovers compare with; without the upstream it is only known roughly.
         now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
         start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
-        start = replace(start, safe_until=min(start.safe_until, to_ts))
+        start = replace(start, safe_mode=start.safe_mode.until(to_ts))
         end_ts = end_of(start.positions, start.intent, to_ts)
         if not end_ts:  # somebody went on after the looks
             await asyncio.to_thread(store.close)
@@ -216,12 +216,12 @@ class RelayRecovery:
 
     async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: int) -> None:
         """Nothing is written yet, and nobody is fenced off."""
-        first = await asyncio.to_thread(self._look, cluster_id)
+        first = await asyncio.to_thread(self._inspect, cluster_id)
         check_alone(first, first)
-        check_begin(first.found, purged_ts, self._path)
-        check_reach(first.found, source.last_ts, self._path)
+        check_begin(first.stored, purged_ts, self._path)
+        check_reach(first.stored, source.last_ts, self._path)
         await asyncio.sleep(self._quiet_s)
-        check_alone(first, await asyncio.to_thread(self._look, cluster_id))
+        check_alone(first, await asyncio.to_thread(self._inspect, cluster_id))
 
     async def _apply(self, applier: Applier, source: RelaySource) -> list[dict[str, Any]]:
         """What still waits for a decision behind the end."""
@@ -256,7 +256,7 @@ def _waits(document: dict[str, Any]) -> str:
     return f"{where} waits ({document['reason']}): {document['query']}"
 
 
-def check_alone(first: Seen, second: Seen) -> None:
+def check_alone(first: Inspection, second: Inspection) -> None:
     """Raises `AtWork` if anybody holds a session of a drainer, or moved something between two looks."""
     sessions = sorted({*first.sessions, *second.sessions})
     if sessions:
@@ -265,7 +265,7 @@ def check_alone(first: Seen, second: Seen) -> None:
             f"{', '.join(map(str, sessions))})",
             hint="stop it; if its host is gone, KILL these connections downstream",
         )
-    if first.found != second.found:
+    if first.stored != second.stored:
         raise AtWork("somebody moves the checkpoint downstream", hint="stop the other drainer")
 
 
@@ -283,7 +283,7 @@ def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -
     return reached_ts if together and not unknown_ddl else 0
 
 
-def check_begin(found: Found, purged_ts: int, path: str) -> None:
+def check_begin(found: StoredState, purged_ts: int, path: str) -> None:
     """Raises `Conflict` when the downstream needs records that were removed."""
     state, row = found.state, found.row
     ours = None if is_foreign(found) or state is None else state.checkpoint
@@ -296,7 +296,7 @@ def check_begin(found: Found, purged_ts: int, path: str) -> None:
         )
 
 
-def check_reach(found: Found, last_ts: int, path: str) -> None:
+def check_reach(found: StoredState, last_ts: int, path: str) -> None:
     """Raises `Conflict` when rows went downstream that the relay log does not have."""
     state, row = found.state, found.row
     floor_ts = max(row.commit_ts if row else 0, last_ts)

@@ -20,7 +20,8 @@ from drainer.apply.applier import Applier
 from drainer.apply.loopback_marks import LoopbackMarks
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.checkpoint.lane_basis import StoredBasis
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig

@@ -29,7 +29,8 @@ from drainer.apply.settings import ApplierSettings, ItemSource
 from drainer.apply.table_learning import TableLearning
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import CheckpointUpkeep
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.run.runner import DdlRunner
@@ -67,7 +68,6 @@ class Applier:
         self._tables = TableReader(target, sync_mode=settings.sync_mode)
         self._translator = translator
         self._ddl_runner = ddl_runner
-        self._settings = settings
         self._clock = clock
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keeper = self._keeper = CheckpointKeeper(
@@ -79,7 +79,7 @@ class Applier:
         lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
         self._settings = replace(settings, lane=lane)
         self.quarantine = open_quarantine(
-            quarantine_setup, self._highest_ts, self._keeper, target, lane, self._waiting_tables, clock
+            quarantine_setup, self._highest_ts, keeper, target, lane, self._waiting_tables, clock
         )
         self._barrier = DdlBarrier(
             ddl_runner, keeper, start.intent, clock, settings.keep_schema, self.quarantine, self._hands, early
@@ -112,7 +112,7 @@ class Applier:
             self._keeper.store.lane_table(),
             self._settings.lane,
             self._clock,
-            safe_until=self._keeper.safe_until,
+            safe_mode=self._keeper.safe_mode,
             whole=self._settings.whole_transactions,
             on_progress=self._changed.set,
             on_failed=self._fail,
@@ -409,8 +409,8 @@ class Applier:
     async def _room(self) -> None:
         """Wait until every lane can take more; always lets other tasks run."""
         await asyncio.sleep(0)
-        kept = self.quarantine
-        await self._until(lambda: self._lanes.has_room and (kept.has_room or self._taking.is_stopping()))
+        stopping = self._taking.is_stopping
+        await self._until(lambda: self._lanes.has_room and (self.quarantine.has_room or stopping()))
 
     async def _drained(self) -> None:
         await self._hands.settled()

@@ -17,7 +17,7 @@ from common.observe import log
 from drainer import metrics
 from drainer.apply.lane_feed import HandOver
 from drainer.checkpoint.keeper import CheckpointKeeper
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import APPLY, REWRITE
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController
@@ -108,7 +108,7 @@ class DdlBarrier:
                 await self._hands.log_ddl(ddl, None)
                 await self._quarantine.refused(ddl, self._keeper.schema_version, before, ddl.refused)
                 return False
-            if ddl.commit_ts <= self._keeper.safe_until and await call(runner.already_done, ddl):
+            if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)
                 return True
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)

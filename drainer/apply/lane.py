@@ -35,7 +35,8 @@ from drainer import metrics
 from drainer.apply import refused_rows
 from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described
 from drainer.apply.row_mismatch import Drift
-from drainer.checkpoint.store import LaneTable
+from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Chunk, TableTarget
 from drainer.sink.mysql.column_match import FULL
@@ -113,7 +114,7 @@ class Lane(threading.Thread):
         self._read_timeout_s = target.read_timeout_s
         self._drift = settings.drift or Drift(clock)
         self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
-        self.replaying_up_to = 0  # safe mode: rows at or below this commit_ts may already be there
+        self.safe_mode = SafeMode()
         self._running: TableTarget | None = None
         self._waiting: Waiting | None = None
 
@@ -219,7 +220,7 @@ class Lane(threading.Thread):
 
     def _apply(self, batch: list[Chunk]) -> None:
         changes = [change for chunk in batch for change in chunk.changes]
-        work = Work(batch, changes, self.replaying_up_to)
+        work = Work(batch, changes, self.safe_mode)
         backoff, lock_backoff = Backoff(0.05, 5.0), Backoff(0.005, 1.0)
         began_s = self._clock.monotonic_s()
         while True:

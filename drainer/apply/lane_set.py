@@ -18,14 +18,15 @@ from drainer import metrics
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
 from drainer.apply.progress import Progress
-from drainer.checkpoint.store import LaneTable
+from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql.change import Chunk, Position, TableTarget
 from drainer.sink.mysql.connection import Target
 from drainer.txn import TableVersion, Transaction
 
 
 class LaneSet:
-    """`safe_until`: rows at or below it may be downstream already. `whole`: transactions are never cut.
+    """`safe_mode`: which rows may be downstream already. `whole`: transactions are never cut.
 
     Lanes are numbered from `first` on. The stream begins behind `after_ts`, if not behind the last lane.
     `on_progress`, `on_failed` and `on_table_changed` (downstream: targets are outdated) are called on the
@@ -40,7 +41,7 @@ class LaneSet:
         settings: LaneSettings,
         clock: Clock,
         *,
-        safe_until: int,
+        safe_mode: SafeMode,
         whole: bool,
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
@@ -71,7 +72,7 @@ class LaneSet:
             for number in range(first, first + len(positions))
         ]
         for lane in self._lanes:
-            lane.replaying_up_to = safe_until
+            lane.safe_mode = safe_mode
             metrics.QUEUE_BYTES.labels(str(lane.number)).set_function(lane.queue_size)
 
     def __len__(self) -> int:

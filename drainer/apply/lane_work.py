@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.errors import DownstreamError
+from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql.change import Change, Chunk, Position, TableTarget
 from drainer.sink.mysql.errors import Trouble
 from drainer.sink.mysql.refusal import Refusal
@@ -36,12 +37,12 @@ class Overwritten(Exception):
 class Work:
     """A batch on its way: what it is made of, and what is known of its attempts."""
 
-    def __init__(self, batch: list[Chunk], changes: list[Change], replaying_up_to: int) -> None:
+    def __init__(self, batch: list[Chunk], changes: list[Change], safe_mode: SafeMode) -> None:
         self.batch = batch
         self.changes = changes
         self.first_ts = batch[0].first_ts
         self.position: Position = batch[-1].position
-        self.replaying = self.first_ts <= replaying_up_to
+        self.replaying = safe_mode.covers(self.first_ts)
         self.cut = any(chunk.cut for chunk in batch)
         self.prepared: list[Statement] | None = None
         self.in_doubt = False  # an earlier attempt may have been committed

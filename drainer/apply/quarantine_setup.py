@@ -68,7 +68,7 @@ def open_quarantine(
             table,
             settings,
             clock,
-            safe_until=keeper.safe_until,
+            safe_mode=keeper.safe_mode,
             whole=False,
             on_progress=on_progress,
             on_failed=on_failed,

@@ -17,7 +17,7 @@ from drainer.apply.target_reader import TableReader
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.lane_basis import LaneBasis, Plan
-from drainer.checkpoint.store import Start
+from drainer.checkpoint.resume import Start
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction

@@ -1,7 +1,7 @@
 """Stored look: what is stored for a cluster, and who works on it, seen without writing or locking anything.
 
 In     the downstream, and the server of the checkpoint row where that is another one
-Out    `Seen`: what a takeover would find now, and the sessions of a drainer that lives
+Out    `Inspection`: what a takeover would find now, and the sessions of a drainer that lives
 Holds  nobody is fenced off by looking. What is seen may be older than what a start finds: who lives goes on
 Why    raising the epoch ends whoever works. Only a process that is sure to go on itself may do that
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainer.checkpoint.go_table import RowTable
-from drainer.checkpoint.resume import Found, State
+from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.sink.mysql.change import Position
@@ -21,28 +21,28 @@ from drainer.sink.mysql.sql_literal.quoting import qualified
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Inspection:
     """`sessions`: connection ids that a drainer holds downstream; a dead one's stay until the server gives
     them up. `waits`: a refused DDL does."""
 
-    found: Found
+    stored: StoredState
     sessions: tuple[int, ...] = ()
     waits: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Nothing is stored of the cluster."""
-        return self.found.row is None and self.found.state is None
+        return self.stored.row is None and self.stored.state is None
 
 
-def look(
+def inspect(
     target: Target,
     schema: str,
     cluster_id: int,
     *,
     table: str = DEFAULT_TABLE,
     row_target: Target | None = None,
-) -> Seen:
+) -> Inspection:
     """Blocks. Raises PyMySQL's errors, `Corruption`, `DownstreamError`, `Unavailable`."""
     connection = connect(target)
     try:
@@ -62,14 +62,14 @@ def look(
     state = None
     if states and states[0][0]:
         epoch, owner, checkpoint, intent = states[0]
-        state = State(
+        state = DrainerState(
             int(epoch),
             str(owner),
             Checkpoint.from_json(checkpoint) if checkpoint else None,
             Intent.from_json(intent) if intent else None,
         )
-    found = Found(row, state, positions, others, row_target is not None)
-    return Seen(found, tuple(sessions), bool(waiting))
+    found = StoredState(row, state, positions, others, row_target is not None)
+    return Inspection(found, tuple(sessions), bool(waiting))
 
 
 def _row(

@@ -23,7 +23,9 @@ from common.clock import Clock
 from common.errors import Unavailable
 from common.observe import log
 from drainer import metrics
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.errors import is_transient, refuse, safe_text
 
@@ -34,7 +36,7 @@ MAP_INTERVAL_S: Final = 60.0
 
 
 class CheckpointKeeper:
-    """`failure` is the future that a failed lane breaks. `always_safe`: safe mode was asked for.
+    """`failure` is the future that a failed lane breaks. `always_safe`: the configuration's `safe-mode`.
 
     `maps`: the downstream is a TiDB, whose position is a timestamp. Comparing tools find in `ts-map` at which
     two timestamps upstream and downstream were equal. The position of a MySQL is an offset in a file of its
@@ -56,23 +58,19 @@ class CheckpointKeeper:
         self.store = store
         self._failure = failure
         self._clock = clock
-        self._always_safe = always_safe
-        self._safe_until = start.safe_until
+        self.safe_mode = start.safe_mode.if_set(always=always_safe)
         self._ts_map = start.checkpoint.ts_map if start.checkpoint else None
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self.schema_ts = 0
         """Where `schema_version` is of: the last DDL that the stream brought, 0 for none so far."""
         self.stored_ts = min(position.complete_ts for position in start.positions)
         # Up to here rows may be downstream already: of our lanes, or of another program.
-        self._highest_ts = max(start.safe_until, *(position.commit_ts for position in start.positions))
+        self._highest_ts = max(
+            start.safe_mode.until_ts, *(position.commit_ts for position in start.positions)
+        )
         self.floor: Callable[[], tuple[int, int] | None] = lambda: None
         self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-
-    @property
-    def safe_until(self) -> int:
-        """Rows at or below it may be downstream already."""
-        return tso.TS_MAX if self._always_safe else self._safe_until
 
     def checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
         """What to store where everything at or below `commit_ts` is applied but for what waits.
@@ -88,7 +86,7 @@ class CheckpointKeeper:
             consistent=consistent,
             schema_version=place[1],
             epoch=self.store.epoch,
-            safe_until=0 if self._always_safe else self._safe_until,
+            safe_until=self.safe_mode.stored_ts,
             ts_map=self._ts_map,
         )
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.errors import Conflict
-from drainer.checkpoint.committed import Committed, Owner
-from drainer.checkpoint.resume import place
+from drainer.checkpoint.committed import Committed
+from drainer.checkpoint.fencing import Fence
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.session_lock import Claims
@@ -35,8 +34,8 @@ class LaneTable:
         return qualified(self.schema, "lanes")
 
     @property
-    def _owner(self) -> Owner:
-        return Owner(self.cluster_id, self.epoch)
+    def _fence(self) -> Fence:
+        return Fence(self.cluster_id, self.epoch)
 
     def advance(self, connection: Connection, lane: int, position: Position) -> None:
         """Move the lane's row from the position that was committed last.
@@ -55,7 +54,7 @@ class LaneTable:
         if matched != 1:
             connection.rollback()
             self.check(connection, lane)
-            raise self._owner.went_back(f"lane {lane} does not stand where it was left")
+            raise self._fence.went_back(f"lane {lane} does not stand where it was left")
 
     def position(self, connection: Connection, lane: int, *, lock: bool = False) -> Position:
         """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
@@ -64,7 +63,7 @@ class LaneTable:
             % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
         )
         if len(found) != 1:
-            raise self.fenced()
+            raise self._fence.taken_over()
         return Position(int(found[0][0]), int(found[0][1]))
 
     def lowest(self, connection: Connection, below: int) -> Position:
@@ -74,8 +73,8 @@ class LaneTable:
             % (self._name, self.cluster_id, below, self.epoch),
         )
         if not found:
-            raise self.fenced()
-        return min((Position(int(ts), int(rows)) for ts, rows in found), key=place)
+            raise self._fence.taken_over()
+        return min((Position(int(ts), int(rows)) for ts, rows in found), key=Position.order_key)
 
     def check(self, connection: Connection, lane: int) -> None:
         """See that the lane is ours, and no less far than was committed; ends the transaction.
@@ -89,14 +88,11 @@ class LaneTable:
             % (self._name, self.cluster_id, lane),
         )
         connection.rollback()
-        self._owner.check_epoch(max((int(row[-1]) for row in (*epochs, *found)), default=None))
+        self._fence.check_epoch(max((int(row[-1]) for row in (*epochs, *found)), default=None))
         stored = Position(int(found[0][0]), int(found[0][1])) if found else None
-        self._owner.check_position(f"lane {lane}", self.committed.of(lane), stored)
+        self._fence.check_position(f"lane {lane}", self.committed.of(lane), stored)
 
     def claim(self, connection: Connection, lane: int) -> None:
         """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
         claims = Claims(self.schema, self.cluster_id)
         claims.reclaim(connection, lane, lambda: self.check(connection, lane))
-
-    def fenced(self) -> Conflict:
-        return self._owner.fenced()

@@ -1,29 +1,42 @@
-"""Takeover: where a starting drainer goes on, decided from everything that is stored.
+"""Resume: where a starting drainer begins, decided from everything that is stored.
 
-In     `Found`: the Go-format row, our state beside the lanes, the lanes' rows, other clusters' rows
+In     `StoredState`: the Go-format row, our state beside the lanes, the lanes' rows, other clusters' rows
 Out    `Start`, or the reason for which it must not start
 Holds  nothing applied is applied again where the lanes can tell; nothing is left out in any case
-Why    three programs may have written last. *We*: lanes are the truth, the row is what we stored. *Another
-       program* (no `epoch` in the row, or a newer one than our state's, or not the value that we stored): the
-       row is the truth, the lanes are outdated, and rows up to now may be downstream already (safe mode).
-       *Nobody*: `initial_ts`. `consistent` of another program's row is not believed: a Go drainer clears it
-       with its first save, not at its start.
-Never  begins quietly elsewhere than where somebody stopped: clashes are refused, see `check_owner` and below
+
+    the row                                  our state      written last by   begins at
+    none                                     none           nobody            `initial_ts`
+    none                                     any            this program      the lanes, our checkpoint
+    without `epoch`                          any            another program   the row, safe mode up to now
+    with `epoch`                             no checkpoint  another program   the row, safe mode up to now
+    of a newer epoch, or not what we stored  any            another program   the row, safe mode up to now
+    the same, on a server of its own         any            this program      the lanes, our checkpoint
+    what we stored                           any            this program      the lanes, our checkpoint
+
+A lane below the checkpoint stands at the checkpoint. "Another program" may be a Go drainer or a person; the
+lanes are outdated then, and `consistent` is not believed: a Go drainer clears it with its first save, not at
+its start. On a server of its own the row is written after the downstream: one that is ahead says that the
+downstream went back in time, and where its rows are is in the lanes.
+
+Never  begins elsewhere without a word: what another drainer works on, a cluster that is new here beside known
+       ones, and a checkpoint above the upstream's time are refused
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from common.errors import Conflict, Corruption
+from drainer.checkpoint.fencing import check_owner, next_epoch
 from drainer.checkpoint.lane_basis import HASH_VERSION, StoredBasis
+from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import COMPLETE, Position
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DrainerState:
     """What a drainer of ours keeps beside the lanes. `owner` is the node id of the last one."""
 
     epoch: int
@@ -33,7 +46,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredState:
     """Everything stored for a cluster. `lanes` may be empty, parts of it may be missing.
 
     `elsewhere`: the row lives on a server of its own and may lag behind the state by the last save. `basis`:
@@ -41,7 +54,7 @@ class Found:
     """
 
     row: Checkpoint | None
-    state: State | None = None
+    state: DrainerState | None = None
     lanes: tuple[Position, ...] = ()
     other_clusters: tuple[int, ...] = ()
     elsewhere: bool = False
@@ -49,10 +62,11 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginner:
+class StarterInfo:
     """The starting drainer. `now_ts` is a timestamp drawn now; `living` are node ids whose lease is held.
 
-    `initial_ts` is where a cluster without a checkpoint begins; `initial_is_given`: somebody chose it.
+    `initial_ts` is where a cluster without a checkpoint begins; `initial_is_given`: it is in the
+    configuration.
     """
 
     cluster_id: int
@@ -69,16 +83,15 @@ class Start:
     """What a starting drainer finds, after it has fenced off its predecessors.
 
     `checkpoint` is what was stored, None when the cluster had nothing. `positions` has one entry a lane,
-    never below `floor_ts`, the checkpoint's place. `safe_until`: rows up to this commit_ts may already be
-    downstream. `foreign`: another program wrote the checkpoint last. `basis`: what the positions belong to,
-    None where it is not known, or nobody's any more.
+    never below `floor_ts`, the checkpoint's commit_ts. `foreign`: another program wrote the checkpoint last.
+    `basis`: what the positions belong to, None where it is not known or does not count any more.
     """
 
     epoch: int
     checkpoint: Checkpoint | None
     positions: tuple[Position, ...]
     intent: Intent | None
-    safe_until: int
+    safe_mode: SafeMode = field(default_factory=SafeMode)
     floor_ts: int = 0
     foreign: bool = False
     basis: StoredBasis | None = None
@@ -95,93 +108,71 @@ class Start:
 
     @property
     def drained(self) -> bool:
-        """All lanes stand at the same place, between two transactions."""
+        """All lanes stand at the same position, between two transactions."""
         return len(set(self.positions)) == 1 and self.positions[0].rows == COMPLETE
 
 
-def take_over(found: Found, beginner: Beginner) -> Start:
-    """Raises `Conflict` when the place belongs to somebody else, `Corruption` when it cannot be right."""
-    check_owner(found.state.owner if found.state else "", beginner)
-    _check_clusters(found, beginner)
-    foreign = is_foreign(found)
-    checkpoint = found.row if foreign or found.state is None else found.state.checkpoint
-    floor_ts = checkpoint.commit_ts if checkpoint and checkpoint.commit_ts else beginner.initial_ts
+def resume_point(stored: StoredState, starter: StarterInfo) -> Start:
+    """Raises `Conflict` when the checkpoint is another drainer's, `Corruption` when it cannot be right."""
+    state = stored.state
+    check_owner(starter.cluster_id, state.owner if state else "", starter.owner, starter.living)
+    _check_clusters(stored, starter)
+    foreign = is_foreign(stored)
+    checkpoint = stored.row if foreign or state is None else state.checkpoint
+    floor_ts = checkpoint.commit_ts if checkpoint and checkpoint.commit_ts else starter.initial_ts
     floor = Position(floor_ts)
-    positions = () if foreign else tuple(max(lane, floor, key=place) for lane in found.lanes)
+    positions = () if foreign else tuple(max(lane, floor, key=Position.order_key) for lane in stored.lanes)
     if checkpoint is not None:
-        _check_future(max((floor, *positions), key=place), beginner)
+        _check_future(max((floor, *positions), key=Position.order_key), starter)
     positions = positions or (floor,)
     if len(set(positions)) == 1 and positions[0].rows == COMPLETE:
-        positions = (positions[0],) * beginner.lane_count
+        positions = (positions[0],) * starter.lane_count
     start = Start(
-        epoch=next_epoch(found.state, beginner),
+        epoch=next_epoch(state.epoch if state else 0, starter.now_ts),
         checkpoint=checkpoint,
         positions=positions,
-        intent=found.state.intent if found.state else None,
-        safe_until=beginner.now_ts if foreign else checkpoint.safe_until if checkpoint else 0,
+        intent=state.intent if state else None,
+        safe_mode=SafeMode.at_start(
+            checkpoint.safe_until if checkpoint else 0, starter.now_ts, foreign=foreign
+        ),
         floor_ts=floor_ts,
         foreign=foreign,
     )
-    return replace(start, basis=None if foreign else _basis(found.basis, drained=start.drained))
+    return replace(start, basis=None if foreign else _basis(stored.basis, drained=start.drained))
 
 
-def _basis(found: StoredBasis | None, *, drained: bool) -> StoredBasis | None:
+def _basis(stored: StoredBasis | None, *, drained: bool) -> StoredBasis | None:
     """What is stored of it, as far as it counts: of lanes at one place only the rules do."""
-    if found is None or (drained and not found.is_known):
+    if stored is None or (drained and not stored.is_known):
         return None
-    if not found.is_known:
+    if not stored.is_known:
         raise Corruption(
-            f"the lanes' positions are those of another release (hash version {found.hash_version}, known is"
+            f"the lanes' positions are those of another release (hash version {stored.hash_version}, known is"
             f" {HASH_VERSION}): rows between them would be applied twice or not at all",
             hint="start that release again and stop it gracefully: all lanes then stand at one place, from"
             " where this one can go on",
         )
-    return replace(found, tables={}) if drained else found
+    return replace(stored, tables={}) if drained else stored
 
 
-def next_epoch(state: State | None, beginner: Beginner) -> int:
-    """Never one that any start had before, on whatever server: timestamps are drawn once. A server that went
-    back in time would give a mere count a second time."""
-    return max((state.epoch if state else 0) + 1, beginner.now_ts)
-
-
-def is_foreign(found: Found) -> bool:
-    """Whether another program, or a person, wrote the row since our last save.
-
-    On a server of its own a row of ours is never ahead of the downstream, which is written first: one that is
-    says that the downstream went back in time, and where its rows are is in the lanes.
-    """
-    row, state = found.row, found.state
+def is_foreign(stored: StoredState) -> bool:
+    """Whether another program, or a person, wrote the row since our last save."""
+    row, state = stored.row, stored.state
     if row is None:
         return False
     if row.epoch is None or state is None or state.checkpoint is None:
         return True
-    if found.elsewhere:
+    if stored.elsewhere:
         return False
     return row.epoch > state.epoch or row.commit_ts != state.checkpoint.commit_ts
 
 
-def place(position: Position) -> tuple[int, int]:
-    """Order of positions: a complete transaction is behind any part of it."""
-    return (position.commit_ts, position.rows if position.rows != COMPLETE else 1 << 62)
-
-
-def check_owner(owner: str, beginner: Beginner) -> None:
-    """Raises `Conflict` if the last drainer has another id and is running."""
-    if owner and beginner.owner and owner != beginner.owner and owner in beginner.living:
-        raise Conflict(
-            f"drainer {owner} is running and works on the checkpoint of cluster {beginner.cluster_id}, which"
-            f" drainer {beginner.owner} is to use",
-            hint=f"stop {owner} first, or give this one its own syncer.to.checkpoint.schema",
-        )
-
-
-def _check_clusters(found: Found, beginner: Beginner) -> None:
+def _check_clusters(stored: StoredState, starter: StarterInfo) -> None:
     """A new cluster id beside known ones is more often a wrong upstream than a second one."""
-    if found.row is None and found.state is None and found.other_clusters and not beginner.initial_is_given:
-        known = ", ".join(str(cluster_id) for cluster_id in found.other_clusters[:4])
+    if stored.row is None and stored.state is None and stored.other_clusters and not starter.initial_is_given:
+        known = ", ".join(str(cluster_id) for cluster_id in stored.other_clusters[:4])
         raise Conflict(
-            f"the checkpoint table has nothing of cluster {beginner.cluster_id}, but of cluster {known}",
+            f"the checkpoint table has nothing of cluster {starter.cluster_id}, but of cluster {known}",
             hint="check pd-urls; for a second upstream set initial-commit-ts, or another"
             " syncer.to.checkpoint.schema",
         )
@@ -191,11 +182,11 @@ class AheadOfUpstream(Corruption):
     """The checkpoint has a timestamp that the upstream has not reached."""
 
 
-def _check_future(highest: Position, beginner: Beginner) -> None:
-    if highest.commit_ts > beginner.now_ts:
+def _check_future(highest: Position, starter: StarterInfo) -> None:
+    if highest.commit_ts > starter.now_ts:
         raise AheadOfUpstream(
-            f"the checkpoint of cluster {beginner.cluster_id} is at {highest.commit_ts}, but the upstream is"
-            f" at {beginner.now_ts}: it went back in time, or is another one with the same id",
+            f"the checkpoint of cluster {starter.cluster_id} is at {highest.commit_ts}, but the upstream is"
+            f" at {starter.now_ts}: it went back in time, or is another one with the same id",
             hint="check pd-urls; after restoring the upstream, restore the downstream to the same moment and"
             " delete the rows of this cluster from the checkpoint's tables",
         )

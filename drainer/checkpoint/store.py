@@ -15,9 +15,9 @@ drainer takes over from. `drainer_state` has what only we need, stored in one tr
 The `checkpoint` table may live on another server (`syncer.to.checkpoint.type`). It is then written after the
 downstream's part is committed: behind the lanes, never ahead of them.
 
-Fencing: a starting drainer raises the epoch in `drainer_state` and in every lane row. Whoever still runs
-with an older epoch matches no row with its next UPDATE and stops. The `checkpoint` row is only replaced where
-it still is what we wrote last: a Go drainer that works on the same row is noticed by the next save.
+An older drainer that still runs is stopped by its next write (`fencing`). The `checkpoint` row is only
+replaced where it still is what we wrote last: a Go drainer that works on the same row is noticed by the next
+save.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ import pymysql
 
 from common.errors import BinlogError
 from common.observe import log
-from drainer.checkpoint import resume as takeover
 from drainer.checkpoint import table_setup as checkpoint_tables
 from drainer.checkpoint.committed import Committed
+from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.lane_basis_table import LaneBasisTable
 from drainer.checkpoint.lane_table import LaneTable
-from drainer.checkpoint.resume import Beginner, Found, Start, State
+from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
 from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
@@ -47,8 +47,6 @@ from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, is_transient, safe_text
 from drainer.sink.mysql.session_lock import DDL, STORE, Claims
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
-
-__all__ = ["Checkpoint", "CheckpointStore", "Intent", "LaneTable", "Start"]
 
 logger = log.get(__name__)
 
@@ -156,13 +154,13 @@ class CheckpointStore:
         initial_is_given: bool = True,
         living: Collection[str] = (),
     ) -> Start:
-        """Create what is missing, fence off older drainers, find out where to go on (`takeover`).
+        """Create what is missing, fence off older drainers, find out where to go on (`resume`).
 
         `lane_count` is taken only at a drained point; else the stored count stays until the next one.
         `living` are the node ids of running drainers. `consistent` is false, durably, when this returns.
         Raises `Conflict`, `Corruption`; then nothing was changed.
         """
-        beginner = Beginner(
+        starter = StarterInfo(
             self._cluster_id, lane_count, initial_ts, now_ts, initial_is_given, self._owner, living
         )
         self.epoch = 0  # of a start that failed
@@ -171,10 +169,10 @@ class CheckpointStore:
             self._row.ensure(self._for_row(connection))
             checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
             self.basis.ensure(connection)
-            self._end_predecessor(connection, beginner)
+            self._end_predecessor(connection, starter)
             state = self._lock_state(connection)
-            found = self._find(connection, state, takeover.next_epoch(state, beginner))
-            start = takeover.take_over(found, beginner)
+            found = self._find(connection, state, next_epoch(state.epoch if state else 0, now_ts))
+            start = resume_point(found, starter)
             self._begin(connection, found, start)
             self._claims.end_idle_ddl(connection)
             connection.rollback()
@@ -183,13 +181,13 @@ class CheckpointStore:
             raise
         return start
 
-    def _end_predecessor(self, connection: Connection, beginner: Beginner) -> None:
+    def _end_predecessor(self, connection: Connection, starter: StarterInfo) -> None:
         """A frozen drainer in the middle of a transaction has locked what is changed now."""
         lanes: list[tuple[Any, ...]] = []
         mine = b" WHERE cluster_id=%d" % self._cluster_id
         with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
             for (owner,) in connection.rows(b"SELECT owner FROM " + self._state + mine):
-                takeover.check_owner(str(owner), beginner)
+                check_owner(self._cluster_id, str(owner), self._owner, starter.living)
             lanes = connection.rows(b"SELECT lane FROM " + self._lanes + mine)
         connection.rollback()
         self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
@@ -204,7 +202,7 @@ class CheckpointStore:
         self._claims.succeed_ddl(connection, room)
         self._guard.check(connection)
 
-    def _lock_state(self, connection: Connection) -> State | None:
+    def _lock_state(self, connection: Connection) -> DrainerState | None:
         """Our state, locked until the end of the transaction, and made if there is none."""
         statement = (
             b"INSERT IGNORE INTO " + self._state + b" VALUES (%d, 0, 0, '', NULL, NULL)" % self._cluster_id
@@ -224,14 +222,14 @@ class CheckpointStore:
         )
         if not epoch:
             return None
-        return State(
+        return DrainerState(
             int(epoch),
             str(owner),
             Checkpoint.from_json(checkpoint) if checkpoint else None,
             Intent.from_json(intent) if intent else None,
         )
 
-    def _find(self, connection: Connection, state: State | None, epoch: int) -> Found:
+    def _find(self, connection: Connection, state: DrainerState | None, epoch: int) -> StoredState:
         row, others = self._row.load(self._for_row(connection))
         # Waits for a transaction that an older drainer has under way; its commit then counts.
         self.epoch = epoch
@@ -244,9 +242,9 @@ class CheckpointStore:
         )
         positions = tuple(Position(int(ts), int(done)) for ts, done in lanes)
         basis = self.basis.load(connection, state.epoch) if state else None
-        return Found(row, state, positions, others, self._row_target is not None, basis)
+        return StoredState(row, state, positions, others, self._row_target is not None, basis)
 
-    def _begin(self, connection: Connection, found: Found, start: Start) -> None:
+    def _begin(self, connection: Connection, found: StoredState, start: Start) -> None:
         """Write what `start` says; the downstream first, the row behind it."""
         if found.row is None and found.state is not None:
             logger.warning("checkpoint row is gone, going on from the lanes", cluster_id=self._cluster_id)
@@ -256,7 +254,7 @@ class CheckpointStore:
             consistent=False,
             commit_ts=start.floor_ts,
             epoch=self.epoch,
-            safe_until=start.safe_until,
+            safe_until=start.safe_mode.until_ts,
         )
         self._write_lanes(connection, start.positions)
         committed = Committed(start.positions)
@@ -400,7 +398,7 @@ class CheckpointStore:
             if connection.run(b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
                 connection.rollback()
                 self._guard.check(connection)
-                raise self.lane_table().fenced()
+                raise Fence(self._cluster_id, self.epoch).taken_over()
             number = self._guard.count(connection, known)
             if position is not None:
                 self._write_lanes(connection, (position,) * lane_count)

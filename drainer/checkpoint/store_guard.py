@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from drainer.checkpoint.committed import Committed, Owner
+from drainer.checkpoint.committed import Committed
+from drainer.checkpoint.fencing import Fence
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.sql_literal.quoting import qualified
@@ -26,7 +27,7 @@ class StoreGuard:
     """Of one life of a drainer. Raises `Conflict` where a newer one took over, and `WentBack`."""
 
     def __init__(self, schema: str, cluster_id: int, epoch: int, committed: Committed) -> None:
-        self._owner = Owner(cluster_id, epoch)
+        self._fence = Fence(cluster_id, epoch)
         self._committed = committed
         self._state = qualified(schema, "drainer_state")
         self._lanes = qualified(schema, "lanes")
@@ -37,7 +38,7 @@ class StoreGuard:
         """The row, in the transaction of a start."""
         connection.run(
             b"REPLACE INTO %s VALUES (%d,%d,%d,0,0)"
-            % (self._lanes, self._owner.cluster_id, WRITES_ROW, self._owner.epoch),
+            % (self._lanes, self._fence.cluster_id, WRITES_ROW, self._fence.epoch),
         )
 
     def check(self, connection: Connection) -> None:
@@ -47,7 +48,7 @@ class StoreGuard:
             b"SELECT epoch FROM " + self._state + self._cluster, self._positions
         )
         connection.rollback()
-        self._owner.check_epoch(int(state[0][0]) if state else None)
+        self._fence.check_epoch(int(state[0][0]) if state else None)
         self._compare(lanes, committed, writes)
 
     def known(self) -> Known:
@@ -67,7 +68,7 @@ class StoreGuard:
             + b" AND lane=%d AND applied_ts IN (%d,%d)" % (WRITES_ROW, last, last + 1),
         )
         if matched != 1:
-            raise self._owner.went_back(f"write {last} of the checkpoint's tables is not the last one there")
+            raise self._fence.went_back(f"write {last} of the checkpoint's tables is not the last one there")
         return last + 1
 
     @property
@@ -79,6 +80,6 @@ class StoreGuard:
     ) -> None:
         found = {int(lane): Position(int(ts), int(done)) for lane, ts, done in lanes}
         counted = found.get(WRITES_ROW)
-        self._owner.check_writes(writes, counted.commit_ts if counted else None)
+        self._fence.check_writes(writes, counted.commit_ts if counted else None)
         for lane, position in committed.items():
-            self._owner.check_position(f"lane {lane}", position, found.get(lane))
+            self._fence.check_position(f"lane {lane}", position, found.get(lane))

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from common.errors import Corruption
 from common.foreign_document import UNREADABLE, typed
+from drainer.checkpoint.safe_mode import SafeMode
 
 DEFAULT_TABLE: Final = "checkpoint"
 PRIMARY_TS: Final = "primary-ts"
@@ -49,7 +50,7 @@ class Checkpoint:
         }
         if self.epoch is not None:
             document["epoch"] = self.epoch
-        if self.safe_until > self.commit_ts:
+        if SafeMode(self.safe_until).covers(self.commit_ts + 1):  # of what comes next
             document["safe-until"] = self.safe_until
         return json.dumps(document, separators=(",", ":"))
 

@@ -1,6 +1,6 @@
 """Standby: a second drainer with the same node id, ready to go on when the first one ends.
 
-Drives  `succession` (core), the registry
+Drives  `failover` (core), the registry
 Owns    nothing that the active drainer needs: not its name, not its entry, not a row downstream
 Order   port, upstream and history first; then the wait; then the name; then, last, the checkpoint's epoch.
         So nobody is fenced off by a process that could not have gone on itself
@@ -25,7 +25,7 @@ from common.cluster.registry import DRAINERS, ClusterView, Registry
 from common.errors import BinlogError, Conflict, Unavailable
 from common.observe import log
 from drainer import metrics
-from drainer.control.succession import Seen, Succession, Verdict
+from drainer.control.failover import ActiveNode, FailoverDecision, FailoverRule
 
 TOLD_TO_LEAVE: Final = {"labels": {"standby": "stay"}}
 """In the entry of a drainer that an operator paused or closed; in the form that Go nodes read."""
@@ -89,7 +89,7 @@ class Standby:
         self._clock = clock
         self._rehearse = rehearse
         self._answers = answers
-        self._succession = Succession(node_id)
+        self._rule = FailoverRule(node_id)
         self._wake = asyncio.Event()
         self._since_s = clock.monotonic_s()
         self.waiting = False
@@ -99,7 +99,7 @@ class Standby:
         self.trouble = ""
         """Why a takeover would fail now, "" if it would not."""
 
-    async def take_over(self, register: Callable[[], Awaitable[object]]) -> None:
+    async def wait_and_register(self, register: Callable[[], Awaitable[object]]) -> None:
         """Return when this process has the name: `register` announced it. Raises what that raises, but for
         `Conflict` (another standby was faster) and `Unavailable`."""
         self.waiting = True
@@ -116,7 +116,7 @@ class Standby:
                 except Conflict as error:
                     _logger.info("somebody else took the place first", node_id=self._node_id, error=error)
                 except Unavailable as error:
-                    self._tell(Verdict(False, f"the registry: {error.message}"))
+                    self._tell(FailoverDecision(False, f"the registry: {error.message}"))
                     await asyncio.sleep(LOOK_S)
                 else:
                     break
@@ -166,35 +166,35 @@ class Standby:
         while True:
             self._wake.clear()
             try:
-                verdict = self._succession.look(await self._seen(), self._clock.monotonic_s())
+                decision = self._rule.decide(await self._seen(), self._clock.monotonic_s())
             except Unavailable as error:
-                verdict = Verdict(False, f"the registry: {error.message}")
-            self._tell(verdict)
-            if verdict.take:
+                decision = FailoverDecision(False, f"the registry: {error.message}")
+            self._tell(decision)
+            if decision.take:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._wake.wait()
 
-    def _tell(self, verdict: Verdict) -> None:
-        if verdict.reason != self.reason and not verdict.take:
-            _logger.info("standing by", node_id=self._node_id, waits_for=verdict.reason)
-        self.reason = verdict.reason
+    def _tell(self, decision: FailoverDecision) -> None:
+        if decision.reason != self.reason and not decision.take:
+            _logger.info("standing by", node_id=self._node_id, waits_for=decision.reason)
+        self.reason = decision.reason
 
-    async def _seen(self) -> Seen:
+    async def _seen(self) -> ActiveNode:
         view = await self._registry.view()
         held = await self._registry.is_held(DRAINERS, self._node_id)
         return await self._of_view(view, held)
 
-    async def _of_view(self, view: ClusterView, held: bool) -> Seen:
+    async def _of_view(self, view: ClusterView, held: bool) -> ActiveNode:
         entry = view.drainers.get(self._node_id)
         if entry is None:
-            return Seen(held=held)
+            return ActiveNode(held=held)
         status, lease = entry.status, entry.alive is not None
         self.stored_ts = status.max_commit_ts
         answers = not lease and await self._answers(status.host)
         told = status.label == TOLD_TO_LEAVE
-        return Seen(status.state, status.host, entry.mod_revision, held, lease, answers, told)
+        return ActiveNode(status.state, status.host, entry.mod_revision, held, lease, answers, told)
 
     async def _watch(self) -> None:
         """Look at once when the registry changes."""

@@ -23,8 +23,8 @@ from common.errors import DownstreamError
 from common.observe import log
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.keeper import CheckpointKeeper
-from drainer.checkpoint.resume import place
-from drainer.checkpoint.store import SIDE_LANES, Intent
+from drainer.checkpoint.store import SIDE_LANES
+from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import APPLY, STOP, Policy, Ruling
 from drainer.ddl.policy import REWRITE as REWRITE_BY_RULE
 from drainer.ddl.policy import SKIP as SKIP_BY_RULE
@@ -216,7 +216,7 @@ class Release:
             self._quarantine.advance(queue, reached)
         elif isinstance(self._failure, DownstreamError):
             found = await self._keeper.call(self._read_positions, list(queue.entries))
-            self._quarantine.advance(queue, min(found, key=place))
+            self._quarantine.advance(queue, min(found, key=Position.order_key))
 
     def _read_positions(self, jobs: list[int]) -> list[Position]:
         found: list[Position] = []
@@ -345,7 +345,9 @@ class Release:
     async def _finish(self, queue: Queue, ddl: Ddl, decision: Decision | None, outcome: str) -> None:
         """It is over: its queue's entries stand behind it."""
         position = Position(ddl.commit_ts)
-        jobs = [job for job, entry in queue.entries.items() if place(entry.position) < place(position)]
+        jobs = [
+            job for job, entry in queue.entries.items() if entry.position.order_key() < position.order_key()
+        ]
 
         def work(connection: Any) -> None:
             self._table.advance(connection, jobs, position)

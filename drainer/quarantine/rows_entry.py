@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from common.clock import Clock
 from drainer.checkpoint.lane_table import LaneTable
-from drainer.checkpoint.resume import place
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.store import Decided
@@ -37,7 +36,7 @@ async def quarantine_rows(dependencies: ReleaseDependencies, refused: RowsRefuse
     def work(connection: Any) -> None:
         position = reached(keeper.store.lane_table(), connection, refused)
         # A lane that has nothing is moved by the checkpoint alone.
-        position = max(position, Position(keeper.store.stored_ts), key=place)
+        position = max(position, Position(keeper.store.stored_ts), key=Position.order_key)
         floor = Floor(keeper.schema_ts, keeper.schema_version)
         entry = rows_entry(refused, number, position, floor, dependencies.clock)
         noted = Decided(number, entry.job_id, entry.since_ms, "downstream", WAIT, outcome=entry.reason)
@@ -63,7 +62,7 @@ def rows_entry(refused: RowsRefused, number: int, position: Position, last_ddl: 
     refusal = refused.refusal
     version = refusal.table.version
     names = {name_of(version.schema, version.name), name_of(*version.downstream)}
-    applied = max(position, Position(last_ddl.commit_ts), key=place)
+    applied = max(position, Position(last_ddl.commit_ts), key=Position.order_key)
     return Entry(
         job_id=ROWS + number,
         commit_ts=refusal.last_ts,

@@ -20,8 +20,8 @@ from typing import Any, Final
 import pymysql
 
 from common.foreign_document import typed
-from drainer.checkpoint.resume import place
-from drainer.checkpoint.store import LaneTable
+from drainer.checkpoint.fencing import Fence
+from drainer.checkpoint.lane_table import LaneTable
 from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Name
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection
@@ -72,6 +72,7 @@ class QuarantineTable:
         self._schema = schema
         self._cluster_id = cluster_id
         self._epoch = epoch
+        self._fence = Fence(cluster_id, epoch)
         self._quarantine = qualified(schema, "quarantine")
         self._decisions = qualified(schema, "ddl_decisions")
 
@@ -105,9 +106,6 @@ class QuarantineTable:
     @property
     def _mine(self) -> bytes:
         return b"cluster_id=%d AND epoch=%d" % (self._cluster_id, self._epoch)
-
-    def _fenced(self) -> Exception:
-        return LaneTable(self._schema, self._cluster_id, self._epoch).fenced()
 
     # -- entries --------------------------------------------------------------------------------------
 
@@ -173,7 +171,7 @@ class QuarantineTable:
             b" AND job_id IN (%s)" % (self._quarantine, position.commit_ts, position.rows, self._mine, jobs),
         )
         if matched != len(job_ids):
-            raise self._fenced()
+            raise self._fence.taken_over()
 
     def positions(
         self, connection: Connection, job_ids: Collection[int], *, lock: bool = False
@@ -185,7 +183,7 @@ class QuarantineTable:
             % (self._quarantine, self._mine, jobs, b" FOR UPDATE" if lock else b""),
         )
         if len(found) != len(job_ids):
-            raise self._fenced()
+            raise self._fence.taken_over()
         return [Position(int(ts), int(rows)) for ts, rows in found]
 
     def stored_positions(self, connection: Connection) -> dict[int, Position]:
@@ -204,7 +202,7 @@ class QuarantineTable:
             + b" AND job_id=%d" % job_id,
         )  # fmt: skip
         if matched != 1:
-            raise self._fenced()
+            raise self._fence.taken_over()
 
     # -- decisions ------------------------------------------------------------------------------------
 
@@ -267,18 +265,18 @@ class ReleaseTable(LaneTable):
 
     def advance(self, connection: Connection, lane: int, position: Position) -> None:
         self._compare(connection, lane)
-        jobs = [job_id for job_id, reached in self.entries if place(reached) < place(position)]
+        jobs = [job_id for job_id, reached in self.entries if reached.order_key() < position.order_key()]
         self.table.advance(connection, jobs, position)
 
     def position(self, connection: Connection, lane: int, *, lock: bool = False) -> Position:
         jobs = [job_id for job_id, _ in self.entries]
-        return min(self.table.positions(connection, jobs, lock=lock), key=place)
+        return min(self.table.positions(connection, jobs, lock=lock), key=Position.order_key)
 
     def check(self, connection: Connection, lane: int) -> None:
         state = qualified(self.schema, "drainer_state")
         query = b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id)
         ((*epochs,),) = connection.rows_if_there(query)
-        self._owner.check_epoch(max((int(epoch) for (epoch,) in epochs), default=None))
+        self._fence.check_epoch(max((int(epoch) for (epoch,) in epochs), default=None))
         self._compare(connection, lane)
         connection.rollback()
 
@@ -287,8 +285,8 @@ class ReleaseTable(LaneTable):
         stored = self.table.stored_positions(connection)
         committed = self.committed.of(lane)
         for job_id, reached in self.entries:
-            confirmed = reached if committed is None else max(reached, committed, key=place)
-            self._owner.check_position(f"waiting DDL job {job_id}", confirmed, stored.get(job_id))
+            confirmed = reached if committed is None else max(reached, committed, key=Position.order_key)
+            self._fence.check_position(f"waiting DDL job {job_id}", confirmed, stored.get(job_id))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

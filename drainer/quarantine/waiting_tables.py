@@ -38,7 +38,6 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from common.ddl_job import ActionType
-from drainer.checkpoint.resume import place
 from drainer.schema import sql_tokens as ddl_text
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
@@ -122,7 +121,7 @@ class Queue:
     @property
     def position(self) -> Position:
         """What all of its tables have reached."""
-        return min((entry.position for entry in self.entries.values()), key=place)
+        return min((entry.position for entry in self.entries.values()), key=Position.order_key)
 
     @property
     def waits_for(self) -> Entry | None:
@@ -352,7 +351,7 @@ class Quarantine:
         moved = [
             replace(entry, position=position, intent_ts=0, intent={})
             for entry in queue.entries.values()
-            if place(entry.position) < place(position)
+            if entry.position.order_key() < position.order_key()
         ]
         for entry in moved:
             self.put(entry)

@@ -26,7 +26,7 @@ from common import ddl_job
 from common.ddl_job import ActionType
 from common.errors import DownstreamError
 from common.observe import log
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.derive import already_applied as ddl_traces
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.derive.alteration import Route

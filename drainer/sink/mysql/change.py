@@ -83,6 +83,10 @@ class Position:
         """Everything at or below it is applied."""
         return self.commit_ts if self.rows == COMPLETE else self.commit_ts - 1
 
+    def order_key(self) -> tuple[int, int]:
+        """Positions in the order of the stream: a complete transaction comes after any part of it."""
+        return (self.commit_ts, self.rows if self.rows != COMPLETE else 1 << 62)
+
     def covers(self, commit_ts: int, ordinal: int) -> bool:
         """Whether row event `ordinal` of the transaction was applied before."""
         if commit_ts != self.commit_ts:

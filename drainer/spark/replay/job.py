@@ -20,7 +20,7 @@ from typing import Final
 import pymysql
 
 from common.errors import Conflict
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 
 from common.observe import log
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.relay.source import RelaySchema

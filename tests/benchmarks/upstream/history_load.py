@@ -24,7 +24,7 @@ from tests.benchmarks.upstream.history_server import read_pages
 OURS: Final = "ours"
 PLAIN: Final = "plain"
 EVERY: Final = 10
-START: Final = Start(epoch=1, checkpoint=None, positions=(), intent=None, safe_until=0)
+START: Final = Start(epoch=1, checkpoint=None, positions=(), intent=None)
 
 
 def _cpu_s() -> float:

@@ -21,7 +21,8 @@ from drainer.app import build_mysql as assembly
 from drainer.app.build_mysql import AHEAD_PAUSE_S, AHEAD_WAIT_S
 from drainer.app.operations import Operating
 from drainer.checkpoint.resume import AheadOfUpstream, Start
-from drainer.checkpoint.store import Checkpoint, CheckpointStore
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merger import MergedBatch

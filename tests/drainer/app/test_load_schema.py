@@ -12,8 +12,10 @@ from common import ddl_job
 from common.errors import Unavailable
 from common.upstream_port import SchemaAt, UnderWay
 from drainer.app.load_schema import TrackedSchema, open_schema
+from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, StoredSchema
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Start
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.sql_literal.quoting import string_literal

@@ -23,8 +23,9 @@ from drainer.app.recovery import AtWork, Summary, known_cluster, stored_checkpoi
 from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.settings import ApplierSettings
-from drainer.checkpoint.inspection import look
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
+from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
@@ -263,7 +264,7 @@ async def test_a_recovery_that_was_killed_goes_on(target: Target, tmp_path: Path
 
 def end_sessions(target: Target) -> None:
     connection = connect(target)
-    for session in look(target, world.SCHEMA, world.CLUSTER_ID).sessions:
+    for session in inspect(target, world.SCHEMA, world.CLUSTER_ID).sessions:
         with contextlib.suppress(pymysql.err.MySQLError):
             connection.run(b"KILL CONNECTION %d" % session)
     connection.close()

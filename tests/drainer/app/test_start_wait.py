@@ -14,8 +14,8 @@ from common.errors import Conflict, Unavailable
 from common.serving.starting import Starting
 from drainer.app.recovery import AtWork, Summary, check_alone, check_reach, end_of
 from drainer.app.start_wait import reach
-from drainer.checkpoint.inspection import Seen
-from drainer.checkpoint.resume import Found, State
+from drainer.checkpoint.inspection import Inspection
+from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import COMPLETE, Position
 
@@ -127,8 +127,8 @@ async def test_one_attempt_in_vain_is_not_enough() -> None:
 OURS = Checkpoint(50, False, 1, 3)
 
 
-def found(*positions: Position, intent: Intent | None = None, row: Checkpoint = OURS) -> Found:
-    return Found(row, State(3, "a", OURS, intent), positions)
+def found(*positions: Position, intent: Intent | None = None, row: Checkpoint = OURS) -> StoredState:
+    return StoredState(row, DrainerState(3, "a", OURS, intent), positions)
 
 
 def refusal(check: Callable[[], None]) -> str:
@@ -139,14 +139,14 @@ def refusal(check: Callable[[], None]) -> str:
     return ""
 
 
-LOOKS = [Seen(found(Position(60), Position(70)), sessions) for sessions in ((), (7,))] + [
-    Seen(found(Position(60), Position(71)))
+LOOKS = [Inspection(found(Position(60), Position(70)), sessions) for sessions in ((), (7,))] + [
+    Inspection(found(Position(60), Position(71)))
 ]
 
 
 def test_nobody_is_pushed_aside_who_shows_any_sign_of_life() -> None:
     for first, second in product(LOOKS, repeat=2):
-        lives = bool(first.sessions or second.sessions or first.found != second.found)
+        lives = bool(first.sessions or second.sessions or first.stored != second.stored)
         said = refusal(lambda a=first, b=second: check_alone(a, b))
         assert bool(said) is lives
         if first.sessions or second.sessions:

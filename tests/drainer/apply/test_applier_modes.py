@@ -18,7 +18,7 @@ from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.apply import ddl_barrier
-from drainer.checkpoint.committed import WentBack
+from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
 from drainer.pull.merger import Merged, MergedBatch, Spilled
 from drainer.sink.mysql.connection import Target, connect

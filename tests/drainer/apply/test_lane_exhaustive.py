@@ -22,7 +22,7 @@ import pytest
 
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.progress import Progress
-from drainer.checkpoint.resume import Beginner, Found, State, place, take_over
+from drainer.checkpoint.resume import DrainerState, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint
 from drainer.sink.mysql.causality import lane_of_key, lane_of_table
 from drainer.sink.mysql.change import COMPLETE, Chunk, Position, TableTarget
@@ -228,9 +228,9 @@ class Walk:
     ) -> World:
         """A start: what the checkpoint's tables say, through the takeover."""
         row = None if stored_ts is None else Checkpoint(stored_ts, False, 1, epoch=number)
-        state = None if row is None else State(number, "", row, None)
+        state = None if row is None else DrainerState(number, "", row, None)
         lanes = self.given.lanes + number % 2  # only at a drained point
-        start = take_over(Found(row, state, at), Beginner(1, lanes, 5, NOW_TS))
+        start = resume_point(StoredState(row, state, at), StarterInfo(1, lanes, 5, NOW_TS))
         assert not start.foreign
         life = Life(start.positions, start.floor_ts, number)
         by_lane: dict[int, Contents] = {
@@ -294,7 +294,9 @@ class Walk:
         downstream = loaded(world.rows[lane])
         downstream.apply(batch)
         world.rows[lane] = unloaded(downstream)
-        assert place(batch.position) > place(world.at[lane]), "a lost COMMIT could not be told from none"
+        assert batch.position.order_key() > world.at[lane].order_key(), (
+            "a lost COMMIT could not be told from none"
+        )
         world.at[lane] = batch.position
         world.progress.committed(lane, batch.sequence)
         return world

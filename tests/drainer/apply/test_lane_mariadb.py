@@ -20,7 +20,8 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
 from drainer.apply.row_mismatch import Drift
-from drainer.checkpoint.store import CheckpointStore, LaneTable
+from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.store import CheckpointStore
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Position, TableTarget

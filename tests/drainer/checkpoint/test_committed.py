@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import pytest
 
 from common.errors import Conflict
-from drainer.checkpoint.committed import Committed, Owner, WentBack
-from drainer.checkpoint.inspection import look
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
+from drainer.checkpoint.committed import Committed
+from drainer.checkpoint.fencing import WentBack
+from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.quarantine.store import QuarantineTable, ReleaseTable
 from drainer.quarantine.waiting_tables import Entry, Floor
-from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 41
@@ -22,38 +24,6 @@ TABLES = ("checkpoint", "drainer_state", "lanes", "quarantine", "ddl_decisions")
 
 
 # -- the rules ---------------------------------------------------------------------------------------------
-
-
-def is_refused(check: Callable[[], None]) -> type[Exception] | None:
-    try:
-        check()
-    except Conflict as error:
-        return type(error)
-    return None
-
-
-def test_an_epoch_is_ours_or_newer_or_lost() -> None:
-    owner = Owner(CLUSTER, 5)
-    found = {
-        stored: is_refused(lambda stored=stored: owner.check_epoch(stored)) for stored in (None, 4, 5, 6)
-    }
-    assert found == {None: WentBack, 4: WentBack, 5: None, 6: Conflict}
-
-
-def test_a_position_may_only_be_higher_than_the_confirmed_one() -> None:
-    owner = Owner(CLUSTER, 5)
-    places = [Position(7, 0), Position(7, 3), Position(7, COMPLETE), Position(8, 1)]  # in order
-    for (first, confirmed), (second, stored) in product(enumerate(places), repeat=2):
-        refusal = is_refused(lambda c=confirmed, s=stored: owner.check_position("lane 1", c, s))
-        assert refusal is (WentBack if second < first else None), (confirmed, stored)
-    assert is_refused(lambda: owner.check_position("lane 1", None, None)) is None
-    assert is_refused(lambda: owner.check_position("lane 1", places[0], None)) is WentBack
-
-
-def test_writes_are_counted() -> None:
-    owner = Owner(CLUSTER, 5)
-    found = [is_refused(lambda stored=stored: owner.check_writes(3, stored)) for stored in (None, 2, 3, 4)]
-    assert found == [WentBack, WentBack, None, None]
 
 
 def test_where_all_lanes_were_put_is_where_they_are() -> None:
@@ -232,7 +202,7 @@ def test_an_emptied_downstream_is_told_as_well(server: Server) -> None:
     store.close()
     with pytest.raises(WentBack):
         saved(store, 200)
-    assert look(server.target, "tidb_binlog", CLUSTER).is_empty
+    assert inspect(server.target, "tidb_binlog", CLUSTER).is_empty
     connection.close()
 
 

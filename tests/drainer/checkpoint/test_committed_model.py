@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from drainer.checkpoint.committed import Owner, WentBack
+from drainer.checkpoint.fencing import Fence, WentBack
 from drainer.sink.mysql.change import Position
 
 LANES: Final = 2
@@ -138,7 +138,7 @@ class Model:
         """`LaneTable.check`, `StoreGuard.check`."""
         if "look" not in self.guards:
             return
-        server, owner = world.server(number), Owner(1, world.epoch)
+        server, owner = world.server(number), Fence(1, world.epoch)
         owner.check_epoch(server.epoch)
         if lane is None:
             owner.check_writes(world.counted, server.writes)
@@ -152,7 +152,7 @@ class Model:
         if world.doubtful == lane and server.lanes[lane] == to:
             return [replace(world, known=known, doubtful=-1)]
         if "move" in self.guards and (server.epoch != world.epoch or server.lanes[lane] != world.known[lane]):
-            raise Owner(1, world.epoch).went_back(f"lane {lane}")
+            raise Fence(1, world.epoch).went_back(f"lane {lane}")
         after = replace(
             server,
             lanes=_put(server.lanes, lane, to),

@@ -13,7 +13,8 @@ from common.clock import ManualClock
 from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.keeper import MAP_INTERVAL_S, CheckpointKeeper
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.connection import Target, connect
 
 CLUSTER = 7710435644538274664

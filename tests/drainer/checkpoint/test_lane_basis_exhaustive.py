@@ -22,7 +22,7 @@ import pytest
 from drainer.apply.dispatcher import Dispatcher
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.lane_basis import LaneBasis, StoredBasis, TableSpread
-from drainer.checkpoint.resume import Beginner, Found, Start, State, take_over
+from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_history import RuleHistory
@@ -221,15 +221,15 @@ class World:
     def begin(self) -> None:
         """What `CheckpointStore.start` and the assembly do."""
         row = Checkpoint(self.stored_ts, False, 1, epoch=self.epoch) if self.epoch else None
-        state = State(self.epoch, "", row, None) if row else None
+        state = DrainerState(self.epoch, "", row, None) if row else None
         basis = None
         if self.header is not None and self.header_epoch == self.epoch:
             basis = StoredBasis.from_json(
                 lane_basis.header_json(self.header),
                 {fold: spread.to_json() for fold, spread in self.spreads.items()},
             )
-        found = Found(row, state, tuple(map(Position, self.lanes)) if row else (), basis=basis)
-        self.start = start = take_over(found, Beginner(1, LANES, 5, NOW_TS))
+        found = StoredState(row, state, tuple(map(Position, self.lanes)) if row else (), basis=basis)
+        self.start = start = resume_point(found, StarterInfo(1, LANES, 5, NOW_TS))
         assert not start.foreign
         self.epoch += 1
         self.lanes = tuple(position.commit_ts for position in start.positions)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from common.errors import Conflict, Corruption
-from drainer.checkpoint.resume import Beginner, Found, Start, State, place, take_over
+from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import COMPLETE, Position
 
@@ -18,7 +18,10 @@ ROWS = (
     Checkpoint(5, True, 1),
     *(Checkpoint(ts, False, 1, epoch, safe) for ts in (4, 5, 6) for epoch in (1, 2, 3) for safe in (0, 8)),
 )
-STATES = (None, *(State(2, "a", Checkpoint(ts, False, 1, 2, safe), None) for ts in (4, 5) for safe in (0, 8)))
+STATES = (
+    None,
+    *(DrainerState(2, "a", Checkpoint(ts, False, 1, 2, safe), None) for ts in (4, 5) for safe in (0, 8)),
+)
 LANES = (
     (),
     (Position(5),),
@@ -29,7 +32,7 @@ LANES = (
 INITIAL = 2
 
 
-def said_plainly(found: Found, lanes: int) -> tuple[tuple[Position, ...], int, int, bool]:
+def said_plainly(found: StoredState, lanes: int) -> tuple[tuple[Position, ...], int, int, bool]:
     """(positions, safe_until, floor, foreign) by cases, without the rules' own words."""
     row, state = found.row, found.state
     ours_says = state.checkpoint if state else None
@@ -62,10 +65,10 @@ def said_plainly(found: Found, lanes: int) -> tuple[tuple[Position, ...], int, i
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_every_small_combination(elsewhere: bool) -> None:
     for row, state, lanes, count in product(ROWS, STATES, LANES, (1, 2, 4)):
-        found = Found(row, state, lanes, (), elsewhere)
-        start = take_over(found, Beginner(1, count, INITIAL, NOW))
+        found = StoredState(row, state, lanes, (), elsewhere)
+        start = resume_point(found, StarterInfo(1, count, INITIAL, NOW))
         positions, safe, floor, foreign = said_plainly(found, count)
-        assert (start.positions, start.safe_until, start.floor_ts, start.foreign) == (
+        assert (start.positions, start.safe_mode.until_ts, start.floor_ts, start.foreign) == (
             positions,
             safe,
             floor,
@@ -74,25 +77,26 @@ def test_every_small_combination(elsewhere: bool) -> None:
         assert start.epoch == NOW, "a number that no start had before, whatever is stored"
         # Nothing is left out: no lane stands behind what anybody says to have applied.
         assert all(
-            lane.complete_ts >= 0 and place(lane) >= place(Position(floor)) for lane in start.positions
+            lane.complete_ts >= 0 and lane.order_key() >= Position(floor).order_key()
+            for lane in start.positions
         )
 
 
 def begin(
-    row: Checkpoint | None = None, state: State | None = None, *lanes: Position, **given: object
+    row: Checkpoint | None = None, state: DrainerState | None = None, *lanes: Position, **given: object
 ) -> Start:
-    beginner = {"cluster_id": 77, "lane_count": 2, "initial_ts": INITIAL, "now_ts": NOW, **given}
-    others = beginner.pop("others", ())
-    return take_over(Found(row, state, lanes, others), Beginner(**beginner))  # type: ignore[arg-type]
+    starter = {"cluster_id": 77, "lane_count": 2, "initial_ts": INITIAL, "now_ts": NOW, **given}
+    others = starter.pop("others", ())
+    return resume_point(StoredState(row, state, lanes, others), StarterInfo(**starter))  # type: ignore[arg-type]
 
 
 def test_an_intent_of_the_last_drainer_is_kept() -> None:
     intent = Intent(5, 1, "x", {})
-    state = State(2, "a", Checkpoint(5, False, 1, 2), intent)
+    state = DrainerState(2, "a", Checkpoint(5, False, 1, 2), intent)
     assert begin(Checkpoint(5, False, 1, 2), state).intent is intent
 
 
-OWNED = State(2, "drainer-a", Checkpoint(5, False, 1, 2), None)
+OWNED = DrainerState(2, "drainer-a", Checkpoint(5, False, 1, 2), None)
 
 
 def test_a_living_drainer_of_another_id_is_named_and_not_pushed_aside() -> None:
@@ -110,7 +114,7 @@ def test_a_dead_one_and_our_own_id_are_taken_over(owner: str, living: set[str]) 
 
 @pytest.mark.parametrize("epoch", [NOW - 1, NOW, NOW + 1])
 def test_epochs_rise_even_where_the_clock_does_not(epoch: int) -> None:
-    state = State(epoch, "a", Checkpoint(5, False, 1, epoch), None)
+    state = DrainerState(epoch, "a", Checkpoint(5, False, 1, epoch), None)
     assert begin(Checkpoint(5, False, 1, epoch), state).epoch == max(epoch + 1, NOW)
 
 
@@ -131,7 +135,7 @@ def test_a_new_cluster_beside_a_known_one_needs_a_word() -> None:
     ],
 )
 def test_a_checkpoint_of_the_future_is_refused(
-    row: Checkpoint, state: State | None, lanes: tuple[Position, ...]
+    row: Checkpoint, state: DrainerState | None, lanes: tuple[Position, ...]
 ) -> None:
     with pytest.raises(Corruption, match=r"cluster 77 is at 10, but the upstream is at 9"):
         begin(row, state, *lanes)

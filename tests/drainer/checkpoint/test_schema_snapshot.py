@@ -9,8 +9,10 @@ import pymysql
 import pytest
 
 from common.errors import Conflict
+from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, SchemaChanges, StoredSchema
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Start
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 

@@ -11,8 +11,10 @@ import pymysql
 import pytest
 
 from common.errors import Conflict, Corruption
-from drainer.checkpoint.committed import WentBack
-from drainer.checkpoint.store import Checkpoint, CheckpointStore, Intent, Start
+from drainer.checkpoint.fencing import WentBack
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.connection import Target, connect
 
@@ -113,7 +115,7 @@ class TestStore:
         start = store.start(3, 100, 900)
         assert start.checkpoint is None
         assert start.positions == (Position(100),) * 3
-        assert start.safe_until == 0
+        assert start.safe_mode.until_ts == 0
         assert start.drained
         assert stored_row(target) == {
             "consistent": False,
@@ -209,11 +211,11 @@ class TestStore:
         again = opened(target)
         start = again.start(2, 100, 7000)
         assert start.positions == (Position(5000),) * 2, "our lane rows are older than the Go drainer's work"
-        assert start.safe_until == 7000
+        assert start.safe_mode.until_ts == 7000
         again.close()
         third = opened(target)
         start = third.start(2, 100, 8000)
-        assert start.safe_until == 7000, "a crash inside safe mode stays in safe mode"
+        assert start.safe_mode.until_ts == 7000, "a crash inside safe mode stays in safe mode"
         third.save(Checkpoint(7500, False, 48, third.epoch, safe_until=7000))
         third.close()
         connection.close()

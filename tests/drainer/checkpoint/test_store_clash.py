@@ -12,7 +12,8 @@ import pytest
 
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.store import SIDE_LANES, Checkpoint, CheckpointStore, Intent
+from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
+from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.quarantine.store import QuarantineTable
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
@@ -87,8 +88,14 @@ class TestTakeOver:
         store = opened(target)
         start = store.start(2, 100, NOW)
         floor = meant.commit_ts or 100
-        assert (start.positions, start.safe_until, start.foreign) == ((Position(floor),) * 2, NOW, True)
-        store.settle(Checkpoint(floor + 7, True, 83, store.epoch, start.safe_until, ts_map=meant.ts_map))
+        assert (start.positions, start.safe_mode.until_ts, start.foreign) == (
+            (Position(floor),) * 2,
+            NOW,
+            True,
+        )
+        store.settle(
+            Checkpoint(floor + 7, True, 83, store.epoch, start.safe_mode.until_ts, ts_map=meant.ts_map)
+        )
         store.close()
         ((back,),) = run(target, b"SELECT checkPoint FROM " + ROW)
         keys = list(json.loads(back))
@@ -104,7 +111,7 @@ class TestTakeOver:
         run(target, b"UPDATE %s SET checkPoint=REPLACE(checkPoint, '500', '300')" % ROW)
         store = opened(target)
         start = store.start(2, 100, 900)
-        assert (start.floor_ts, start.positions, start.safe_until) == (300, (Position(300),) * 2, 900)
+        assert (start.floor_ts, start.positions, start.safe_mode.until_ts) == (300, (Position(300),) * 2, 900)
         store.close()
 
     def test_a_row_that_is_gone_is_made_up_from_the_lanes(self, target: Target) -> None:
@@ -115,7 +122,7 @@ class TestTakeOver:
         run(target, b"DELETE FROM " + ROW)
         store = opened(target)
         start = store.start(2, -1, NOW)
-        assert (start.floor_ts, start.safe_until) == (500, 0)
+        assert (start.floor_ts, start.safe_mode.until_ts) == (500, 0)
         assert row(target)["commitTS"] == 500
         store.close()
 
@@ -379,7 +386,7 @@ class TestElsewhere:
         write_row(rows, '{"consistent":true,"commitTS":700,"schema-version":3}')
         store = opened(target, row_target=rows)
         start = store.start(2, 100, 900)
-        assert (start.positions, start.safe_until) == ((Position(700),) * 2, 900)
+        assert (start.positions, start.safe_mode.until_ts) == ((Position(700),) * 2, 900)
         store.close()
 
     def test_a_server_that_is_away_is_named(self, target: Target) -> None:

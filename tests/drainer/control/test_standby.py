@@ -53,7 +53,7 @@ async def test_of_two_standbys_one_takes_over_and_the_other_goes_on_waiting(
     standbys = [Standby(registry, "d", SystemClock(), nothing) for registry in registries[1:]]
     hearts = [heartbeat_of(registry, f"h:{number}") for number, registry in enumerate(registries[1:], 2)]
     tasks = [
-        asyncio.create_task(standby.take_over(lambda heart=heart: heart.register(ONLINE)))  # type: ignore[misc]
+        asyncio.create_task(standby.wait_and_register(lambda heart=heart: heart.register(ONLINE)))  # type: ignore[misc]
         for standby, heart in zip(standbys, hearts, strict=True)
     ]
     await until(lambda: all("h:1 is active" in standby.reason for standby in standbys))
@@ -76,7 +76,7 @@ async def test_what_an_operator_told_stands_in_the_entry(
     await active.register(ONLINE)
     await active.leave(PAUSED)  # before any standby looked
     standby = Standby(registries[1], "d", SystemClock(), nothing)
-    task = asyncio.create_task(standby.take_over(nothing))
+    task = asyncio.create_task(standby.wait_and_register(nothing))
     await until(lambda: "told to leave" in standby.reason)
     entry = (await registries[2].view()).drainers["d"]
     await registries[2].put(DRAINERS, entry.status.with_state(ONLINE), entry.mod_revision)
@@ -95,7 +95,7 @@ async def test_what_a_takeover_would_meet_is_known_before(
             raise found[0]
 
     standby = Standby(registries[1], "d", SystemClock(), rehearse)
-    task = asyncio.create_task(standby.take_over(nothing))
+    task = asyncio.create_task(standby.wait_and_register(nothing))
     await until(lambda: bool(standby.trouble))
     assert "refused the login" in standby.unready()
     assert standby.facts()["trouble"] == standby.trouble
@@ -111,7 +111,7 @@ async def test_what_is_wrong_with_itself_ends_a_standby(
 
     standby = Standby(registries[1], "d", SystemClock(), nothing)
     with pytest.raises(ConfigError):
-        await asyncio.wait_for(standby.take_over(impossible), 10)
+        await asyncio.wait_for(standby.wait_and_register(impossible), 10)
     tries = 0
 
     async def lost_twice() -> None:
@@ -120,5 +120,7 @@ async def test_what_is_wrong_with_itself_ends_a_standby(
         if tries < 3:
             raise Conflict("somebody was faster")
 
-    await asyncio.wait_for(Standby(registries[1], "d", SystemClock(), nothing).take_over(lost_twice), 10)
+    await asyncio.wait_for(
+        Standby(registries[1], "d", SystemClock(), nothing).wait_and_register(lost_twice), 10
+    )
     assert tries == 3

@@ -28,7 +28,8 @@ from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped

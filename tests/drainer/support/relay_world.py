@@ -28,8 +28,9 @@ from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
-from drainer.checkpoint.inspection import look
-from drainer.checkpoint.store import CheckpointStore, Start
+from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.recycle_bin import KeepDropped
@@ -144,7 +145,7 @@ def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] =
         applier_of,
         SystemClock(),
         lanes,
-        lambda cluster_id: look(target, SCHEMA, cluster_id),
+        lambda cluster_id: inspect(target, SCHEMA, cluster_id),
         quiet_s=0.0,
     )
 

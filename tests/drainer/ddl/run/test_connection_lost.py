@@ -15,7 +15,7 @@ from common.ddl_job import ActionType
 from common.errors import Unavailable
 from common.table_info import LONG, Column, FieldType, TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner, Ran
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import is_transient

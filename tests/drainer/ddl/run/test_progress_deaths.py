@@ -12,7 +12,7 @@ import pytest
 
 from common.ddl_job import ActionType
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.txn import Ddl, Tracked

@@ -11,7 +11,7 @@ from common.ddl_job import ActionType
 from common.errors import Unavailable
 from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner, Refused, statement_of, touches_database
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import safe_text

@@ -10,7 +10,7 @@ import pytest
 
 from common.ddl_job import ActionType
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.run.connection import DdlConnection
 from drainer.ddl.run.downstream_schema import read_all, server_of, tables_in

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from drainer.checkpoint.store import Intent
+from drainer.checkpoint.value import Intent
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run import progress as ddl_progress

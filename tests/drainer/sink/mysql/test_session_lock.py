@@ -9,7 +9,8 @@ import pymysql
 import pytest
 
 from common.errors import Conflict, Unavailable
-from drainer.checkpoint.store import Checkpoint, CheckpointStore
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection, Target, connect

@@ -7,36 +7,36 @@ import itertools
 import pytest
 
 from common.cluster import node
-from drainer.control.succession import SILENT_S, Seen, Succession
+from drainer.control.failover import SILENT_S, ActiveNode, FailoverRule
 
 
-def look(*seen: Seen, every_s: float = 1.0) -> bool:
+def look(*seen: ActiveNode, every_s: float = 1.0) -> bool:
     """Whether the place is free after these looks."""
-    succession = Succession("d")
+    rule = FailoverRule("d")
     take = False
     for number, each in enumerate(seen):
-        verdict = succession.look(each, number * every_s)
-        assert verdict.take != bool(verdict.reason), "whoever waits says for what"
-        take = verdict.take
+        decision = rule.decide(each, number * every_s)
+        assert decision.take != bool(decision.reason), "whoever waits says for what"
+        take = decision.take
     return take
 
 
-ACTIVE = Seen(node.ONLINE, "h:1", 1, held=True)
-KILLED = Seen(node.ONLINE, "h:1", 1, held=False)
-STOPPED = Seen(node.PAUSED, "h:1", 2, held=False)
-PAUSING = Seen(node.PAUSING, "h:1", 2, held=True)
-PAUSED = Seen(node.PAUSED, "h:1", 3, held=False)
-CLOSING = Seen(node.CLOSING, "h:1", 2, held=True)
-CLOSED = Seen(node.OFFLINE, "h:1", 3, held=False)
+ACTIVE = ActiveNode(node.ONLINE, "h:1", 1, held=True)
+KILLED = ActiveNode(node.ONLINE, "h:1", 1, held=False)
+STOPPED = ActiveNode(node.PAUSED, "h:1", 2, held=False)
+PAUSING = ActiveNode(node.PAUSING, "h:1", 2, held=True)
+PAUSED = ActiveNode(node.PAUSED, "h:1", 3, held=False)
+CLOSING = ActiveNode(node.CLOSING, "h:1", 2, held=True)
+CLOSED = ActiveNode(node.OFFLINE, "h:1", 3, held=False)
 
 
 def test_a_name_nobody_ever_had_is_free() -> None:
-    assert look(Seen())
+    assert look(ActiveNode())
 
 
 def test_a_name_that_somebody_holds_is_not_whatever_its_entry_says() -> None:
     for state in ("", *node.STATES):
-        assert not look(Seen(state, "h:1", 1, held=True))
+        assert not look(ActiveNode(state, "h:1", 1, held=True))
 
 
 def test_a_kill_and_a_graceful_stop_free_the_place() -> None:
@@ -48,20 +48,22 @@ def test_whoever_was_paused_or_closed_by_an_operator_is_not_replaced() -> None:
     assert not look(ACTIVE, PAUSING, PAUSED)
     assert not look(ACTIVE, CLOSING, CLOSED)
     assert not look(ACTIVE, CLOSED), "its way there was not seen"
-    assert not look(ACTIVE, PAUSING, Seen(node.PAUSING, "h:1", 2, held=False)), "it died on the way"
+    assert not look(ACTIVE, PAUSING, ActiveNode(node.PAUSING, "h:1", 2, held=False)), "it died on the way"
 
 
 def test_an_operators_word_stands_in_the_entry_for_who_did_not_see_it_happen() -> None:
-    told = Seen(node.PAUSED, "h:1", 3, told=True)
+    told = ActiveNode(node.PAUSED, "h:1", 3, told=True)
     assert not look(told)
     assert not look(ACTIVE, told)
-    assert look(ACTIVE, told, Seen(node.ONLINE, "h:1", 4, told=True)), "set online by binlogctl"
+    assert look(ACTIVE, told, ActiveNode(node.ONLINE, "h:1", 4, told=True)), "set online by binlogctl"
 
 
 def test_but_when_somebody_started_it_again_the_old_word_does_not_count() -> None:
-    again = Seen(node.ONLINE, "h:1", 4, held=True)
-    assert look(ACTIVE, PAUSING, PAUSED, again, Seen(node.PAUSED, "h:1", 5, held=False))
-    assert look(ACTIVE, PAUSING, PAUSED, Seen(node.ONLINE, "h:1", 4, held=False)), "set online by binlogctl"
+    again = ActiveNode(node.ONLINE, "h:1", 4, held=True)
+    assert look(ACTIVE, PAUSING, PAUSED, again, ActiveNode(node.PAUSED, "h:1", 5, held=False))
+    assert look(ACTIVE, PAUSING, PAUSED, ActiveNode(node.ONLINE, "h:1", 4, held=False)), (
+        "set online by binlogctl"
+    )
 
 
 def test_a_standby_that_finds_a_name_at_rest_takes_it_as_any_drainer_would() -> None:
@@ -73,13 +75,13 @@ def test_a_standby_that_finds_a_name_at_rest_takes_it_as_any_drainer_would() -> 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_drainer_without_a_lease_must_have_been_silent_for_long(answers: bool) -> None:
     """It is not fenced off by the epoch: a wrong guess would have two of them write."""
-    silent = Seen(node.ONLINE, "go:1", 7, lease=False, answers=answers)
+    silent = ActiveNode(node.ONLINE, "go:1", 7, lease=False, answers=answers)
     assert not look(silent)
     assert not look(*[silent] * int(SILENT_S))
     assert look(*[silent] * int(SILENT_S + 2)) is not answers
-    beating = [Seen(node.ONLINE, "go:1", number, lease=False) for number in range(40)]
+    beating = [ActiveNode(node.ONLINE, "go:1", number, lease=False) for number in range(40)]
     assert not look(*beating)
-    assert look(silent, Seen(node.PAUSED, "go:1", 8, lease=False))
+    assert look(silent, ActiveNode(node.PAUSED, "go:1", 8, lease=False))
 
 
 def test_over_all_short_histories_a_held_name_is_never_taken_and_a_plain_end_always_frees_it() -> None:
@@ -97,7 +99,7 @@ def test_over_all_short_histories_a_held_name_is_never_taken_and_a_plain_end_alw
                 assert taken is not _was_closed_since(history)
 
 
-def _was_closed_since(history: tuple[Seen, ...]) -> bool:
+def _was_closed_since(history: tuple[ActiveNode, ...]) -> bool:
     """It ran, was then seen offline, and has not been online since."""
     ran = closed = False
     for seen in history:

@@ -1,6 +1,6 @@
-"""Succession: may a drainer that waits take the place of the one that has its node id?
+"""Failover: may a drainer that waits take the place of the one that has its node id?
 
-In     what the registry shows of the node id at moments (`look`), and whether a node without a lease answers
+In     what the registry shows of the node id at each call, and whether a node without a lease answers
 Out    take it now, or wait and why
 Holds  the place of a drainer that keeps a lease is free when the lease is gone, or its process is seen to be
        gone. One that an operator paused or closed is not replaced: he wanted nothing to be written. A drainer
@@ -23,7 +23,7 @@ _RUNNING: Final = (node.ONLINE, node.PAUSING, node.CLOSING)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ActiveNode:
     """The node id in the registry. `state` "": no entry. `held`: a process that may live has announced it
     now. `lease`: who wrote the entry keeps one. `answers`: somebody listens at `host` (asked only of nodes
     without a lease). `told`: the entry says that an operator told it to leave."""
@@ -38,14 +38,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FailoverDecision:
     """`reason`: whom or what we wait for, in words; "" when the place is free."""
 
     take: bool
     reason: str = ""
 
 
-class Succession:
+class FailoverRule:
     """One node id, looked at again and again. Times are of a clock that never goes back, in seconds."""
 
     def __init__(self, node_id: str) -> None:
@@ -55,26 +55,26 @@ class Succession:
         self._revision = -1
         self._changed_s = 0.0
 
-    def look(self, seen: Seen, now_s: float) -> Verdict:
+    def decide(self, seen: ActiveNode, now_s: float) -> FailoverDecision:
         """What to do, as things are now."""
         if seen.revision != self._revision:
             self._revision, self._changed_s = seen.revision, now_s
         self._remember(seen)
         if seen.held:
-            return Verdict(False, f"drainer {self._node_id} at {seen.host or '?'} is active")
+            return FailoverDecision(False, f"drainer {self._node_id} at {seen.host or '?'} is active")
         if seen.state in ("", node.ONLINE) and (seen.lease or not seen.state):
-            return Verdict(True)
+            return FailoverDecision(True)
         if self._asked_to_leave:
-            return Verdict(
+            return FailoverDecision(
                 False,
                 f"drainer {self._node_id} was told to leave and is {seen.state}; start one without standby, "
                 "or set it online with `binlogctl -cmd update-drainer`",
             )
         if not seen.lease and seen.state in _RUNNING:
             return self._without_lease(seen, now_s)
-        return Verdict(True)
+        return FailoverDecision(True)
 
-    def _remember(self, seen: Seen) -> None:
+    def _remember(self, seen: ActiveNode) -> None:
         # What the entry says counts most: a drainer that has little to do may have left between two looks.
         left_for_good = seen.state == node.OFFLINE and self._ran
         if seen.state in ("", node.ONLINE):
@@ -83,13 +83,13 @@ class Succession:
             self._asked_to_leave = True
         self._ran = self._ran or seen.state in _RUNNING
 
-    def _without_lease(self, seen: Seen, now_s: float) -> Verdict:
+    def _without_lease(self, seen: ActiveNode, now_s: float) -> FailoverDecision:
         silent_s = now_s - self._changed_s
         if silent_s < SILENT_S:
-            return Verdict(False, f"drainer {self._node_id} at {seen.host} (no lease) beats")
+            return FailoverDecision(False, f"drainer {self._node_id} at {seen.host} (no lease) beats")
         if seen.answers:
-            return Verdict(
+            return FailoverDecision(
                 False,
                 f"drainer {self._node_id} at {seen.host} (no lease) does not beat, but its address answers",
             )
-        return Verdict(True)
+        return FailoverDecision(True)

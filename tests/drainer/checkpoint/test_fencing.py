@@ -1,0 +1,71 @@
+"""Fencing: which drainer may write, over all small epochs, positions and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from common.errors import Conflict
+from drainer.checkpoint.fencing import Fence, WentBack, check_owner, next_epoch
+from drainer.sink.mysql.change import COMPLETE, Position
+
+CLUSTER = 41
+IDS = ("", "a", "b")
+
+
+def is_refused(check: Callable[[], None]) -> type[Exception] | None:
+    try:
+        check()
+    except Conflict as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("own", range(1, 5))
+def test_an_epoch_is_ours_or_newer_or_lost(own: int) -> None:
+    """Every stored epoch, and none: the table of the module."""
+    fence = Fence(CLUSTER, own)
+    for stored in (None, *range(7)):
+        expected = WentBack if stored is None or stored < own else Conflict if stored > own else None
+        assert is_refused(lambda stored=stored: fence.check_epoch(stored)) is expected, stored
+
+
+@pytest.mark.parametrize("epochs", list(product(range(1, 6), repeat=3)))
+def test_of_all_starts_only_the_one_with_the_highest_epoch_may_write(epochs: tuple[int, ...]) -> None:
+    """Epochs as starts draw them, whatever their clocks say: each is above all before it."""
+    stored, fences = 0, []
+    for now_ts in epochs:
+        stored = next_epoch(stored, now_ts)
+        fences.append(Fence(CLUSTER, stored))
+    assert len({fence.epoch for fence in fences}) == len(fences)
+    refusals = [is_refused(lambda fence=fence: fence.check_epoch(stored)) for fence in fences]
+    assert refusals == [Conflict] * (len(fences) - 1) + [None]
+
+
+@pytest.mark.parametrize(
+    ("last", "ours", "living"),
+    list(product(("", "a", "b"), ("", "a", "b"), ((), ("a",), ("b",), ("a", "b")))),
+)
+def test_only_a_living_drainer_of_another_id_is_not_replaced(
+    last: str, ours: str, living: tuple[str, ...]
+) -> None:
+    is_mistake = last in living and ours not in ("", last)
+    assert (is_refused(lambda: check_owner(CLUSTER, last, ours, living)) is Conflict) is is_mistake
+
+
+def test_a_position_may_only_be_higher_than_the_confirmed_one() -> None:
+    fence = Fence(CLUSTER, 5)
+    places = [Position(7, 0), Position(7, 3), Position(7, COMPLETE), Position(8, 1)]  # in order
+    for (first, confirmed), (second, stored) in product(enumerate(places), repeat=2):
+        refusal = is_refused(lambda c=confirmed, s=stored: fence.check_position("lane 1", c, s))
+        assert refusal is (WentBack if second < first else None), (confirmed, stored)
+    assert is_refused(lambda: fence.check_position("lane 1", None, None)) is None
+    assert is_refused(lambda: fence.check_position("lane 1", places[0], None)) is WentBack
+
+
+def test_writes_are_counted() -> None:
+    fence = Fence(CLUSTER, 5)
+    found = [is_refused(lambda stored=stored: fence.check_writes(3, stored)) for stored in (None, 2, 3, 4)]
+    assert found == [WentBack, WentBack, None, None]
