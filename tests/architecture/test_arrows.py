@@ -137,7 +137,7 @@ BORDERS = {
         "relay.source",
         "relay.table_definitions",
         "checkpoint.savepoint",
-        "checkpoint.store",
+        "checkpoint.value",
         "rules",
         "config.password",
     ),
