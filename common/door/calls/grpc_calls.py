@@ -9,19 +9,18 @@ Why    a unary request in one DATA frame is all that most peers ever send: it go
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection
+from typing import Final, Protocol
 
 from common.door.calls.message_framing import PREFIX, PREFIX_BYTES, Message, MessageReader, deflate
 from common.door.calls.methods import Method
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.http2 import grpc_headers
+from common.door.http2.connection import Connection
 from common.door.http2.outbound import OK
 from common.door.http2.streams import Stream
+from common.door.limits import Seat
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
-
-if TYPE_CHECKING:
-    from common.door.calls.session import Session
-    from common.door.calls.stream_calls import StreamCall
 
 NEVER: Final = float("inf")
 GZIP_BYTES_MIN: Final = 1024
@@ -38,20 +37,15 @@ class Working(Protocol):
     work: object
 
 
-class Runner(Protocol):
-    """Runs handlers. Each ends with `succeed`, `complete` or `fail` of its call, also after `cancel`."""
+class UnaryRunner(Protocol):
+    """Runs handlers. Each ends with `succeed` or `fail` of its call, also after `cancel`."""
 
     def unary(self, call: UnaryCall, message: bytes | memoryview) -> None: ...
 
     def inflate(self, call: UnaryCall, packed: bytes | memoryview) -> None:
         """Unpack a gzip message, then run the handler with it."""
 
-    def stream(self, call: StreamCall) -> None: ...
-
     def cancel(self, call: Working) -> None: ...
-
-    def wake(self, call: StreamCall) -> None:
-        """Something can be taken or sent that could not before."""
 
     def flush(self) -> None:
         """There is something in `outbound`."""
@@ -59,7 +53,43 @@ class Runner(Protocol):
     def now_s(self) -> float: ...
 
 
-class Plan:
+class CallSession(Protocol):
+    """What a call needs of the session of its connection."""
+
+    whole_bytes_max: int
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def seat(self) -> Seat: ...
+
+    @property
+    def runner(self) -> UnaryRunner: ...
+
+    @property
+    def grower(self) -> Call | None: ...
+
+    @property
+    def waiting(self) -> Collection[object]: ...
+
+    def flush(self) -> None: ...
+
+    def now_s(self) -> float: ...
+
+    def hold(self, call: Call, size: int) -> None:
+        """Count what a request has in memory. Raises `RpcStatus` when it is too much."""
+
+    def release(self, call: Call, size: int) -> None: ...
+
+    def may_grow(self, call: Call) -> bool: ...
+
+    def is_queued(self, call: Call) -> None: ...
+
+    def wake_waiting(self) -> None: ...
+
+
+class CallPlan:
     """What the head of a gRPC request asks for; made once for all calls with the same head."""
 
     __slots__ = ("gzip", "gzip_reply", "method")
@@ -88,7 +118,7 @@ class Call:
 
     ahead_bytes_max = 0
 
-    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+    def __init__(self, session: CallSession, stream: Stream, plan: CallPlan) -> None:
         self.session = session
         self.stream = stream
         self.plan = plan
@@ -188,7 +218,9 @@ class Call:
     def _send_status(self, code: int, text: str, details: bytes) -> None:
         session, stream = self.session, self.stream
         accepts = code == codes.UNIMPLEMENTED
-        session.connection.outbound.only(stream, grpc_words.only_status(code, text, details, accepts=accepts))
+        session.connection.outbound.only(
+            stream, grpc_headers.only_status(code, text, details, accepts=accepts)
+        )
         session.connection.finished(stream)
         session.runner.flush()
 
@@ -211,7 +243,7 @@ class UnaryCall(Call):
     __slots__ = ("_message",)
     ahead_bytes_max = 4 << 20
 
-    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+    def __init__(self, session: CallSession, stream: Stream, plan: CallPlan) -> None:
         # Written out, not inherited: this is made for every call.
         self.session = session
         self.stream = stream
@@ -276,7 +308,7 @@ class UnaryCall(Call):
         plan = self.plan
         plan.method.succeed(session.now_s() - self.began_s)
         if plan.gzip_reply and GZIP_BYTES_MIN <= len(reply) <= _GZIP_INLINE_BYTES_MAX:
-            outbound.head(stream, grpc_words.HEAD_GZIP)
+            outbound.head(stream, grpc_headers.HEAD_GZIP)
             outbound.message(stream, b"\x01", deflate(reply))
             sent = outbound.end(stream, OK)
         else:

@@ -1,37 +1,65 @@
-"""Plain: HTTP requests on HTTP/2 streams that are not gRPC; the routes answer them as on HTTP/1.1.
+"""HTTP calls: HTTP requests on HTTP/2 streams that are not gRPC; the routes answer them as on HTTP/1.1.
 
 Why    h2spec and `curl --http2-prior-knowledge` speak so, and the pages are the same on either protocol
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
 from common.door.calls.grpc_calls import Working
 from common.door.http.routes import BODY_KEPT_MAX, Response
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.http2 import grpc_headers
+from common.door.http2.connection import Connection
 from common.door.http2.header_fields import Head
 from common.door.http2.outbound import NO_TRAILERS
 from common.door.http2.streams import Stream
+from common.door.limits import Seat
 from common.rpc.service import RpcStatus
-
-if TYPE_CHECKING:
-    from common.door.calls.session import Session
 
 _NEVER = float("inf")
 _SMALL_BYTES = 64
 
 
-class PlainRunner(Protocol):
+class RouteRunner(Protocol):
     """Runs routes."""
 
-    def plain(self, call: PlainCall) -> None:
+    def plain(self, call: HttpCall) -> None:
         """Find the route and run it; ends with `answer`, also after `cancel`."""
 
     def cancel(self, call: Working) -> None: ...
 
+    def flush(self) -> None: ...
 
-class PlainCall:
+    def now_s(self) -> float: ...
+
+
+class HttpSession(Protocol):
+    """What a request needs of the session of its connection; see `CallSession`."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def seat(self) -> Seat: ...
+
+    @property
+    def runner(self) -> RouteRunner: ...
+
+    @property
+    def waiting(self) -> Collection[object]: ...
+
+    def hold(self, call: HttpCall, size: int) -> None: ...
+
+    def release(self, call: HttpCall, size: int) -> None: ...
+
+    def is_queued(self, call: HttpCall) -> None: ...
+
+    def wake_waiting(self) -> None: ...
+
+
+class HttpCall:
     """One request. Its body is counted, and kept if it is a small one."""
 
     __slots__ = (
@@ -47,7 +75,7 @@ class PlainCall:
         "work",
     )
 
-    def __init__(self, session: Session, stream: Stream, head: Head) -> None:
+    def __init__(self, session: HttpSession, stream: Stream, head: Head) -> None:
         self._session = session
         self._size = 0
         self._kept = bytearray()
@@ -124,7 +152,7 @@ class PlainCall:
         if response.body:
             fields[b"content-type"] = response.content_type.encode()
         outbound = session.connection.outbound
-        outbound.head(stream, grpc_words.http_status(response.status, fields))
+        outbound.head(stream, grpc_headers.http_status(response.status, fields))
         if self.head.method != b"HEAD":
             outbound.data(stream, response.body)
         if outbound.end(stream, NO_TRAILERS):

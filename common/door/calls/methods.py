@@ -13,7 +13,7 @@ BUCKETS_S: Final = tuple(2.5e-5 * 4**power for power in range(12))
 """Upper bounds of call durations, 25 microseconds to 105 seconds."""
 
 
-class Kind(IntEnum):
+class MethodKind(IntEnum):
     INLINE = 0
     UNARY = 1
     SERVER_STREAM = 2
@@ -26,7 +26,7 @@ class Method:
 
     __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded")
 
-    def __init__(self, path: str, kind: Kind, handler: Callable[[Any], Any]) -> None:
+    def __init__(self, path: str, kind: MethodKind, handler: Callable[[Any], Any]) -> None:
         self.path = path
         self.kind = kind
         self.handler = handler
@@ -61,11 +61,11 @@ def methods_of(services: Iterable[Service]) -> dict[bytes, Method]:
     table: dict[bytes, Method] = {}
     for service in services:
         for kind, handlers in (
-            (Kind.INLINE, service.inline),
-            (Kind.UNARY, service.unary),
-            (Kind.SERVER_STREAM, service.server_streams),
-            (Kind.CLIENT_STREAM, service.client_streams),
-            (Kind.BIDI, service.bidi_streams),
+            (MethodKind.INLINE, service.inline),
+            (MethodKind.UNARY, service.unary),
+            (MethodKind.SERVER_STREAM, service.server_streams),
+            (MethodKind.CLIENT_STREAM, service.client_streams),
+            (MethodKind.BIDI, service.bidi_streams),
         ):
             for name, handler in handlers.items():
                 path = f"/{service.name}/{name}"

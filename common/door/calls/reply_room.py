@@ -1,4 +1,4 @@
-"""Room: what the reply of one streaming call may take, for its service to wait for.
+"""Reply room: what the reply of one streaming call may take, for its service to wait for.
 
 Drives  `common.budget`
 Holds   whatever ends the call, its tickets are closed by the service's own `finally`; one not granted
@@ -13,7 +13,7 @@ from common.budget import Ticket
 from common.door.calls.stream_calls import StreamCall
 
 
-class Room:
+class ReplyRoom:
     """The `common.rpc.Caller` of a call."""
 
     __slots__ = ("_call", "address", "connection")

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from common.door.calls.grpc_calls import NEVER, Call, Plan, Runner, UnaryCall
-from common.door.calls.http_calls import PlainCall, PlainRunner
-from common.door.calls.methods import Kind, Method
-from common.door.calls.stream_calls import StreamCall
-from common.door.http2 import frames
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.calls.grpc_calls import NEVER, Call, CallPlan, UnaryCall
+from common.door.calls.http_calls import HttpCall, RouteRunner
+from common.door.calls.methods import Method, MethodKind
+from common.door.calls.stream_calls import StreamCall, StreamRunner
+from common.door.http2 import frames, grpc_headers
 from common.door.http2.connection import Connection
 from common.door.http2.header_fields import Head
 from common.door.http2.outbound import NO_TRAILERS
@@ -36,7 +35,7 @@ GROWING_BYTES: Final = 32 << 20
 _ENCODINGS: Final = (b"", b"identity", b"gzip")
 
 
-class Runners(Runner, PlainRunner, Protocol):
+class Runners(StreamRunner, RouteRunner, Protocol):
     """Runs handlers of both kinds."""
 
 
@@ -99,12 +98,12 @@ class Session:
         if plan is None:
             plan = head.plan = self._plan(head)
         connection = self.connection
-        if plan.__class__ is not Plan:
+        if plan.__class__ is not CallPlan:
             self._other(stream, head, plan, end)
             return
         method = plan.method
         method.started += 1
-        streams = method.kind > Kind.UNARY
+        streams = method.kind > MethodKind.UNARY
         call = StreamCall(self, stream, plan) if streams else UnaryCall(self, stream, plan)
         stream.call = call
         due_s = connection.now_s + self._silent_body_s
@@ -131,27 +130,27 @@ class Session:
             return True
         return False
 
-    def _plan(self, head: Head) -> Plan | Refusal | bool:
+    def _plan(self, head: Head) -> CallPlan | Refusal | bool:
         """What a request with this head is: a call, a refused one, or (True) not gRPC at all."""
         method = self._methods.get(head.path)
         if head.too_large:
-            return Refusal(grpc_words.http_status(431, {}), is_grpc=False)
+            return Refusal(grpc_headers.http_status(431, {}), is_grpc=False)
         if not head.is_grpc:
             if method is None:
                 return True
             status = 415 if head.method == b"POST" else 405
-            return Refusal(grpc_words.http_status(status, {}), is_grpc=False)
+            return Refusal(grpc_headers.http_status(status, {}), is_grpc=False)
         if head.method != b"POST":
-            return Refusal(grpc_words.http_status(405, {b"allow": b"POST"}), is_grpc=False)
+            return Refusal(grpc_headers.http_status(405, {b"allow": b"POST"}), is_grpc=False)
         if method is None:
             text = f"unknown method {head.path.decode(errors='replace')[:200]}"
-            return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text), is_grpc=True)
+            return Refusal(grpc_headers.only_status(codes.UNIMPLEMENTED, text), is_grpc=True)
         if head.encoding not in _ENCODINGS:
             text = f"grpc-encoding {head.encoding.decode(errors='replace')[:40]!r} is not supported"
-            return Refusal(grpc_words.only_status(codes.UNIMPLEMENTED, text, accepts=True), is_grpc=True)
+            return Refusal(grpc_headers.only_status(codes.UNIMPLEMENTED, text, accepts=True), is_grpc=True)
         gzip = head.encoding == b"gzip"
         accepts = head.accept_encoding is None or b"gzip" in head.accept_encoding
-        return Plan(method, gzip, gzip and accepts)
+        return CallPlan(method, gzip, gzip and accepts)
 
     def _other(self, stream: Stream, head: Head, plan: Refusal | bool, end: bool) -> None:
         """A request that is not a call: answered at once, or by the routes."""
@@ -166,13 +165,13 @@ class Session:
                 outbound.end(stream, NO_TRAILERS)
             self.connection.finished(stream)
             return
-        stream.call = call = PlainCall(self, stream, head)
+        stream.call = call = HttpCall(self, stream, head)
         if end:
             call.on_data(b"", 0, 0, True)
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def hold(self, call: Call | PlainCall, size: int) -> None:
+    def hold(self, call: Call | HttpCall, size: int) -> None:
         """Raises `RpcStatus` when this call has to go: UNAVAILABLE, as another server, or this one later, has
         room. Clients of pumps take RESOURCE_EXHAUSTED for too large anywhere, and give up.
         """
@@ -212,7 +211,7 @@ class Session:
             room = min(share.limit - share.held for share in calls.path())
             connection.streams_max = min(most, self._calls + max(room, 0))
 
-    def release(self, call: Call | PlainCall, size: int) -> None:
+    def release(self, call: Call | HttpCall, size: int) -> None:
         """A call holds so much less; whoever waits for that goes on."""
         self.seat.requests.add(-size)
         if call is self.grower and not call.held:
@@ -284,7 +283,7 @@ class Session:
         wanted = any(share.wanted for share in self.seat.replies.path() if share is not self.seat.replies)
         return stuck_s if wanted else NEVER
 
-    def is_queued(self, call: Call | PlainCall) -> None:
+    def is_queued(self, call: Call | HttpCall) -> None:
         """A reply is complete, but its peer's window holds it back: from now on it may be stuck."""
         call.since_s = self.runner.now_s()
         self.connection.wake_at(call.since_s + self.limits.stuck_reply_s)

@@ -8,22 +8,45 @@ Holds  a request counts until its service has done with it: it says so, asks for
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from common.budget import Ticket
-from common.door.calls.grpc_calls import Call, Plan
+from common.door.calls.grpc_calls import Call, CallPlan, CallSession, UnaryRunner
 from common.door.calls.message_framing import PREFIX_BYTES, Message
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.http2 import grpc_headers
 from common.door.http2.outbound import OK
 from common.door.http2.streams import Stream
+from common.door.limits import Budget, Limits
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
 
-if TYPE_CHECKING:
-    from common.door.calls.session import Session
-
 _MESSAGE_BYTES: Final = 64
 """What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
+
+
+class StreamRunner(UnaryRunner, Protocol):
+    """Runs handlers of streams too. Each ends with `complete` or `fail` of its call, also after `cancel`."""
+
+    def stream(self, call: StreamCall) -> None: ...
+
+    def wake(self, call: StreamCall) -> None:
+        """Something can be taken or sent that could not before."""
+
+
+class StreamSession(CallSession, Protocol):
+    """And what a stream needs besides."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def budget(self) -> Budget: ...
+
+    @property
+    def runner(self) -> StreamRunner: ...
+
+    @property
+    def waiting(self) -> set[StreamCall]: ...
 
 
 class StreamCall(Call):
@@ -31,8 +54,9 @@ class StreamCall(Call):
 
     __slots__ = ("_alone", "_inbox", "_inbox_bytes", "_kept", "_opened", "alone_s", "requests_ended")
     ahead_bytes_max = 1 << 20
+    session: StreamSession
 
-    def __init__(self, session: Session, stream: Stream, plan: Plan) -> None:
+    def __init__(self, session: StreamSession, stream: Stream, plan: CallPlan) -> None:
         super().__init__(session, stream, plan)
         self._inbox: deque[Message] = deque()
         self._inbox_bytes = 0
@@ -152,7 +176,7 @@ class StreamCall(Call):
     def _open(self) -> None:
         if not self._opened:
             self._opened = True
-            block = grpc_words.HEAD_GZIP if self.plan.gzip_reply else None
+            block = grpc_headers.HEAD_GZIP if self.plan.gzip_reply else None
             self.session.connection.outbound.head(self.stream, block)
 
     def complete(self) -> None:
@@ -165,7 +189,7 @@ class StreamCall(Call):
 
     def _send_status(self, code: int, text: str, details: bytes) -> None:
         if self._opened:
-            self._end(grpc_words.status_fields(code, text, details))
+            self._end(grpc_headers.status_fields(code, text, details))
         else:
             super()._send_status(code, text, details)
 

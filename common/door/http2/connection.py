@@ -5,7 +5,7 @@ Out    octets in `outbound.out`; calls of the layers above: `Above` and `Exchang
 Holds  R5.1's states, R6.9's windows, every rule of R4 to R8 with its level: `StreamFault` costs one stream,
        `ConnectionFault` the connection. After the latter nothing more is read
 Why    one pass over each read. What a peer sends in the ordinary course touches a dict and a few integers;
-       everything else is found in the room named after it: `fields`, `hpack`, `limits`, `streams`
+       everything else is found in the module named after it: `header_fields`, `hpack`, `limits`, `streams`
 Never  answers more octets than it was sent, beyond replies
 """
 
@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from common.door.http2 import control_frames as control
-from common.door.http2 import frames
-from common.door.http2 import header_fields as fields
+from common.door.http2 import control_frames, frames, header_fields
 from common.door.http2.abuse import Abuse
 from common.door.http2.frames import (
     ACK,
@@ -128,7 +126,7 @@ class Connection:
         self._credit_at = limits.connection_window_bytes // 2
         self.blocks = RequestBlocks(limits, self.abuse)
         self.above = above(self)
-        self.outbound.out.append(control.greeting(limits))
+        self.outbound.out.append(control_frames.greeting(limits))
 
     # -- octets in -------------------------------------------------------------------------------
 
@@ -206,7 +204,7 @@ class Connection:
                     if kind == CONTINUATION:
                         self._continuation(data[at:stop], flags, stream_id & 0x7FFFFFFF)
                     elif kind < CONTINUATION:
-                        control.HANDLERS[kind](self, data[at:stop], flags, stream_id & 0x7FFFFFFF)
+                        control_frames.HANDLERS[kind](self, data[at:stop], flags, stream_id & 0x7FFFFFFF)
                     else:
                         self.abuse.glitch(self.now_s)  # R5.5: unknown types are ignored
                 except StreamFault as fault:
@@ -269,7 +267,7 @@ class Connection:
         try:
             head, timeout = self.blocks.known.get(block) or self.blocks.decode(block, self.now_s)
         except Malformed as error:
-            malformed, head, timeout = error, fields.Head(fields.TOO_LARGE), None
+            malformed, head, timeout = error, header_fields.Head(header_fields.TOO_LARGE), None
         if stream_id <= self.last_id or not stream_id & 1:
             self._late_headers(stream_id)
             return
@@ -314,7 +312,7 @@ class Connection:
         if not stream.remote_open:
             raise StreamFault(frames.STREAM_CLOSED, "HEADERS after END_STREAM (R5.1)")
         try:
-            fields.check_trailers(entries)
+            header_fields.check_trailers(entries)
         except Malformed as error:
             raise StreamFault(frames.PROTOCOL_ERROR, str(error)) from None
         if not end:

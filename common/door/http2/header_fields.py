@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.http2 import grpc_headers
 
 Entry = tuple[bytes, bytes, Any]
 
@@ -111,7 +111,7 @@ def annotate(name: bytes, value: bytes) -> int | str | Timeout:
     """Kind of a field, or why it is malformed; of a timeout, how long it is."""
     kind = _KIND_OF.get(name)
     if kind == TIMEOUT:
-        return Timeout(grpc_words.timeout_s(value)) if _VALUE.fullmatch(value) else _BAD_VALUE
+        return Timeout(grpc_headers.timeout_s(value)) if _VALUE.fullmatch(value) else _BAD_VALUE
     if not _VALUE.fullmatch(value):
         return _BAD_VALUE
     if kind is None:

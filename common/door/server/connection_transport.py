@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from common.clock import Clock
-from common.door import protocol_detection as sniff
+from common.door import protocol_detection
 from common.door.calls.methods import Method
 from common.door.calls.session import Session
 from common.door.http.http1 import Ask, Closed, Event, Http1, Refuse
@@ -171,18 +171,18 @@ class Wire(asyncio.Protocol):
 
     def _sniff(self, data: bytes) -> None:
         self._head += data
-        verdict = sniff.sniff(self._head)
-        if verdict is sniff.Kind.NEED_MORE:
+        verdict = protocol_detection.sniff(self._head)
+        if verdict is protocol_detection.Kind.NEED_MORE:
             return
-        if verdict is sniff.Kind.TLS:
-            verdict = sniff.TLS_ON_PLAIN_PORT
-        if isinstance(verdict, sniff.Reject):
+        if verdict is protocol_detection.Kind.TLS:
+            verdict = protocol_detection.TLS_ON_PLAIN_PORT
+        if isinstance(verdict, protocol_detection.Reject):
             self._door.told(self.peer, "sniff", verdict.reason)
             self.abort()
             return
         head, self._head = self._head, b""
         STATS.connections["new"] -= 1
-        if verdict is sniff.Kind.HTTP1:
+        if verdict is protocol_detection.Kind.HTTP1:
             self._http1 = Http1(self._door.limits)
             STATS.connections["http1"] += 1
             self.since_s = self._door.clock.monotonic_s()

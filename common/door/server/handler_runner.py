@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from common.clock import Clock
 from common.door.calls.grpc_calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
-from common.door.calls.http_calls import PlainCall
+from common.door.calls.http_calls import HttpCall
 from common.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater, deflate
-from common.door.calls.methods import Kind
-from common.door.calls.reply_room import Room
+from common.door.calls.methods import MethodKind
+from common.door.calls.reply_room import ReplyRoom
 from common.door.calls.stream_calls import StreamCall
 from common.door.http.routes import Guard, Peer, Request, Response, Routes
 from common.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
@@ -168,7 +168,7 @@ class Runner:
 
     def unary(self, call: UnaryCall, message: bytes | memoryview) -> None:
         method = call.plan.method
-        if method.kind is not Kind.INLINE:
+        if method.kind is not MethodKind.INLINE:
             call.work = self._start(self._unary(call, message), method.path)
             return
         coroutine = method.handler(message)
@@ -208,7 +208,7 @@ class Runner:
 
     async def unpacked(self, call: Call, packed: bytes | memoryview) -> bytes | memoryview:
         """A gzip message, unpacked. Raises `RpcStatus`."""
-        limits = call.session.limits
+        limits = call.session.connection.limits
         inflater = Inflater(packed, limits.message_bytes_max, limits.gzip_ratio_max)
         if len(packed) <= _INLINE_PACKED_BYTES:  # at most a step, whatever it holds
             inflater.step()
@@ -243,12 +243,12 @@ class Runner:
     async def _stream(self, call: StreamCall, work: StreamWork) -> None:
         method = call.plan.method
         requests = Requests(self, call, work)
-        CALLER.set(Room(call))  # of this Task, and those that it starts
+        CALLER.set(ReplyRoom(call))  # of this Task, and those that it starts
         try:
-            if method.kind is Kind.CLIENT_STREAM:
+            if method.kind is MethodKind.CLIENT_STREAM:
                 await self._send(call, await method.handler(requests))
             else:
-                request = await _only(requests) if method.kind is Kind.SERVER_STREAM else requests
+                request = await _only(requests) if method.kind is MethodKind.SERVER_STREAM else requests
                 await self._send_all(call, work, method.handler(request))
         except BaseException as error:
             fail(call, error)
@@ -299,10 +299,10 @@ class Runner:
 
     # -- plain HTTP ------------------------------------------------------------------------------
 
-    def plain(self, call: PlainCall) -> None:
+    def plain(self, call: HttpCall) -> None:
         call.work = self._start(self._plain(call), "http")
 
-    async def _plain(self, call: PlainCall) -> None:
+    async def _plain(self, call: HttpCall) -> None:
         head = call.head
         request = Request(
             head.method.decode("latin-1"),
@@ -339,7 +339,7 @@ def _told(call: Working, _: object) -> None:
         return
     if isinstance(call, Call):
         call.fail(codes.CANCELLED, "the call was cancelled")
-    elif isinstance(call, PlainCall):
+    elif isinstance(call, HttpCall):
         call.answer(Response(503))
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.door import protocol_detection as sniff
+from common.door import protocol_detection
 from common.door.protocol_detection import PREFACE, Kind, Reject
 
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT", "PATCH")
@@ -37,18 +37,18 @@ REJECTED = [
 @pytest.mark.parametrize(("data", "kind", "needed"), BEGINNINGS)
 def test_every_beginning_is_known_as_early_as_it_can_be(data: bytes, kind: Kind, needed: int) -> None:
     for size in range(needed):
-        assert sniff.sniff(data[:size]) is Kind.NEED_MORE, size
+        assert protocol_detection.sniff(data[:size]) is Kind.NEED_MORE, size
     for size in range(needed, len(data) + 1):
-        assert sniff.sniff(data[:size]) is kind, size
+        assert protocol_detection.sniff(data[:size]) is kind, size
 
 
 @pytest.mark.parametrize(("data", "needed", "reason"), REJECTED)
 def test_what_deviates_is_rejected_at_its_first_wrong_octet(data: bytes, needed: int, reason: str) -> None:
     for size in range(needed):
-        assert sniff.sniff(data[:size]) is Kind.NEED_MORE, size
+        assert protocol_detection.sniff(data[:size]) is Kind.NEED_MORE, size
     for size in range(needed, len(data) + 1):
-        assert isinstance(sniff.sniff(data[:size]), Reject), size
-    verdict = sniff.sniff(data)
+        assert isinstance(protocol_detection.sniff(data[:size]), Reject), size
+    verdict = protocol_detection.sniff(data)
     assert isinstance(verdict, Reject)
     assert reason in verdict.reason
 
@@ -56,19 +56,19 @@ def test_what_deviates_is_rejected_at_its_first_wrong_octet(data: bytes, needed:
 def test_every_octet_of_the_preface_counts() -> None:
     for at in range(len(PREFACE)):
         wrong = PREFACE[:at] + bytes([PREFACE[at] ^ 0x80]) + PREFACE[at + 1 :]
-        assert isinstance(sniff.sniff(wrong), Reject), at
+        assert isinstance(protocol_detection.sniff(wrong), Reject), at
 
 
 def test_the_shell_has_words_for_the_wrong_port() -> None:
-    assert "set ssl-ca, or connect without TLS" in sniff.TLS_ON_PLAIN_PORT.reason
-    assert "connect with TLS" in sniff.PLAIN_ON_TLS_PORT.reason
+    assert "set ssl-ca, or connect without TLS" in protocol_detection.TLS_ON_PLAIN_PORT.reason
+    assert "connect with TLS" in protocol_detection.PLAIN_ON_TLS_PORT.reason
 
 
 @given(st.one_of(st.binary(max_size=40), st.sampled_from([case[0] for case in BEGINNINGS + REJECTED])))
 def test_a_verdict_once_given_stays(data: bytes) -> None:
     decided: object = None
     for size in range(len(data) + 1):
-        verdict = sniff.sniff(data[:size])
+        verdict = protocol_detection.sniff(data[:size])
         if isinstance(verdict, Reject):
             assert verdict.reason.isascii()
             assert verdict.reason.isprintable()
@@ -77,5 +77,5 @@ def test_a_verdict_once_given_stays(data: bytes) -> None:
         assert decided is None or now is decided
         if now is not Kind.NEED_MORE:
             decided = now
-    if len(data) >= sniff.BYTES_MAX:
+    if len(data) >= protocol_detection.BYTES_MAX:
         assert decided is not None

@@ -9,8 +9,7 @@ import struct
 import pytest
 
 from common.door.calls.session import GROWING_BYTES
-from common.door.http2 import frames, hpack
-from common.door.http2 import grpc_headers as grpc_words
+from common.door.http2 import frames, grpc_headers, hpack
 from common.door.http2.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
 from common.door.limits import Limits
 from common.rpc import service as codes
@@ -146,7 +145,7 @@ TIMEOUTS = {
 @pytest.mark.parametrize("value", TIMEOUTS)
 def test_grpc_timeout(value: bytes) -> None:
     expected = TIMEOUTS[value]
-    assert grpc_words.timeout_s(value) == (None if expected is None else pytest.approx(expected))
+    assert grpc_headers.timeout_s(value) == (None if expected is None else pytest.approx(expected))
     if value != value.strip():
         return  # R8.2.1 has refused it before
     door = Door()
@@ -283,13 +282,13 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:10] + text[-4:]))
 def test_grpc_message(text: str) -> None:
-    assert grpc_words.percent_encoded(text) == TEXTS[text]
+    assert grpc_headers.percent_encoded(text) == TEXTS[text]
 
 
 @pytest.mark.parametrize("size", range(1, 7))
 def test_details_are_base64_without_padding(size: int) -> None:
     details = bytes(range(size))
-    encoded = hpack.Decoder(lambda name, value: None).decode(grpc_words.status_fields(5, "", details))
+    encoded = hpack.Decoder(lambda name, value: None).decode(grpc_headers.status_fields(5, "", details))
     assert [name for name, _, _ in encoded] == [b"grpc-status", b"grpc-status-details-bin"]
     value = encoded[1][1]
     assert b"=" not in value

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from common.door import protocol_detection as sniff
+from common.door import protocol_detection
 from common.door.calls.message_framing import MessageReader
 from common.door.calls.methods import methods_of
 from common.door.calls.session import Session
@@ -253,12 +253,12 @@ def into_messages(octets: bytes, rng: random.Random, tally: Tally) -> None:
 
 
 def into_sniff(octets: bytes, tally: Tally) -> None:
-    verdict = sniff.sniff(octets)
-    tally.ends["rejected" if isinstance(verdict, sniff.Reject) else verdict.name] += 1
+    verdict = protocol_detection.sniff(octets)
+    tally.ends["rejected" if isinstance(verdict, protocol_detection.Reject) else verdict.name] += 1
     for size in range(0, min(24, len(octets)), 5):
-        early = sniff.sniff(octets[:size])
+        early = protocol_detection.sniff(octets[:size])
         # What was said of a part holds for the whole.
-        assert early is sniff.Kind.NEED_MORE or type(early) is type(verdict), size
+        assert early is protocol_detection.Kind.NEED_MORE or type(early) is type(verdict), size
 
 
 def fuzz(inputs: int, seed: int) -> Tally:

@@ -18,7 +18,7 @@ import pytest
 
 from common import rpc
 from common.door.calls.grpc_calls import NEVER, UnaryCall
-from common.door.calls.http_calls import PlainCall
+from common.door.calls.http_calls import HttpCall
 from common.door.calls.message_framing import Inflater
 from common.door.calls.methods import methods_of
 from common.door.calls.session import Session
@@ -114,7 +114,7 @@ class Recorder:
             call.send(b"answer")
             call.complete()
 
-    def plain(self, call: PlainCall) -> None:
+    def plain(self, call: HttpCall) -> None:
         path, method = call.head.path.decode(), call.head.method.decode()
         self.seen[call.stream.id] = {"path": path, "http": method, "stream": call.stream.id}
         call.work = self

@@ -17,7 +17,7 @@ import hpack as oracle
 
 from common import rpc
 from common.door.calls.grpc_calls import Call, UnaryCall
-from common.door.calls.http_calls import PlainCall
+from common.door.calls.http_calls import HttpCall
 from common.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater
 from common.door.calls.methods import methods_of
 from common.door.calls.session import Session
@@ -278,7 +278,7 @@ class FakeRunner:
         self.echoed_bytes = 0
         self.ends = 0
         self._woken: dict[StreamCall, None] = {}
-        self._plain: list[PlainCall] = []
+        self._plain: list[HttpCall] = []
         self._cancelling: list[Any] = []
 
     def now_s(self) -> float:
@@ -329,7 +329,7 @@ class FakeRunner:
     def wake(self, call: StreamCall) -> None:
         self._woken[call] = None
 
-    def plain(self, call: PlainCall) -> None:
+    def plain(self, call: HttpCall) -> None:
         call.work = self
         self._plain.append(call)
 
@@ -359,7 +359,7 @@ class FakeRunner:
         if call.work is None:
             return
         self.ends += 1
-        if isinstance(call, PlainCall):
+        if isinstance(call, HttpCall):
             call.answer(Response(200, b""))
         else:
             call.fail(codes.CANCELLED, "the call was cancelled")
