@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from common import etcd
 from common.clock import SystemClock
 from common.cluster import node, registry
 from common.cluster.heartbeat import Heartbeat
@@ -26,6 +25,7 @@ from common.cluster.node import NodeStatus
 from common.config import loading
 from common.door.http.routes import Routes
 from common.errors import ConfigError, Unavailable
+from common.etcd.registry import connect_registry
 from common.observe import log, metrics_push
 from common.process import daemon
 from common.serving import listener
@@ -84,7 +84,7 @@ class Process:
         await self._starting.wait_for(time.draw)
         process.task("upstream-time", time.run())
         self._operating.know_time(time)
-        nodes = await self._starting.wait_for(lambda: etcd.connect(settings.pd_urls, tls=tls))
+        nodes = await self._starting.wait_for(lambda: connect_registry(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
         self._heartbeat = Heartbeat(
             nodes,

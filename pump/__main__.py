@@ -19,12 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import etcd, version
+from common import version
 from common.clock import Clock, SystemClock, boot_s
 from common.cluster import node
 from common.cluster.registry import Registry
 from common.config import loading
 from common.door.http.routes import Routes
+from common.etcd.registry import connect_registry
 from common.net.port import split_address
 from common.observe import log, metrics_push
 from common.process import daemon, process_identity
@@ -124,7 +125,9 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
     )
     data_dir.adopt_cluster(upstream.cluster_id)
-    opened.registry = registry = await starting.wait_for(lambda: etcd.connect(settings.endpoints, tls=tls))
+    opened.registry = registry = await starting.wait_for(
+        lambda: connect_registry(settings.endpoints, tls=tls)
+    )
     time = UpstreamTime(upstream.oracle, clock)
     await starting.wait_for(time.draw)
     address = advertised(settings, opened.listener)

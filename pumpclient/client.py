@@ -23,10 +23,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, get_args
 
-from common import binlog, etcd
+from common import binlog
 from common.clock import Clock, SystemClock
 from common.cluster.registry import ClusterView
 from common.errors import BinlogError, ConfigError, Rejected, Unavailable
+from common.etcd.registry import connect_registry
 from common.net.tls import TlsConfig
 from common.table_info import SchemaState
 from common.upstream import choice
@@ -384,7 +385,7 @@ async def connect(
     if cluster_id is None:
         cluster_id = await choice.cluster_id(endpoints, tls=tls, timeout_s=options.registry_timeout_s)
     client = PumpClient(
-        local or await etcd.connect(endpoints, tls=tls, timeout_s=options.registry_timeout_s),
+        local or await connect_registry(endpoints, tls=tls, timeout_s=options.registry_timeout_s),
         RpcTransport(tls=tls_of_pumps, batches=options.batches),
         cluster_id=cluster_id,
         strategy=strategy,

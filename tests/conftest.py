@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common.etcd import EtcdClient
-from common.etcd import client as etcd_client
+from common.etcd.client import EtcdClient
 from common.net.port import free_ports
 from common.observe import log
 from deploy.playground.cluster import etcd_server
 from deploy.playground.cluster.mariadb import MariaDbServer
 from tests.downstreams import server as server
+from tests.fakes.etcd_keys import remove_keys
 
 
 def pytest_configure() -> None:
@@ -69,7 +69,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def etcd_clean(etcd: str) -> str:
     """The same etcd, emptied before the test."""
     client = await EtcdClient.connect(etcd)
-    await client.txn([], [etcd_client.delete_prefix(b"/")])
+    await remove_keys(client, b"/")
     await client.close()
     return etcd
 

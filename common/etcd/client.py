@@ -126,12 +126,6 @@ def delete(key: bytes) -> Any:
     return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=key))
 
 
-def delete_prefix(prefix: bytes) -> Any:
-    return messages.RequestOp(
-        request_delete_range=messages.DeleteRangeRequest(key=prefix, range_end=prefix_end(prefix))
-    )
-
-
 def get(key: bytes) -> Any:
     return messages.RequestOp(request_range=messages.RangeRequest(key=key))
 

@@ -27,6 +27,7 @@ from common.cluster.registry import (
 from common.errors import Conflict, Corruption, Unavailable
 from common.etcd import client as etcd
 from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient, KeyValue, LeaseLost
+from common.net.tls import TlsConfig
 from common.observe import log
 from common.process import process_identity
 
@@ -284,3 +285,13 @@ class EtcdAnnouncement:
         leases, self._lease, self._unsure = [self._lease, *self._unsure], 0, []
         for lease in filter(None, leases):
             await self._client.revoke(lease)
+
+
+async def connect_registry(
+    endpoints: str, *, tls: TlsConfig | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+) -> EtcdRegistry:
+    """The registry at a comma list of http://host:port or host:port.
+
+    Raises `Unavailable` naming the endpoints when none answers, `ConfigError` for malformed ones.
+    """
+    return EtcdRegistry(await EtcdClient.connect(endpoints, tls=tls, timeout_s=timeout_s))

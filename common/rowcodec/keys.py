@@ -55,11 +55,6 @@ def record_key(table_id: int, handle: int | bytes) -> bytes:
     return b"t" + put_comparable_int(table_id) + _RECORD + tail
 
 
-def index_key(table_id: int, index_id: int, datums: bytes) -> bytes:
-    """Key of an index entry; `datums` are comparable."""
-    return b"t" + put_comparable_int(table_id) + _INDEX + put_comparable_int(index_id) + datums
-
-
 @dataclass(frozen=True, slots=True)
 class StorageKey:
     """A table's key, taken apart. `index_id` is None for a record; `handle` None unless it is an integer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from common.net.port import check_port_free, port_taken
 from common.rpc.caller import Caller, caller
 from common.rpc.client import Client
 from common.rpc.grpcio_server import Server, serve
@@ -51,8 +50,6 @@ __all__ = [
     "Service",
     "Unary",
     "caller",
-    "check_port_free",
-    "port_taken",
     "serve",
     "status_of",
 ]

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 
 from common.clock import Clock
 from common.errors import ConfigError, Conflict, Unavailable
-from common.etcd import REQUEST_TIMEOUT_S
+from common.etcd.client import REQUEST_TIMEOUT_S
 from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb import TidbUpstream

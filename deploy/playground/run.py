@@ -23,7 +23,8 @@ import pymysql
 from common import tso
 from common.clock import Clock
 from common.errors import Unavailable
-from common.etcd import EtcdClient, EtcdRegistry
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry
 from deploy.ctl.cluster.overview import Overview
 from deploy.ctl.cluster.snapshot import look
 from deploy.playground.chaos import Chaos, Keeper, run_replay_kills

@@ -17,9 +17,10 @@ from typing import Any
 from common import rpc, tso
 from common.net.port import free_ports
 from common.net.tls import TlsConfig
-from common.upstream.tidb.tikv.regions import Store, StoreState, key_of_pd, peer_message, region_message
+from common.upstream.tidb.tikv.regions import Store, StoreState, key_of_pd, peer_message
 from common.wire import metapb_pb2, pdpb_pb2
 from tests.fakes.cluster import FakeCluster, Member
+from tests.fakes.region_message import region_message
 
 HOST = "127.0.0.1"
 NOT_LEADER = "not leader"
@@ -94,7 +95,6 @@ class FakeMember:
             "GetRegionByID": self._handler(
                 "GetRegionByID", pdpb_pb2.GetRegionByIDRequest, self._region_by_id
             ),
-            "ScanRegions": self._handler("ScanRegions", pdpb_pb2.ScanRegionsRequest, self._scan),
             "GetStore": self._handler("GetStore", pdpb_pb2.GetStoreRequest, self._store),
             "GetAllStores": self._handler("GetAllStores", pdpb_pb2.GetAllStoresRequest, self._stores),
             "GetGCSafePoint": self._handler(
@@ -189,26 +189,6 @@ class FakeMember:
             )
         return reply
 
-    def _scan(self, request: pdpb_pb2.ScanRegionsRequest) -> pdpb_pb2.ScanRegionsResponse:
-        start, end = key_of_pd(request.start_key), key_of_pd(request.end_key)
-        found = [
-            region
-            for region in self._pd.cluster.regions
-            if (not region.end_key or region.end_key > start) and (not end or region.start_key < end)
-        ]
-        found = found[: request.limit] if request.limit > 0 else found
-        reply = pdpb_pb2.ScanRegionsResponse()
-        for region in found:
-            told = self._told(region)
-            if self._pd.is_old:
-                reply.region_metas.append(told.region)
-                reply.leaders.append(told.leader)
-            else:
-                one = reply.regions.add(region=told.region, down_peers=told.down_peers)
-                if told.HasField("leader"):
-                    one.leader.CopyFrom(told.leader)
-        return reply
-
     def _store(self, request: pdpb_pb2.GetStoreRequest) -> pdpb_pb2.GetStoreResponse:
         store = self._pd.cluster.stores.get(request.store_id)
         reply = pdpb_pb2.GetStoreResponse()
@@ -292,8 +272,6 @@ class FakePd:
     def __init__(self, cluster: FakeCluster, tls: TlsConfig | None) -> None:
         self.cluster = cluster
         self.tls = tls
-        self.is_old = False
-        """ScanRegions answers in parallel lists."""
         self.down_peers: set[int] = set()
         self.members: list[FakeMember] = []
 

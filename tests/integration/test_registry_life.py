@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common import etcd
 from common.clock import SystemClock
 from common.cluster.heartbeat import LEASE_MIN_S
 from common.cluster.node import ONLINE, NodeStatus
 from common.cluster.registry import PUMPS, NodeEntry, status_key
 from common.errors import BinlogError
+from common.etcd.client import EtcdClient
+from common.etcd.registry import connect_registry
 from common.net.port import free_ports
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.control.standby import lease_s
@@ -66,7 +67,7 @@ class Nodes:
         await self.start("drainer", f"--config={config}")
 
     async def entries(self) -> dict[str, NodeEntry]:
-        registry = await etcd.connect(self.cluster.endpoints, timeout_s=2.0)
+        registry = await connect_registry(self.cluster.endpoints, timeout_s=2.0)
         try:
             view = await registry.view()
         finally:
@@ -125,7 +126,7 @@ async def leader_of(cluster: EtcdCluster) -> Member:
 
 async def beats_of_a_go_pump(nodes: Nodes) -> None:
     """A node without a lease: its entry is all there is."""
-    client = await etcd.EtcdClient.connect(nodes.cluster.endpoints)
+    client = await EtcdClient.connect(nodes.cluster.endpoints)
     try:
         await client.put(status_key(PUMPS, GO_PUMP.node_id), GO_PUMP.to_json())
     finally:
@@ -134,7 +135,7 @@ async def beats_of_a_go_pump(nodes: Nodes) -> None:
 
 async def never_dead(nodes: Nodes) -> None:
     """Watch as a client and a drainer do: nobody who runs is ever shown without its lease."""
-    registry = await etcd.connect(nodes.cluster.endpoints)
+    registry = await connect_registry(nodes.cluster.endpoints)
     try:
         async for view in registry.watch():
             for entry in (*view.pumps.values(), *view.drainers.values()):
@@ -176,7 +177,7 @@ async def test_etcd_in_trouble_costs_nobody_his_place(nodes: Nodes) -> None:
         await asyncio.sleep(thaw_s - SystemClock().monotonic_s())
         frozen.thaw()
         # What a watch would need to go on is compacted away while two of three are gone.
-        client = await etcd.EtcdClient.connect(cluster.endpoints)
+        client = await EtcdClient.connect(cluster.endpoints)
         revision, _ = await client.range(b"\0")
         await client.close()
         gone = [member for member in cluster.members if member is not await leader_of(cluster)]

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, etcd, rpc
+from common import binlog, rpc
 from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import BinlogError, Rejected, Unavailable
+from common.etcd.registry import EtcdRegistry, connect_registry
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.index.index import Index, key_of
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 
 async def entry_of(endpoint: str, node_id: str) -> NodeStatus:
-    registry = await etcd.connect(endpoint)
+    registry = await connect_registry(endpoint)
     try:
         return (await registry.view()).of(PUMPS)[node_id].status
     finally:
@@ -262,7 +263,7 @@ async def test_new_pump_tells_living_drainers_first(
         return b""
 
     server = await rpc.serve([rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", 0)
-    registry = await etcd.connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     await registry.put(DRAINERS, drainer_entry("d1", f"127.0.0.1:{server.port}"), None)
     await registry.put(DRAINERS, NodeStatus("gone", "127.0.0.1:1", node.OFFLINE), None)
     # Dead: it had a lease, and the lease is gone.
@@ -278,7 +279,7 @@ async def test_new_pump_tells_living_drainers_first(
     await server.stop(0)
 
 
-async def revision(registry: etcd.EtcdRegistry, node_id: str) -> int:
+async def revision(registry: EtcdRegistry, node_id: str) -> int:
     return (await registry.view()).drainers[node_id].mod_revision
 
 
@@ -299,7 +300,7 @@ async def test_drainers_that_do_not_confirm_stop_a_new_pump_but_not_a_known_one(
     process = pump("-node-id=p1", "-heartbeat-interval=400ms")
     await process.start_and_wait()
     assert process.stop() == 0
-    registry = await etcd.connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     servers = []
     for name, notify in (("d1", refuse), ("d2", be_silent)):
         service = rpc.Service("binlog.Cistern", unary={"Notify": notify})

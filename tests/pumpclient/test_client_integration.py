@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common import binlog, etcd
+from common import binlog
 from common.cluster.node import PAUSING
 from common.errors import ConfigError, Rejected, Unavailable
-from common.etcd import EtcdRegistry
+from common.etcd.client import EtcdClient, delete
+from common.etcd.registry import EtcdRegistry, connect_registry
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream_port import Committed, RolledBack
 from pumpclient import BinlogTooLarge, NoPumpRegistered, Options, WriteFailed, testing
@@ -36,7 +37,7 @@ QUICK = Options(write_timeout_s=1.0, retry_pause_s=0.01, finish_retry_pause_s=0.
 
 @pytest.fixture
 async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
-    found = await etcd.connect(etcd_clean)
+    found = await connect_registry(etcd_clean)
     yield found
     await found.close()
 
@@ -158,8 +159,8 @@ async def test_the_registry_is_followed_and_a_commit_reaches_a_deleted_pump(
         await first.register(registry, PAUSING)
         await until(lambda: state_of(client, first) is State.AWAY)
         assert await client.write_commit(10, 11)
-        raw = await etcd.EtcdClient.connect(etcd_clean)
-        await raw.txn([], [etcd.client.delete(b"/tidb-binlog/v1/pumps/pump0")])
+        raw = await EtcdClient.connect(etcd_clean)
+        await raw.txn([], [delete(b"/tidb-binlog/v1/pumps/pump0")])
         await raw.close()
         await until(lambda: state_of(client, first) is None)
         await client.write_prewrite(14, b"k", b"v")

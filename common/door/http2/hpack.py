@@ -305,11 +305,6 @@ def literal(name: bytes, value: bytes) -> bytes:
     return _encoded(name, value, 4, 0)
 
 
-def literal_never(name: bytes, value: bytes) -> bytes:
-    """A field that no table on the way may keep either (H6.2.3): secrets."""
-    return _encoded(name, value, 4, 16)
-
-
 def insert(name: bytes, value: bytes) -> bytes:
     """A field that becomes the newest of the peer's table, index 62 (H6.2.1)."""
     return _encoded(name, value, 6, 64)

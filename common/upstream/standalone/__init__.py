@@ -9,8 +9,8 @@ import secrets
 
 from common.clock import Clock, SystemClock
 from common.errors import Conflict, Rejected
-from common.etcd import REQUEST_TIMEOUT_S, EtcdClient
 from common.etcd import client as etcd
+from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient
 from common.net.tls import TlsConfig
 from common.upstream.standalone.catalog import Change, Definitions, StandaloneCatalog
 from common.upstream.standalone.history import StandaloneHistory

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.errors import Rejected
-from common.etcd import EtcdClient
 from common.etcd import client as etcd
+from common.etcd.client import EtcdClient
 from common.upstream.standalone.layout import DEFINITIONS, SCHEMA, ddl_key
 from common.upstream.standalone.transactions import StandaloneTransactions
 

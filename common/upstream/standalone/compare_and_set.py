@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.errors import BinlogError, Unavailable
-from common.etcd import EtcdClient
 from common.etcd import client as etcd
-from common.etcd.client import KeyValue
+from common.etcd.client import EtcdClient, KeyValue
 
 # Each counts with its put and its get against etcd's limit of 128 operations.
 GROUP_MAX: Final = 60

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from common.errors import Conflict, Rejected
-from common.etcd import EtcdClient
 from common.etcd import client as etcd
+from common.etcd.client import EtcdClient
 from common.foreign_document import UNREADABLE
 from common.upstream.standalone.layout import DDL, ddl_key
 from common.upstream_port import SchemaAt, UnderWay

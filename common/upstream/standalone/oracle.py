@@ -23,9 +23,8 @@ from typing import Any, Final
 from common import tso
 from common.clock import Clock
 from common.errors import BinlogError, Rejected, Unavailable
-from common.etcd import EtcdClient
 from common.etcd import client as etcd
-from common.etcd.client import OpResult
+from common.etcd.client import EtcdClient, OpResult
 from common.observe import log
 from common.upstream.standalone.layout import PIN, TSO, decode_number
 from common.upstream.standalone.time_bound import TimeBound

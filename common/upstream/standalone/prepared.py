@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from common.errors import Corruption
-from common.etcd import EtcdClient
-from common.etcd.client import KeyValue
+from common.etcd.client import EtcdClient, KeyValue
 from common.upstream.standalone.layout import TXN, Entry, Prepared, decode_entry
 
 PAGE_ENTRIES: Final = 1000

@@ -34,9 +34,8 @@ from typing import Any, Final
 from common import tso
 from common.clock import Clock
 from common.errors import Conflict, Rejected, Unavailable
-from common.etcd import EtcdClient
 from common.etcd import client as etcd
-from common.etcd.client import KeyValue
+from common.etcd.client import EtcdClient, KeyValue
 from common.observe import log
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from common.upstream.standalone.layout import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from common.clock import Clock, SystemClock
-from common.etcd import REQUEST_TIMEOUT_S
+from common.etcd.client import REQUEST_TIMEOUT_S
 from common.net.tls import TlsConfig
 from common.upstream.tidb.meta.history import TidbHistory
 from common.upstream.tidb.pd.oracle import PdOracle

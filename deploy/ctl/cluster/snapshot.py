@@ -10,7 +10,8 @@ from common.clock import SystemClock
 from common.cluster.node import OFFLINE
 from common.cluster.registry import KINDS, NodeEntry
 from common.errors import BinlogError
-from common.etcd import EtcdClient, EtcdRegistry
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry
 from common.net.tls import TlsConfig
 from common.upstream.standalone.prepared import prepared
 from deploy.ctl.cluster import overview

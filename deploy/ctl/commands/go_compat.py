@@ -26,7 +26,7 @@ from deploy.ctl.cluster import node_table
 from deploy.ctl.net import connection, node_http
 
 if TYPE_CHECKING:
-    from common.etcd import EtcdRegistry
+    from common.etcd.registry import EtcdRegistry
 
 _UPDATE_ATTEMPTS: Final = 5
 ACTIONS: Final = {"pause": "pause", "offline": "close"}

@@ -15,7 +15,7 @@ from common.clock import Clock, SystemClock
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from common.cluster.registry import DRAINERS, NodeEntry
 from common.errors import BinlogError, FlagError, Rejected, Unavailable
-from common.etcd import EtcdRegistry
+from common.etcd.registry import EtcdRegistry
 from common.observe import show
 from common.quantities import span
 from deploy.ctl.cli.command_line import Call

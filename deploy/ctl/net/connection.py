@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from deploy.ctl.cli.settings import CtlSettings
 
 if TYPE_CHECKING:
-    from common.etcd import EtcdClient, EtcdRegistry
+    from common.etcd.client import EtcdClient
+    from common.etcd.registry import EtcdRegistry
 
 
 @contextlib.asynccontextmanager
 async def cluster(settings: CtlSettings) -> AsyncIterator[tuple[EtcdRegistry, EtcdClient]]:
     """The registry, and the etcd under it. Raises `Unavailable`, `ConfigError`."""
-    from common.etcd import EtcdClient, EtcdRegistry
+    from common.etcd.client import EtcdClient
+    from common.etcd.registry import EtcdRegistry
 
     client = await EtcdClient.connect(settings.pd_urls, tls=settings.tls)
     registry = EtcdRegistry(client)

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from common import rpc
 from common.clock import SystemClock
 from common.errors import ConfigError, Unavailable
-from common.net.port import free_ports
+from common.net.port import check_port_free, free_ports
 from common.net.tls import TlsConfig
 
 START_DEADLINE_S: Final = 20.0
@@ -117,7 +116,7 @@ class EtcdServer:
         if self.pid:
             return
         for port in (self.port, self.peer_port):  # else we would take a stranger's health for ours
-            rpc.check_port_free("127.0.0.1", port, "the port argument")
+            check_port_free("127.0.0.1", port, "the port argument")
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.log_path, "ab") as log_file:
             self._process = subprocess.Popen(

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from common import etcd
 from common.clock import SystemClock
+from common.etcd.registry import connect_registry
 from drainer.pull.collector import Collector
 from drainer.pull.merger import MergedBatch
 from drainer.pull.spill import SpillDirectory
@@ -27,7 +27,7 @@ async def following(
     nodes: PumpNodes, pumps: int, after_ts: int, took: Callable[[MergedBatch], None]
 ) -> AsyncIterator[None]:
     """From when all `pumps` send until the end of the block."""
-    registry = await etcd.connect(nodes.etcd_endpoint)
+    registry = await connect_registry(nodes.etcd_endpoint)
     collector = Collector(
         registry,
         nodes.upstream.history,

@@ -17,8 +17,10 @@ from common.cluster.heartbeat import Heartbeat
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, alive_key, status_key
 from common.errors import ConfigError, Conflict, Unavailable
-from common.etcd import EtcdClient, EtcdRegistry, connect
 from common.etcd import client as etcd_client
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry
+from common.etcd.registry import connect_registry as connect
 from deploy.playground.cluster.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.integration

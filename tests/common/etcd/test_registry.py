@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from aetcd import rpc as messages
 
-from common import etcd as etcd_package
 from common.clock import SystemClock
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import (
@@ -29,8 +28,10 @@ from common.cluster.registry import (
     status_key,
 )
 from common.errors import ConfigError, Conflict, Unavailable
-from common.etcd import EtcdClient, EtcdRegistry, connect
 from common.etcd import client as etcd_client
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry, connect_registry
+from common.etcd.registry import connect_registry as connect
 from common.net.tls import TlsConfig
 from deploy.playground.cluster.etcd_server import EtcdServer
 from tests import certificates
@@ -493,4 +494,4 @@ def test_malformed_endpoints(text: str, message: str) -> None:
 
 def test_endpoint_forms() -> None:
     assert etcd_client.parse_endpoints("http://a:1, b:2,https://[::1]:3,") == ["a:1", "b:2", "[::1]:3"]
-    assert etcd_package.connect is connect
+    assert connect_registry is connect

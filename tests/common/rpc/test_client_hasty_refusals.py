@@ -8,7 +8,7 @@ import pytest
 
 from common import rpc
 from common.errors import Unavailable
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from tests.fakes.hasty_peer import hasty_peer
 
 # About one stream in four shows grpcio's own failure.

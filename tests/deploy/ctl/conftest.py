@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from common.errors import BinlogError
-from common.etcd import EtcdRegistry, connect
+from common.etcd.registry import EtcdRegistry
+from common.etcd.registry import connect_registry as connect
 from common.process import daemon
 from deploy.ctl import __main__ as program
 from deploy.ctl.cli.command_line import PROGRAM

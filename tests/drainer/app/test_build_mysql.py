@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from common import etcd
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
+from common.etcd.registry import connect_registry
 from common.serving.starting import Starting
 from common.upstream_port import SchemaAt, UnderWay, Upstream
 from drainer.app import build_mysql as assembly
@@ -141,7 +141,7 @@ async def test_each_try_asks_the_upstream_again(
     store.settle(Checkpoint(500, True, 0, store.epoch))
     store.close()
     upstream = Moments(400, 499, 500)
-    nodes = await etcd.connect(etcd_clean)
+    nodes = await connect_registry(etcd_clean)
     settings = settings_for(target, tmp_path)
     store, start = await assembly.open_checkpoint(settings, cast(Upstream, upstream), nodes, target)
     assert upstream.now == []
@@ -166,7 +166,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
     living.start(2, 100, 1000)
     living.save(Checkpoint(500, False, 0, living.epoch))
     session = living._connected().session_id
-    nodes = await etcd.connect(etcd_clean)
+    nodes = await connect_registry(etcd_clean)
     upstream = {"history": Damaged(2000), "relay log": Moments(2000), "clock": Moments(*[400] * 100)}[lacks]
     settings = settings_for(target, tmp_path)
     if lacks == "relay log":
@@ -201,7 +201,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     await stage.close()
     upstream = Moments(1000)
     upstream.away = {"timestamp": 2, "schema_at": 1, "pages": 2}
-    nodes = await etcd.connect(etcd_clean)
+    nodes = await connect_registry(etcd_clean)
     starting = Starting(60.0, SystemClock(), lambda _: None)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),

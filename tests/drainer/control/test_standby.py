@@ -12,7 +12,8 @@ from common.cluster.heartbeat import Heartbeat
 from common.cluster.node import ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS
 from common.errors import ConfigError, Conflict, DownstreamError
-from common.etcd import EtcdRegistry, connect
+from common.etcd.registry import EtcdRegistry
+from common.etcd.registry import connect_registry as connect
 from drainer.control.standby import TOLD_TO_LEAVE, Standby, lease_s
 
 pytestmark = pytest.mark.integration

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, etcd, rpc
+from common import binlog, rpc
 from common.clock import SystemClock
 from common.etcd import client as etcd_client
+from common.etcd.registry import connect_registry
 from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import binlog_pb2, pump_pb2
@@ -23,6 +24,7 @@ from drainer.pull.collector import Collector
 from drainer.pull.merger import Merged
 from drainer.pull.pump_source import PULL_BATCHES, PullClient
 from drainer.pull.spill import SpillDirectory
+from tests.fakes.etcd_keys import remove_keys
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -109,7 +111,7 @@ class Cluster:
         self, connect: Callable[[str], PullClient] = rpc.Client, spill: SpillDirectory | None = None
     ) -> AsyncIterator[tuple[Collector, dict[int, float]]]:
         """A running collector, and when (monotonic seconds) each commit_ts came out."""
-        registry = await etcd.connect(self.endpoint)
+        registry = await connect_registry(self.endpoint)
         collector = Collector(
             registry,
             self.upstream.history,
@@ -153,7 +155,7 @@ def pumps(etcd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[
 
     async def prepare() -> None:
         client = await etcd_client.EtcdClient.connect(etcd)
-        await client.txn([], [etcd_client.delete_prefix(b"/")])
+        await remove_keys(client, b"/")
         await client.close()
         await (await StandaloneUpstream.connect(etcd)).close()
 

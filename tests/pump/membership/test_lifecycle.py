@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 from aetcd import rpc as messages
 
-from common import binlog, etcd, rpc, tso
+from common import binlog, rpc, tso
 from common.clock import SystemClock
 from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, NodeEntry, alive_key
 from common.errors import BinlogError, Unavailable
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry, connect_registry
 from common.serving.starting import Starting
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
@@ -41,7 +43,7 @@ def pump(pump: Start) -> Start:
 class Nodes:
     """The registry, and nodes in it that are nothing but entries."""
 
-    def __init__(self, registry: etcd.EtcdRegistry) -> None:
+    def __init__(self, registry: EtcdRegistry) -> None:
         self.registry = registry
 
     async def of(self, kind: str, node_id: str) -> NodeEntry:
@@ -66,7 +68,7 @@ class Nodes:
 
 @pytest.fixture
 async def nodes(etcd_clean: str) -> AsyncIterator[Nodes]:
-    registry = await etcd.connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     yield Nodes(registry)
     await registry.close()
 
@@ -344,7 +346,7 @@ async def test_a_new_pump_that_was_killed_before_all_knew_it_tells_them_all_agai
 class Replies:
     """A registry whose first answers to writes are lost, though the writes are done."""
 
-    def __init__(self, registry: etcd.EtcdRegistry, lost: int) -> None:
+    def __init__(self, registry: EtcdRegistry, lost: int) -> None:
         self._registry, self._lost = registry, lost
 
     def __getattr__(self, name: str) -> Any:
@@ -455,7 +457,7 @@ async def test_a_pump_that_loses_its_name_stops_and_leaves_the_entry_alone(
     process = pump()
     await process.start_and_wait()
     # As after a pause that was longer than its lease: somebody else has the name.
-    client = await etcd.EtcdClient.connect(etcd_clean)
+    client = await EtcdClient.connect(etcd_clean)
     key = alive_key(PUMPS, "p1")
     request = messages.RangeRequest(key=key)
     found = await client._read(lambda endpoint: endpoint.kv.Range(request, timeout=5))

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from common import binlog, etcd
+from common import binlog
 from common.clock import ManualClock
 from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import DRAINERS as DRAINER_KIND
 from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
+from common.etcd.registry import connect_registry
 from common.observe import metrics
 from common.tso import TS_MAX, physical_s
 from pump.log.delivery import Delivery
@@ -696,7 +697,7 @@ async def test_what_is_done_is_counted(tmp_path: Path, world: World) -> None:
 async def test_drainers_are_found_in_the_registry_old_ones_too(
     tmp_path: Path, world: World, etcd_clean: str
 ) -> None:
-    registry: Registry = await etcd.connect(etcd_clean)
+    registry: Registry = await connect_registry(etcd_clean)
     await registry.announce(DRAINER_KIND, "ours", 10)
     await registry.put(DRAINER_KIND, NodeStatus("ours", "h:1", node.ONLINE, 40 * MINUTE, 0), None)
     stale = NodeStatus("old", "h:2", node.PAUSED, 20 * MINUTE, world.oracle.now_ts - 2 * HOUR)

@@ -20,7 +20,7 @@ import pytest
 from common import binlog
 from common.clock import ManualClock
 from common.errors import BinlogError, Unavailable
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from common.upstream.standalone import GRACE_S, StandaloneUpstream
 from common.upstream.standalone.prepared import entries
 from common.upstream_port import Committed, Outcome, RolledBack, Undecided

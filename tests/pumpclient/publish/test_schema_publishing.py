@@ -16,7 +16,7 @@ from common import binlog
 from common import table_info as ti
 from common.clock import ManualClock
 from common.errors import Rejected
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from common.rowcodec import compile_table
 from common.table_info import TableInfo
 from common.upstream.standalone import GRACE_S, StandaloneUpstream

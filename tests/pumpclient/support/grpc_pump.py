@@ -7,7 +7,7 @@ from typing import Self
 from common import binlog, rpc
 from common.cluster.node import ONLINE, NodeStatus
 from common.cluster.registry import PUMPS
-from common.etcd import EtcdRegistry
+from common.etcd.registry import EtcdRegistry
 from common.wire import pump_pb2
 
 

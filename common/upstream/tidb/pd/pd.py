@@ -134,28 +134,6 @@ class PdClient:
                 raise Unavailable(f"PD does not find the region of {name_of(key)}: {told}", hint=HINT)
             await asyncio.sleep(pause_s)
 
-    async def scan_regions(
-        self, start_key: bytes, end_key: bytes, limit: int, *, deadline_s: float = DEADLINE_S
-    ) -> list[Region]:
-        """At most `limit` regions with raw keys of [start_key, end_key), ascending; an empty end is none.
-
-        There can be gaps. Raises `Unavailable`, `Corruption`.
-        """
-        request = pdpb_pb2.ScanRegionsRequest(
-            start_key=key_for_pd(start_key), end_key=key_for_pd(end_key), limit=limit
-        )
-        reply: pdpb_pb2.ScanRegionsResponse = await self._successful(
-            "ScanRegions", request, pdpb_pb2.ScanRegionsResponse, deadline_s
-        )
-        if reply.regions:
-            return [region_of_message(_without_down(one.region, one), one.leader) for one in reply.regions]
-        # Old servers answer in parallel lists; where no leader is known its entry is empty.
-        leaders: list[metapb_pb2.Peer | None] = [*reply.leaders]
-        leaders += [None] * (len(reply.region_metas) - len(leaders))
-        return [
-            region_of_message(meta, leader) for meta, leader in zip(reply.region_metas, leaders, strict=False)
-        ]
-
     async def store(self, store_id: int, *, deadline_s: float = DEADLINE_S) -> Store | None:
         """A TiKV server; None if it is gone for good or was never known. Raises `Unavailable`."""
         request = pdpb_pb2.GetStoreRequest(store_id=store_id)

@@ -147,17 +147,6 @@ def region_of_message(message: metapb_pb2.Region, leader: metapb_pb2.Peer | None
     )
 
 
-def region_message(region: Region) -> metapb_pb2.Region:
-    """The same region with PD's boundaries."""
-    return metapb_pb2.Region(
-        id=region.id,
-        start_key=key_for_pd(region.start_key),
-        end_key=key_for_pd(region.end_key),
-        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
-        peers=[peer_message(peer) for peer in region.peers],
-    )
-
-
 class RegionCache:
     """Regions that do not overlap, by key and by id."""
 

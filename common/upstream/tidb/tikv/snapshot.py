@@ -55,11 +55,8 @@ class Snapshot:
                 return reply.value or None
             await self._settle([reply.error], reader)
 
-    async def batch_get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that have one."""
-        return await self._batch_get(keys, self._reader(DEADLINE_S))
-
     async def _batch_get(self, keys: Iterable[bytes], reader: Reader) -> dict[bytes, bytes]:
+        """The values of those keys that have one."""
         found: dict[bytes, bytes] = {}
         rest = set(keys)
         while rest:

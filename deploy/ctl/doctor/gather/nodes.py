@@ -14,7 +14,8 @@ from typing import Final
 from common.cluster.node import OFFLINE, NodeStatus
 from common.cluster.registry import KINDS, PUMPS, ClusterView
 from common.errors import Corruption, Unavailable
-from common.etcd import EtcdClient, EtcdRegistry
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry
 from common.foreign_document import UNREADABLE
 from common.net.http_client import HttpClient, NotHttp, Page
 from common.net.tls import TlsConfig

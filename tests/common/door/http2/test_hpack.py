@@ -30,13 +30,18 @@ from common.door.http2.hpack import (
     insert,
     integer,
     literal,
-    literal_never,
     size_update,
 )
 
 Field = tuple[bytes, bytes]
 _HUFFMAN = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
 coded: Callable[[bytes], bytes] = _HUFFMAN.encode
+
+
+def literal_never(name: bytes, value: bytes) -> bytes:
+    """A field that no table on the way may keep (H6.2.3)."""
+    block = literal(name, value)
+    return bytes((block[0] | 0x10,)) + block[1:]
 
 
 def no_note(name: bytes, value: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from common import tso
 from common.clock import ManualClock, SystemClock
 from common.errors import Conflict, Corruption, Rejected, Unavailable
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from common.upstream.standalone import StandaloneUpstream, layout
 from deploy.playground.cluster.etcd_server import EtcdServer
 

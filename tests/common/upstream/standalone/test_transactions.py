@@ -11,8 +11,8 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import BinlogError, Conflict, Corruption, Rejected
-from common.etcd import EtcdClient
 from common.etcd import client as etcd_client
+from common.etcd.client import EtcdClient
 from common.net.tls import TlsConfig
 from common.upstream.standalone import GRACE_S, Forgotten, StandaloneHistory, StandaloneUpstream, layout
 from common.upstream.standalone.compare_and_set import CompareAndSet, Swap

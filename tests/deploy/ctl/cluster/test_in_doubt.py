@@ -9,7 +9,7 @@ import pytest
 from common import tso
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from common.upstream.standalone import StandaloneUpstream
 from common.upstream.standalone.layout import Prepared, txn_key
 from deploy.ctl.cluster import in_doubt

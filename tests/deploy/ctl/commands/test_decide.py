@@ -6,7 +6,7 @@ import pytest
 
 from common.cluster.node import ONLINE, NodeStatus
 from common.cluster.registry import PUMPS
-from common.etcd import EtcdRegistry
+from common.etcd.registry import EtcdRegistry
 from tests.deploy.ctl.conftest import Ctl
 from tests.deploy.ctl.support.scripted_node import ScriptedNode, listening, said
 

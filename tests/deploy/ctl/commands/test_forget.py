@@ -13,7 +13,7 @@ from common import tso
 from common.clock import SystemClock
 from common.cluster.node import OFFLINE, ONLINE, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS
-from common.etcd import EtcdRegistry
+from common.etcd.registry import EtcdRegistry
 from deploy.ctl.commands import encrypt as encryption
 from drainer.config import password
 from tests.deploy.ctl.conftest import Ctl

@@ -21,7 +21,8 @@ import pytest
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import ConfigError, Unavailable
-from common.etcd import EtcdRegistry, connect
+from common.etcd.registry import EtcdRegistry
+from common.etcd.registry import connect_registry as connect
 from deploy.ctl.cli import commands
 from deploy.ctl.net import node_http
 from deploy.playground.cluster.etcd_server import EtcdServer

@@ -21,8 +21,9 @@ from common import tso
 from common.clock import SystemClock
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, announced_key, status_key
-from common.etcd import EtcdClient, EtcdRegistry, connect
-from common.etcd.client import delete
+from common.etcd.client import EtcdClient, delete
+from common.etcd.registry import EtcdRegistry
+from common.etcd.registry import connect_registry as connect
 from common.net.port import free_ports
 from deploy.ctl.doctor import EXIT_ERROR, EXIT_WARNING, DoctorOptions, Finding, Report, Severity, examine
 from deploy.ctl.doctor.gather import answers

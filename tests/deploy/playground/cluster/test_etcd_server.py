@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import PortTaken, Unavailable
-from common.etcd import EtcdClient
+from common.etcd.client import EtcdClient
 from deploy.playground.cluster.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.integration

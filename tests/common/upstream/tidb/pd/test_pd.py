@@ -428,7 +428,6 @@ async def test_a_region_without_a_leader_and_with_a_peer_that_is_down(cluster: F
         found = await client.region_of(b"")
         assert found.leader is None
         assert found.peers == (region.peers[0], region.peers[2])
-        assert (await client.scan_regions(b"", b"", 9))[0].peers == found.peers
         pd.down_peers = {peer.id for peer in region.peers}
         assert (await client.region_of(b"")).peers == region.peers
 
@@ -439,19 +438,6 @@ async def test_a_boundary_that_is_no_key_is_told(cluster: FakeCluster) -> None:
             Changed(lambda reply: setattr(reply.region, "end_key", b"r"))
         )
         assert "a region boundary of 1 bytes is no" in await says(Corruption, client.region_of(b""))
-
-
-@pytest.mark.parametrize("is_old", [False, True])
-async def test_scans_of_regions(cluster: FakeCluster, is_old: bool) -> None:
-    cluster.split(b"b", b"d", b"f")
-    cluster.move_leader(b"c", None)
-    async with serving(cluster) as pd, connected(pd.endpoints) as client:
-        pd.is_old = is_old
-        assert await client.scan_regions(b"", b"", 100) == cluster.regions
-        assert await client.scan_regions(b"", b"", 2) == cluster.regions[:2]
-        assert await client.scan_regions(b"c", b"d", 100) == cluster.regions[1:2]
-        assert await client.scan_regions(b"d", b"", 100) == cluster.regions[2:]
-        assert cluster.regions[1].leader is None
 
 
 async def test_a_reply_that_cannot_be_read(cluster: FakeCluster) -> None:

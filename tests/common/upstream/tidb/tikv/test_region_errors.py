@@ -10,8 +10,9 @@ from google.protobuf.message import Message
 from common.errors import Rejected, Unavailable
 from common.upstream.tidb.tikv import region_errors
 from common.upstream.tidb.tikv.region_errors import AT_ONCE_MAX, Change, Pause, Pauses, decide
-from common.upstream.tidb.tikv.regions import peer_message, region_message
+from common.upstream.tidb.tikv.regions import peer_message
 from common.wire import errorpb_pb2
+from tests.fakes.region_message import region_message
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
 

@@ -14,10 +14,10 @@ from common.upstream.tidb.tikv.regions import (
     key_for_pd,
     key_of_pd,
     refuse_keyspace,
-    region_message,
     region_of_message,
 )
 from common.wire import metapb_pb2
+from tests.fakes.region_message import region_message
 
 PEERS = (Peer(1, 1), Peer(2, 2), Peer(3, 3, is_learner=True), Peer(4, 4, is_witness=True))
 KEYS = [b"", *(bytes((letter,)) for letter in b"abcdefgh")]

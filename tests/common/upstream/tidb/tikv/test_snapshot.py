@@ -26,7 +26,7 @@ async def scanned(
     return dict(found)
 
 
-async def test_get_and_batch_get() -> None:
+async def test_get() -> None:
     world = TikvWorld()
     first = world.cluster.put_all({b"a": b"1", b"b": b"2", b"c": b"", b"d": b"4"})
     world.cluster.split(b"b")
@@ -35,10 +35,6 @@ async def test_get_and_batch_get() -> None:
     assert await world.snapshot(second - 1).get(b"a") == b"1"
     assert await world.snapshot(second).get(b"a") is None
     assert await world.snapshot(second).get(b"c") is None  # an empty value is none, as in TiDB
-    keys = [b"d", b"a", b"b", b"c", b"zz"]
-    assert await world.snapshot(first).batch_get(keys) == {b"a": b"1", b"b": b"2", b"d": b"4"}
-    assert await world.snapshot(second).batch_get(keys) == {b"b": b"22", b"d": b"4"}
-    assert await world.snapshot(second).batch_get([]) == {}
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 4, 5, 6, 7])
@@ -169,7 +165,7 @@ async def test_a_lock_that_stays_alive_is_never_rolled_back() -> None:
     world = TikvWorld()
     start_ts = world.cluster.prewrite({b"k": b"new"}, ttl_ms=3_600_000)
     before = world.cluster.mvcc.dump()
-    for read in (world.snapshot().get(b"k"), world.snapshot().batch_get([b"k"]), scanned(world.snapshot())):
+    for read in (world.snapshot().get(b"k"), scanned(world.snapshot())):
         with pytest.raises(Unavailable, match=f"locked by transaction {start_ts}"):
             await read
     assert world.cluster.mvcc.dump() == before

@@ -119,19 +119,17 @@ def test_what_is_read_is_the_snapshot(
 
     world.tikv.answer = answer_amid_happenings  # type: ignore[method-assign]
 
-    async def read() -> tuple[dict[bytes, bytes], dict[bytes, bytes], dict[bytes, bytes | None]]:
+    async def read() -> tuple[dict[bytes, bytes], dict[bytes, bytes | None]]:
         snapshot = world.snapshot(read_ts, deadline_s=3600.0)
         by_scan = await scanned(snapshot, *bounds, page=page)
-        by_batch = await snapshot.batch_get(LETTERS)
         by_get = {key: await world.snapshot(read_ts, deadline_s=3600.0).get(key) for key in LETTERS}
-        return by_scan, by_batch, by_get
+        return by_scan, by_get
 
-    by_scan, by_batch, by_get = asyncio.run(read())
+    by_scan, by_get = asyncio.run(read())
     expected = world.cluster.snapshot(read_ts)
     start, end = bounds
     inside = {key: value for key, value in expected.items() if start <= key and (not end or key < end)}
     assert by_scan == inside
-    assert by_batch == expected
     assert {key: value for key, value in by_get.items() if value is not None} == expected
     blocking = [
         row.lock for row in world.cluster.mvcc.rows.values() if row.lock and row.lock.kind in (PUT, DELETE)
