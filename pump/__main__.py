@@ -125,9 +125,8 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
     )
     data_dir.adopt_cluster(upstream.cluster_id)
-    opened.registry = registry = await starting.wait_for(
-        lambda: connect_registry(settings.endpoints, tls=tls)
-    )
+    registry = await starting.wait_for(lambda: connect_registry(settings.endpoints, tls=tls))
+    opened.registry = registry
     time = UpstreamTime(upstream.oracle, clock)
     await starting.wait_for(time.draw)
     address = advertised(settings, opened.listener)

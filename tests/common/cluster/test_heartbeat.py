@@ -19,8 +19,7 @@ from common.cluster.registry import DRAINERS, PUMPS, alive_key, status_key
 from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import client as etcd_client
 from common.etcd.client import EtcdClient
-from common.etcd.registry import EtcdRegistry
-from common.etcd.registry import connect_registry as connect
+from common.etcd.registry import EtcdRegistry, connect_registry
 from deploy.playground.cluster.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.integration
@@ -40,7 +39,7 @@ class Node:
 
 @pytest.fixture
 async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
-    registry = await connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     yield registry
     await registry.close()
 
@@ -108,7 +107,7 @@ async def test_no_beat_follows_leave(registry: EtcdRegistry) -> None:
 async def test_a_running_node_writes_over_an_operators_edit(registry: EtcdRegistry, etcd_clean: str) -> None:
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)
-    operator = await connect(etcd_clean)
+    operator = await connect_registry(etcd_clean)
     entry = (await operator.view()).pumps["p"]
     await operator.put(PUMPS, replace(entry.status, state=OFFLINE), entry.mod_revision)
     assert await heartbeat.beat()
@@ -164,7 +163,7 @@ async def test_a_second_living_process_is_refused_and_changes_nothing(
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)
     before = await entry_of(registry)
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     with pytest.raises(Conflict, match="pump p is already running"):
         await beat_of(other, Node()).register(ONLINE)
     assert await entry_of(registry) == before
@@ -180,7 +179,7 @@ async def test_an_id_that_was_lost_to_another_process_is_not_written_any_more(
     lost = registry._announcements[(PUMPS, "p")]
     client = await EtcdClient.connect(etcd_clean)
     await client.revoke(lost._lease)  # as after a pause longer than the lease
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     successor = beat_of(other, Node())
     await successor.register(ONLINE)
     before = await entry_of(registry)
@@ -202,7 +201,7 @@ async def test_who_slept_through_its_lease_leaves_its_successors_entry_alone(
     await heartbeat.register(ONLINE)
     client = await EtcdClient.connect(etcd_clean)
     await client.revoke(registry._announcements[(PUMPS, "p")]._lease)
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     successor = beat_of(other, Node())
     await successor.register(ONLINE)
     before = await registry.view()
@@ -232,7 +231,7 @@ async def test_unbroken_tells_every_time_in_which_the_lease_may_have_run_out(reg
 
 
 async def test_is_held_as_long_as_a_process_may_live(registry: EtcdRegistry, etcd_clean: str) -> None:
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     assert not await other.is_held(PUMPS, "p")
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)
@@ -241,9 +240,9 @@ async def test_is_held_as_long_as_a_process_may_live(registry: EtcdRegistry, etc
     assert not await other.is_held(PUMPS, "p")
     code = (
         "import asyncio, sys\n"
-        "from common.etcd import connect\n"
+        "from common.etcd.registry import connect_registry\n"
         "async def main():\n"
-        "    registry = await connect(sys.argv[1])\n"
+        "    registry = await connect_registry(sys.argv[1])\n"
         "    await registry.announce('pumps', 'q', 60)\n"
         "    print('held', flush=True)\n"
         "    await asyncio.sleep(60)\n"
@@ -278,7 +277,7 @@ async def test_a_node_without_a_lease_that_beats_keeps_its_name(
     """Go nodes: only one whose port answers and that beats is alive; the others' places are free at once."""
     with socket.create_server(("127.0.0.1", 0)) as port:
         alive = NodeStatus("p", f"127.0.0.1:{port.getsockname()[1]}", ONLINE, 1, 1)
-        go = await connect(etcd_clean)
+        go = await connect_registry(etcd_clean)
         revision = await go.put(PUMPS, alive, None)
         entry = (await registry.view()).pumps["p"]
         assert rival.may_live(entry, NodeStatus("p", "h:1", OFFLINE))
@@ -317,7 +316,7 @@ async def test_kinds_do_not_collide(registry: EtcdRegistry) -> None:
 async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "tidb_binlog")
     server = EtcdServer.start(tmp_path)
-    registry = await connect(server.endpoint, timeout_s=0.5)
+    registry = await connect_registry(server.endpoint, timeout_s=0.5)
     heartbeat = beat_of(registry, Node(), interval_s=0.02)
     try:
         await heartbeat.register(ONLINE)
@@ -330,7 +329,7 @@ async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytes
         await asyncio.sleep(0.3)
         assert not running.done()
         server.restart()
-        reader = await connect(server.endpoint)
+        reader = await connect_registry(server.endpoint)
         async with asyncio.timeout(20):
             while (await entry_of(reader)).state != PAUSED:  # what could not be written is written now
                 await asyncio.sleep(0.02)

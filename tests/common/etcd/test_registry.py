@@ -31,7 +31,6 @@ from common.errors import ConfigError, Conflict, Unavailable
 from common.etcd import client as etcd_client
 from common.etcd.client import EtcdClient
 from common.etcd.registry import EtcdRegistry, connect_registry
-from common.etcd.registry import connect_registry as connect
 from common.net.tls import TlsConfig
 from deploy.playground.cluster.etcd_server import EtcdServer
 from tests import certificates
@@ -47,7 +46,7 @@ def status(node_id: str, state: str = ONLINE, max_commit_ts: int = 7) -> NodeSta
 
 @pytest.fixture
 async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
-    registry = await connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     yield registry
     await registry.close()
 
@@ -96,7 +95,7 @@ async def test_put_is_compare_and_set(registry: EtcdRegistry) -> None:
 
 
 async def test_of_concurrent_writers_one_wins(registry: EtcdRegistry, etcd_clean: str) -> None:
-    others = [await connect(etcd_clean) for _ in range(4)]
+    others = [await connect_registry(etcd_clean) for _ in range(4)]
     results = await asyncio.gather(
         *(other.put(PUMPS, status("p", max_commit_ts=number), 0) for number, other in enumerate(others)),
         return_exceptions=True,
@@ -168,7 +167,7 @@ async def test_a_go_node_that_takes_over_is_not_called_dead(
 async def test_an_operators_correction_keeps_what_is_known(registry: EtcdRegistry, etcd_clean: str) -> None:
     announcement = await registry.announce(PUMPS, "p", 10)
     revision = await registry.put(PUMPS, status("p"), None)
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     revision = await other.put(PUMPS, status("p", PAUSED), revision)
     assert (await other.view()).pumps["p"].alive is True
     await announcement.withdraw()
@@ -179,7 +178,7 @@ async def test_an_operators_correction_keeps_what_is_known(registry: EtcdRegistr
 
 async def test_a_living_process_keeps_its_id(registry: EtcdRegistry, etcd_clean: str) -> None:
     await registry.announce(PUMPS, "p", 10)
-    other = await connect(etcd_clean)
+    other = await connect_registry(etcd_clean)
     with pytest.raises(Conflict) as caught:
         await other.announce(PUMPS, "p", 10)
     assert f"pump p is already running: process {os.getpid()} on " in str(caught.value)
@@ -192,10 +191,10 @@ async def test_a_living_process_keeps_its_id(registry: EtcdRegistry, etcd_clean:
 
 HOLDER = """
     import asyncio, sys
-    from common.etcd import connect
+    from common.etcd.registry import connect_registry
 
     async def main():
-        registry = await connect(sys.argv[1])
+        registry = await connect_registry(sys.argv[1])
         await registry.announce("pumps", "p", 60)
         print("announced", flush=True)
         await asyncio.Event().wait()
@@ -249,7 +248,7 @@ async def test_a_lost_lease_is_announced_anew(registry: EtcdRegistry, client: Et
     await announcement.keep_alive()
     assert (await registry.view()).pumps["p"].alive is True
     await client.revoke(announcement._lease)  # type: ignore[attr-defined]
-    other = await connect(client.addresses)
+    other = await connect_registry(client.addresses)
     await other.announce(PUMPS, "p", 10)
     with pytest.raises(Conflict, match="already running"):
         await announcement.keep_alive()
@@ -259,8 +258,8 @@ async def test_a_lost_lease_is_announced_anew(registry: EtcdRegistry, client: Et
 async def test_a_lease_from_before_a_change_of_leader_is_out_of_use(tmp_path: Path) -> None:
     """An old leader that wakes up ends, through the new one, the leases that it knew."""
     server = EtcdServer.start(tmp_path)
-    registry = await connect(server.endpoint)
-    watching = await connect(server.endpoint)
+    registry = await connect_registry(server.endpoint)
+    watching = await connect_registry(server.endpoint)
     client = await EtcdClient.connect(server.endpoint)
     try:
         announcement = await registry.announce(PUMPS, "p", 60)
@@ -338,7 +337,7 @@ async def test_watch_gives_the_view_and_every_change(registry: EtcdRegistry, cli
 async def test_watch_sees_a_lease_end(registry: EtcdRegistry, etcd_clean: str) -> None:
     async with aclosing(registry.watch()) as watch:
         await anext(watch)
-        other = await connect(etcd_clean)
+        other = await connect_registry(etcd_clean)
         await other.announce(PUMPS, "p", 10)
         await other.put(PUMPS, status("p"), None)
         await _until(watch, lambda view: "p" in view.pumps and view.pumps["p"].alive is True)
@@ -348,7 +347,7 @@ async def test_watch_sees_a_lease_end(registry: EtcdRegistry, etcd_clean: str) -
 
 async def test_watch_survives_an_outage_of_etcd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = EtcdServer.start(tmp_path)
-    registry = await connect(server.endpoint)
+    registry = await connect_registry(server.endpoint)
     try:
         revision = await registry.put(PUMPS, status("p"), None)
         async with aclosing(registry.watch()) as watch:
@@ -357,7 +356,7 @@ async def test_watch_survives_an_outage_of_etcd(tmp_path: Path, caplog: pytest.L
             waiting = asyncio.create_task(_until(watch, lambda view: "q" in view.pumps))
             await asyncio.sleep(0.5)
             server.restart()
-            fresh = await connect(server.endpoint)
+            fresh = await connect_registry(server.endpoint)
             await fresh.put(PUMPS, status("p", PAUSED), revision)
             await fresh.put(PUMPS, status("q"), None)
             view = await waiting
@@ -408,13 +407,13 @@ async def test_over_mutual_tls(tmp_path: Path) -> None:
     tls = TlsConfig(str(directory / "ca.pem"), str(directory / "node.pem"), str(directory / "node.key"))
     server = EtcdServer.start(tmp_path, tls=tls)
     try:
-        registry = await connect(server.endpoint, tls=tls)
+        registry = await connect_registry(server.endpoint, tls=tls)
         await registry.put(PUMPS, status("p"), None)
         assert set((await registry.view()).pumps) == {"p"}
         await registry.close()
         for refused in (None, TlsConfig(tls.ca)):
             with pytest.raises(Unavailable, match="cannot be reached"):
-                await connect(server.endpoint, tls=refused, timeout_s=2.0)
+                await connect_registry(server.endpoint, tls=refused, timeout_s=2.0)
     finally:
         server.stop()
 
@@ -428,7 +427,7 @@ async def test_certificates_are_read_again_when_the_connection_is_lost(tmp_path:
     tls = certificates.write(files, ca=[first], node=certificates.leaf("node", ca=first, sans=sans))
     server = EtcdServer.start(tmp_path / "etcd", tls=tls)
     try:
-        registry = await connect(server.endpoint, tls=tls, timeout_s=2.0)
+        registry = await connect_registry(server.endpoint, tls=tls, timeout_s=2.0)
         await registry.put(PUMPS, status("p"), None)
         server.stop()
         certificates.write(files, ca=[second], node=certificates.leaf("node", ca=second, sans=sans))
@@ -449,7 +448,7 @@ async def test_etcd_not_there_is_said_quickly(free_port: Callable[[], int]) -> N
     port = free_port()
     started_s = SystemClock().monotonic_s()
     with pytest.raises(Unavailable) as caught:
-        await connect(f"http://127.0.0.1:{port}")
+        await connect_registry(f"http://127.0.0.1:{port}")
     assert SystemClock().monotonic_s() - started_s < 3
     assert str(caught.value) == (f"etcd at 127.0.0.1:{port} cannot be reached (start etcd or pass --pd-urls)")
 
@@ -460,11 +459,11 @@ async def test_a_silent_endpoint_is_unavailable_in_time() -> None:
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Unavailable, match=address):
-            await connect(address, timeout_s=0.5)
+            await connect_registry(address, timeout_s=0.5)
 
 
 async def test_the_next_endpoint_is_used(etcd_clean: str, free_port: Callable[[], int]) -> None:
-    registry = await connect(f"http://127.0.0.1:{free_port()}, {etcd_clean}")
+    registry = await connect_registry(f"http://127.0.0.1:{free_port()}, {etcd_clean}")
     await registry.put(PUMPS, status("p"), None)
     assert set((await registry.view()).pumps) == {"p"}
     await registry.close()

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from common.errors import BinlogError
-from common.etcd.registry import EtcdRegistry
-from common.etcd.registry import connect_registry as connect
+from common.etcd.registry import EtcdRegistry, connect_registry
 from common.process import daemon
 from deploy.ctl import __main__ as program
 from deploy.ctl.cli.command_line import PROGRAM
@@ -56,6 +55,6 @@ def ctl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 async def registry(etcd_clean: str) -> AsyncIterator[EtcdRegistry]:
     """An empty one."""
-    registry = await connect(etcd_clean)
+    registry = await connect_registry(etcd_clean)
     yield registry
     await registry.close()

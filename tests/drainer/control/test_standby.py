@@ -12,8 +12,7 @@ from common.cluster.heartbeat import Heartbeat
 from common.cluster.node import ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS
 from common.errors import ConfigError, Conflict, DownstreamError
-from common.etcd.registry import EtcdRegistry
-from common.etcd.registry import connect_registry as connect
+from common.etcd.registry import EtcdRegistry, connect_registry
 from drainer.control.standby import TOLD_TO_LEAVE, Standby, lease_s
 
 pytestmark = pytest.mark.integration
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 async def registries(etcd_clean: str) -> AsyncIterator[tuple[EtcdRegistry, EtcdRegistry, EtcdRegistry]]:
     """Each as in a process of its own."""
-    opened = [await connect(etcd_clean) for _ in range(3)]
+    opened = [await connect_registry(etcd_clean) for _ in range(3)]
     yield opened[0], opened[1], opened[2]
     for registry in opened:
         await registry.close()

@@ -21,8 +21,7 @@ import pytest
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import ConfigError, Unavailable
-from common.etcd.registry import EtcdRegistry
-from common.etcd.registry import connect_registry as connect
+from common.etcd.registry import EtcdRegistry, connect_registry
 from deploy.ctl.cli import commands
 from deploy.ctl.net import node_http
 from deploy.playground.cluster.etcd_server import EtcdServer
@@ -189,7 +188,7 @@ async def test_tls_to_etcd_and_nodes(ctl: Ctl, tmp_path: Path) -> None:
     node = ScriptedNode(status={"CommitTS": 0, "ErrMsg": "", "pump": {"open_prewrites": 7}})
     etcd = EtcdServer.start(tmp_path / "etcd", tls=server)
     try:
-        registry = await connect(etcd.endpoint, tls=client)
+        registry = await connect_registry(etcd.endpoint, tls=client)
         async with listening(node, server.server_tls()) as address:
             await registry.put(PUMPS, NodeStatus("n", address, ONLINE), 0)
             done = await ctl("-cmd", "pause-pump", "-node-id", "n", "-pd-urls", etcd.endpoint, *flags)

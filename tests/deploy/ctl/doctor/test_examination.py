@@ -22,8 +22,7 @@ from common.clock import SystemClock
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, announced_key, status_key
 from common.etcd.client import EtcdClient, delete
-from common.etcd.registry import EtcdRegistry
-from common.etcd.registry import connect_registry as connect
+from common.etcd.registry import EtcdRegistry, connect_registry
 from common.net.port import free_ports
 from deploy.ctl.doctor import EXIT_ERROR, EXIT_WARNING, DoctorOptions, Finding, Report, Severity, examine
 from deploy.ctl.doctor.gather import answers
@@ -58,7 +57,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 async def registry(cluster: Cluster) -> AsyncIterator[EtcdRegistry]:
-    registry = await connect(cluster.etcd_endpoint)
+    registry = await connect_registry(cluster.etcd_endpoint)
     yield registry
     await registry.close()
 
