@@ -493,4 +493,3 @@ def test_malformed_endpoints(text: str, message: str) -> None:
 
 def test_endpoint_forms() -> None:
     assert etcd_client.parse_endpoints("http://a:1, b:2,https://[::1]:3,") == ["a:1", "b:2", "[::1]:3"]
-    assert connect_registry is connect
