@@ -34,7 +34,7 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import CheckpointUpkeep
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.run.runner import DdlRunner
-from drainer.pull.merger import MergedBatch, Spilled
+from drainer.pull.merged import MergedBatch, Spilled
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules

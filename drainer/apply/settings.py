@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drainer.apply.lane import LaneSettings
-from drainer.pull.merger import Merged, Spilled
+from drainer.pull.merged import Merged, Spilled
 from drainer.sink.mysql.column_match import FULL
 from drainer.txn import Item, Transaction
 

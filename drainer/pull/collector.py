@@ -30,7 +30,8 @@ from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
-from drainer.pull.merger import Merged, MergedBatch, Merger
+from drainer.pull.merged import Merged, MergedBatch
+from drainer.pull.merger import Merger
 from drainer.pull.pull_message import Arrival, DdlMark
 from drainer.pull.pump_source import PullClient, PumpSource
 from drainer.pull.spill import SpillDirectory

@@ -23,7 +23,7 @@ from typing import Final
 from common import binlog, protobuf_fields
 from common.errors import Corruption
 from common.protobuf_fields import LENGTH, VARINT, WINDOW_BYTES, Malformed, Read, field_head, sure_to, varint
-from drainer.pull.merger import Spilled
+from drainer.pull.merged import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
 PIECE_BYTES: Final = 1 << 20

@@ -20,60 +20,18 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from common import binlog
 from common.errors import Corruption
 from common.record import crc32c
 from common.tso import TS_MAX
+from drainer.pull.merged import Merged
 
 _ENDED_FLOOR: Final = TS_MAX
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spilled:
-    """A joined payload that is too large to wait in memory and lies on disk; rows only, never a DDL.
-
-    `read(offset, size)` blocks and returns fewer bytes only at the end. `checksum` is of everything from
-    field 5 on, which begins at `contents_offset`. `release` says that nobody will read it any
-    more, so that more may be pulled; the disk space is free again when the last reference goes.
-    """
-
-    commit_ts: int
-    start_ts: int
-    size: int
-    contents_offset: int
-    checksum: int
-    read: Callable[[int, int], bytes]
-    release: Callable[[], None] = lambda: None
-
-    @property
-    def contents(self) -> tuple[int, int, int]:
-        """What two copies of one transaction have in common: start_ts, and size and checksum of the rest."""
-        return self.start_ts, self.size - self.contents_offset, self.checksum
-
-
-class Merged(NamedTuple):
-    """One binlog of the merged stream: a joined payload, and the DDL job document if it is a finished DDL.
-
-    The payload of a large transaction is b"" here, and `spilled` says where it is.
-    """
-
-    commit_ts: int
-    payload: bytes
-    job: dict[str, Any] | None = None
-    spilled: Spilled | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MergedBatch:
-    """A piece of the merged stream. Every commit_ts at or below `watermark` is in it or came before it."""
-
-    entries: list[Merged]
-    watermark: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from common.errors import Corruption
 from common.wire import binlog_pb2
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 
 _NO_DDL: Final = b"\x38\x00\x40\x00"  # how a stored payload ends unless it is a DDL: no job, no state
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function

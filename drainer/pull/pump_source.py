@@ -32,7 +32,7 @@ from common.errors import Corruption, Unavailable
 from common.observe import log
 from common.wire import pump_pb2
 from drainer.pull import large_txn
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.pull.pull_message import Arrival, arrival
 from drainer.pull.spill import Account, SpillDirectory, SpillFile
 

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from common import binlog
 from common.observe import log, metrics
 from common.record import crc32c_extend
-from drainer.pull.merger import Spilled
+from drainer.pull.merged import Spilled
 
 ABOVE_BYTES: Final = 8 << 20
 AHEAD_BYTES: Final = 1 << 30

@@ -29,7 +29,7 @@ from drainer.formats.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.formats.binlog_file import Place
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import Head, ObinlogReader, ToUtc
-from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.relay.table_definitions import RelayTables
 from drainer.txn import Ddl, Item, TableVersion, Transaction
 

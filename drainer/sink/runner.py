@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from drainer.pull.merger import MergedBatch
+from drainer.pull.merged import MergedBatch
 
 
 class BatchTaking:

@@ -17,7 +17,7 @@ from common import clock
 from common.errors import BinlogError
 from common.observe import log
 from common.process import daemon
-from drainer.spark import commands, task_errors
+from drainer.spark import commands, driver
 from drainer.spark.arguments import Parser
 
 PROGRAM: Final = "binlog-spark"
@@ -72,7 +72,7 @@ def run(argv: list[str]) -> int:
     try:
         code: int = args.run(args)
     except Exception as error:
-        told = task_errors.translated(error)
+        told = driver.translated(error)
         if told is None or told is error:
             raise
         raise told from error

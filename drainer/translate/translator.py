@@ -23,7 +23,7 @@ from common.errors import Corruption
 from common.table_info import SchemaState
 from common.wire import binlog_pb2
 from drainer.pull import large_txn
-from drainer.pull.merger import Merged, Spilled
+from drainer.pull.merged import Merged, Spilled
 from drainer.rules.rule_history import Era, RuleHistory
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter

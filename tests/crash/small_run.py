@@ -16,7 +16,7 @@ import pumpclient
 from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Recording, column

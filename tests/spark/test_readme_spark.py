@@ -142,3 +142,18 @@ def test_many_machines_get_a_package(told: Told, tmp_path: Path) -> None:
     shown = subprocess.run(script, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "replay" in shown.stdout
     assert "binlog-0000000000000000" in told("spark-submit")
+
+
+def test_a_notebook_has_the_commands_functions_where_the_readme_says() -> None:
+    """Each by itself, as the first thing that a program imports."""
+    text = (ROOT / "README.md").read_text()
+    assert "(`drainer.spark.history`, `statistics`, `image`, ...)" in text
+    for line in (
+        "from drainer.spark.history import history, versions",
+        "from drainer.spark.statistics import hottest, rates, sizes, volumes",
+        "from drainer.spark.image import make",
+        "from drainer.spark import history, image, statistics; history.history, statistics.rates, image.make",
+        "import drainer.spark.image; drainer.spark.image.make",
+        "from drainer.spark.session import session",
+    ):
+        subprocess.run([sys.executable, "-c", line], check=True)

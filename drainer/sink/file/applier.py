@@ -28,7 +28,7 @@ from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.policy import APPLY, REWRITE, STOP, Policy
 from drainer.ddl.rules import Rule
 from drainer.formats.binlog_directory import NO_ROOM
-from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive

@@ -34,14 +34,14 @@ from drainer.spark.audit.checks.figures import (
     run_of,
     with_summaries,
 )
+from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.reference_side import Database, Image, Side
 from drainer.spark.audit.checks.table_matching import Matching
-from drainer.spark.audit.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
 from drainer.spark.audit.rows.lineage import Lineages, lower
 from drainer.spark.decode import downstream_definitions
 from drainer.spark.decode.definitions import Definitions
-from drainer.spark.image.build import Manifest
+from drainer.spark.image import Manifest
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.source import Archive
 from drainer.txn import TableVersion

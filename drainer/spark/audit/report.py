@@ -17,7 +17,15 @@ from common import tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
 from drainer.spark.audit.checks.figures import Figures
-from drainer.spark.audit.findings import CHAINS, CHECKS, CONTENTS, COVERAGE, Finding, Findings, exit_code
+from drainer.spark.audit.checks.findings import (
+    CHAINS,
+    CHECKS,
+    CONTENTS,
+    COVERAGE,
+    Finding,
+    Findings,
+    exit_code,
+)
 from drainer.spark.audit.plots import LAG, duration, plots
 
 _STYLE: Final = """

@@ -11,7 +11,7 @@ from common.errors import ConfigError
 from common.filesystem import replace_file
 from common.observe import show
 from drainer.spark import arguments
-from drainer.spark.task_progress import TaskProgress
+from drainer.spark.driver import TaskProgress
 
 if TYPE_CHECKING:
     from drainer.spark.audit.auditing import Outcome
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     spark = arguments.open_session(args, "binlog-spark audit")
     from drainer.spark.audit import report
     from drainer.spark.audit.auditing import audit
-    from drainer.spark.audit.findings import exit_code
+    from drainer.spark.audit.checks.findings import exit_code
 
     options = arguments.source_options(args)
     with TaskProgress(spark, "audit"):

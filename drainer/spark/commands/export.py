@@ -14,9 +14,9 @@ from common import time_text as moment
 from common.clock import SystemClock
 from common.observe import show
 from drainer.spark import arguments
-from drainer.spark.analysis.export import export
 from drainer.spark.archive.location import Location
 from drainer.spark.decode import ddl_history
+from drainer.spark.export import export
 
 HELP: Final = """\
 turn the value logs of pumps into a file archive, in commit order

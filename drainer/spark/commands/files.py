@@ -9,7 +9,7 @@ from common import time_text as moment
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.location import Location
-from drainer.spark.task_progress import TaskProgress
+from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\
 what each file holds: range, transactions, rows, damage

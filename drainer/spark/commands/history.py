@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from drainer.spark import arguments
-from drainer.spark.analysis import history
+from drainer.spark import arguments, history
+from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame
-from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\
 every version of a row: from when to when, and which transaction made it

@@ -9,7 +9,7 @@ from typing import Final
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.selection import parse_moment
-from drainer.spark.task_progress import TaskProgress
+from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\
 tables as they were at a moment, as Parquet
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     stop = parse_moment(args.at, end=True)
     spark = arguments.open_session(args, "binlog-spark image")
-    from drainer.spark.image import build as image
+    from drainer.spark import image
 
     options = arguments.source_options(args, **({"stop": str(stop)} if stop else {}))
     with TaskProgress(spark, "making the image"):

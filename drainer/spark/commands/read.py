@@ -10,8 +10,8 @@ from common.errors import FlagError
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.location import Location
+from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame
-from drainer.spark.task_progress import TaskProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,10 +7,9 @@ import json
 from typing import Final
 
 from common.observe import show
-from drainer.spark import arguments
-from drainer.spark.analysis import statistics
+from drainer.spark import arguments, statistics
+from drainer.spark.driver import TaskProgress
 from drainer.spark.output import lines_of, print_frame
-from drainer.spark.task_progress import TaskProgress
 
 HELP: Final = """\
 changes by table, kind and hour, bytes, sizes of transactions, the hottest keys

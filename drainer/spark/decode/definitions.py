@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from common import ddl_job
-from common.errors import ConfigError, Corruption
+from common.errors import ConfigError, Corruption, DownstreamError
 from common.protobuf_fields import Read
 from common.record import RecordError
 from common.table_info import (
@@ -207,6 +207,31 @@ def _guessed(one: ShapeColumn, place: int) -> Column:
         collate="binary" if binary else "utf8mb4_bin",
     )
     return Column(place + 1, one.name, place, kind)
+
+
+class KnownTables:
+    """`definitions` as they are now. What was guessed from events has no keys: it is not one of them."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._checked: set[TableVersion] = set()
+
+    def number_of(self, version: TableVersion) -> int:
+        """Raises `DownstreamError` for a table without a definition."""
+        if version not in self._checked:
+            self._check(version)
+            self._checked.add(version)
+        return self._definitions.number_of(version)
+
+    @staticmethod
+    def _check(version: TableVersion) -> None:
+        if not version.id:  # of a guess
+            columns = ", ".join(column.name for column in version.info.columns)
+            raise DownstreamError(
+                f"the archive has rows of {'.'.join(version.downstream)} ({columns}) and no definition, and"
+                " there is no such table with these columns downstream",
+                hint="create it there as it was upstream, or leave it out with --tables",
+            )
 
 
 # -- of an archive ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from common.errors import ConfigError, Corruption
 from common.rowcodec.row_error import RowError
 from common.table_info import SchemaState
 from common.wire import binlog_pb2
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.spark.archive.location import File, Location
@@ -27,8 +27,7 @@ from drainer.spark.archive.segments import Slice
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.images import Images
-from drainer.spark.decode.records import Changes, Record, SchemaChange
-from drainer.spark.decode.runs import Run, changes
+from drainer.spark.decode.records import Changes, Record, Run, SchemaChange, changes
 from drainer.spark.decode.value_log import Transactions, ValueLog, payload_at
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Transaction

@@ -28,9 +28,8 @@ from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.pb_ddl import pb_ddl
 from drainer.spark.decode.pb_walk import PbWalker
 from drainer.spark.decode.pump_reader import PumpReader
-from drainer.spark.decode.records import Changes, Piece, Record, SchemaChange
+from drainer.spark.decode.records import Changes, Piece, Record, SchemaChange, changes
 from drainer.spark.decode.relay_rows import RelayRows
-from drainer.spark.decode.runs import changes
 from drainer.txn import Ddl
 
 FAIL: Final = "fail"

@@ -1,15 +1,20 @@
 """Records: what readers of segments give, whatever wrote the segment.
 
-Values only. A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE,
-(column id, datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one
-compiled plan per table version reads every image, whichever change it came with.
+In     runs of rows, each with the place of its first one; what is selected
+Out    values: changes of a transaction, or a piece of them, put together and cut by the selection
+
+A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE, (column id,
+datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one compiled plan
+per table version reads every image, whichever change it came with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from drainer.spark.archive.selection import Selection
 from drainer.txn import Ddl, TableVersion
 
 Row: TypeAlias = tuple[TableVersion, int, bytes | None, bytes | None]
@@ -54,3 +59,53 @@ class Piece(NamedTuple):
 
 
 Record: TypeAlias = Changes | SchemaChange
+Run: TypeAlias = tuple[int, list[Row]]
+"""Place of the first row among all rows of the transaction, rows."""
+
+
+def changes(
+    runs: Iterable[Run], selection: Selection, begin: Changes, *, last: bool = True
+) -> Iterator[Changes]:
+    """A piece of a transaction without what is not selected. `begin` says of which one; `last`: no piece
+    follows."""
+    kept = list(_kept(_joined(runs), selection))
+    for number, (first_seq, rows) in enumerate(kept, 1):
+        yield Changes(
+            begin.commit_ts,
+            begin.start_ts,
+            begin.file,
+            begin.pos,
+            first_seq,
+            rows,
+            last and number == len(kept),
+        )
+
+
+def _joined(runs: Iterable[Run]) -> Iterator[Run]:
+    """Runs that follow each other without a gap are one."""
+    first, rows = 0, list[Row]()
+    for seq, more in runs:
+        if rows and seq == first + len(rows):
+            rows += more
+            continue
+        if rows:
+            yield first, rows
+        first, rows = seq, more
+    if rows:
+        yield first, rows
+
+
+def _kept(runs: Iterable[Run], selection: Selection) -> Iterator[Run]:
+    if selection.takes_all_rows:
+        yield from runs
+        return
+    for first, rows in runs:
+        run: list[Row] = []
+        for seq, row in enumerate(rows, first):
+            if selection.wants_op(row[1]) and selection.wants_table(*row[0].downstream):
+                run.append(row)
+            elif run:
+                yield seq - len(run), run
+                run = []
+        if run:
+            yield first + len(rows) - len(run), run

@@ -21,8 +21,7 @@ from drainer.spark.archive.segments import Slice
 from drainer.spark.archive.selection import Selection
 from drainer.spark.columns.pb_table import together
 from drainer.spark.decode import reading
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.definitions import Definitions, KnownTables
 from drainer.spark.decode.reading import PbReader, read
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches

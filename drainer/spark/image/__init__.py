@@ -1,0 +1,287 @@
+"""Image: tables as they were at a moment, as Parquet.
+
+In     an archive that reaches back to the tables' creation, or an image of an earlier moment and an archive
+Out    a directory with Parquet of each table, and `manifest.json`: moment, tables, rows, checksums
+Holds  the changes fit the image they are put on: each row that they overwrite or remove is there, or the
+       image is not made. The manifest is written last: a directory without it is no image
+Why    rows travel as encoded images through the fold, and become columns once
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+
+from common.errors import ConfigError, Conflict, Rejected
+from common.filesystem import replace_file as write_durably
+from common.time_text import utc
+from drainer.formats.obinlog import reader as obinlog_read
+from drainer.formats.obinlog import writer as obinlog
+from drainer.sink.mysql.change import APPEND, PUT_UPDATE
+from drainer.sink.mysql.sql_literal.plan import compile_sql
+from drainer.spark.effects.operations import OPERATION, table_id
+from drainer.spark.image.table_lifetimes import Life, lives
+from drainer.spark.replay.archive_range import ArchiveRange
+from drainer.spark.source.views.columns import arrow_schema
+from drainer.spark.source.views.typed_changes import INVALID, Side, schema
+from drainer.txn import INSERT, TableVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
+ROW: Final = "after"
+
+
+@dataclass(frozen=True, slots=True)
+class TableImage:
+    """`checksum`: the sum of a hash of each row, so that the order of rows does not matter. `definition`: the
+    one of its columns, as `obinlog.definition_json` writes it."""
+
+    schema: str
+    table: str
+    directory: str
+    rows: int
+    checksum: str
+    definition: str
+
+    @property
+    def version(self) -> TableVersion:
+        """Raises `Corruption`."""
+        return obinlog_read.definition(self.definition.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`commit_ts`: all transactions up to it are in the image, none behind it. `selected`: patterns of the
+    tables that were wanted, () for all."""
+
+    commit_ts: int
+    time: str
+    archive: str
+    base: str
+    selected: tuple[str, ...]
+    tables: tuple[TableImage, ...]
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def load(cls, directory: str) -> Manifest:
+        """Raises `ConfigError`."""
+        try:
+            document = json.loads((Path(directory) / MANIFEST).read_text("utf-8"))
+            if document.pop("format") != FORMAT:
+                raise ValueError("of another format")
+            tables = tuple(TableImage(**one) for one in document.pop("tables"))
+            selected = tuple(document.pop("selected"))
+            return cls(**document, selected=selected, tables=tables)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{directory} is no image: {MANIFEST}: {error}", hint="name a directory that `image` has made"
+            ) from None
+
+
+def make(
+    spark: SparkSession,
+    archive: str,
+    directory: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    base: str = "",
+) -> Manifest:
+    """Write the image at the option `stop` (0: the end of the archive) into a new directory.
+
+    Raises `Rejected` where schema changes do not let the rows be known, `Conflict` where the changes do not
+    fit the base.
+    """
+    place = Path(directory)
+    if (place / MANIFEST).exists():
+        raise ConfigError(f"{directory} has an image already", hint="name another directory")
+    before = Manifest.load(base) if base else None
+    since = before.commit_ts if before else 0
+    found = ArchiveRange.open(spark, archive, {**(options or {}), "start": str(since + 1)})
+    stop = found.selection.stop
+    newest = _newest(found, before)
+    if not newest:
+        raise Rejected(
+            f"{found.options.location.shown} defines none of the tables that are wanted",
+            hint="an archive of a Go Drainer has no definitions: `replay` it and dump the database; else see"
+            " --tables, and --view ddl of `read`",
+        )
+    changes = [change.ddl for change, _ in found.outline.changes if change.ddl.commit_ts <= stop]
+    tables = []
+    for name, life in sorted(lives(newest, changes, since).items()):
+        based = None if life.whole or before is None else _of_base(spark, base, before, name)
+        maker = _Maker(spark, found, newest[name], life)
+        try:
+            tables.append(maker.write(place, based))
+        finally:
+            maker.close()
+    shown = found.options.location.shown
+    manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables))
+    place.mkdir(parents=True, exist_ok=True)
+    write_durably(str(place / MANIFEST), manifest.to_json().encode())
+    return manifest
+
+
+def _newest(found: ArchiveRange, before: Manifest | None) -> dict[tuple[str, str], TableVersion]:
+    """The last definition of each table that is wanted. What did not change behind the image before is there
+    alone."""
+    selection = found.selection
+    based = {(one.schema, one.table): one.version for one in (before.tables if before else ())}
+    archived = {
+        (one.schema, one.table): one.version
+        for one in sorted(found.definitions, key=lambda one: one.first_ts)
+        if one.first_ts <= selection.stop
+    }
+    return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
+
+
+def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str, str]) -> DataFrame | None:
+    for one in manifest.tables:
+        if (one.schema, one.table) == name:
+            return spark.read.parquet(str(Path(base) / one.directory))
+    return None
+
+
+class _Maker:
+    """The image of one table."""
+
+    def __init__(self, spark: SparkSession, found: ArchiveRange, version: TableVersion, life: Life) -> None:
+        self._spark = spark
+        self._version = version
+        self._life = life
+        self._name = f"{version.schema}.{version.name}"
+        self._keys = [column.name for column in compile_sql(version.info).key_columns]
+        pattern = f"~^{re.escape(self._name)}$"
+        selection = replace(found.selection, start=life.since + 1, tables=(pattern,))
+        self._range = replace(found, selection=selection)
+        self._refuse_conversion(found)
+        self._frame = self._range.net_frame().persist(StorageLevel.DISK_ONLY)
+
+    def close(self) -> None:
+        self._frame.unpersist()
+
+    def _refuse_conversion(self, found: ArchiveRange) -> None:
+        """A converted column is a new one, whose values stand in no row that was not changed since."""
+        if not self._life.converted:
+            return
+        now = {column.name: column for column in self._version.info.columns}
+        for one in found.definitions:
+            if (one.schema, one.table) != (self._version.schema, self._version.name):
+                continue
+            for column in one.version.info.columns:
+                same = now.get(column.name)
+                if same is not None and (same.id != column.id or same.type.tp != column.type.tp):
+                    raise Rejected(
+                        f"column {column.name} of {self._name} was converted in the range",
+                        hint="take an image of the database behind that as the base",
+                    )
+
+    def write(self, place: Path, base: DataFrame | None) -> TableImage:
+        from pyspark.sql import functions as f
+
+        if base is None and not self._life.whole:
+            raise Rejected(
+                f"the archive does not reach back to the creation of {self._name}",
+                hint="give an image of an earlier moment with --base",
+            )
+        gone, come = self._changes()
+        rows = come if base is None else self._on(base, gone).unionByName(come)
+        if base is None and gone.limit(1).count():
+            raise self._misfit("rows that they change were never added")
+        directory = urllib.parse.quote(self._name, safe=". ")
+        rows.write.mode("error").parquet(str(place / directory))
+        written = self._spark.read.parquet(str(place / directory))
+        digest = f.sum(f.xxhash64(*written.columns).cast("decimal(38,0)"))
+        (row,) = written.agg(f.count("*").alias("rows"), digest.alias("sum")).collect()
+        version = self._version
+        return TableImage(
+            version.schema,
+            version.name,
+            directory,
+            row["rows"],
+            str(row["sum"] or 0),
+            obinlog.definition_json(version).decode(),
+        )
+
+    def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:
+        if [(one.name, one.dataType) for one in base.schema] != [
+            (one.name, one.dataType) for one in gone.schema
+        ]:
+            raise Rejected(
+                f"{self._name} has other columns than in the base", hint="take a base behind that change"
+            )
+        if not self._keys:
+            if gone.exceptAll(base).limit(1).count():
+                raise self._misfit("rows that they remove are not in the base")
+            return base.exceptAll(gone)
+        names = [f"`{name}`" for name in self._keys]
+        keys = gone.select(*names).distinct()
+        conditions = [base[name].eqNullSafe(keys[name]) for name in names]
+        if base.join(keys, conditions, "left_semi").count() != keys.count():
+            raise self._misfit("rows that they change are not in the base")
+        return base.join(keys, conditions, "left_anti")
+
+    def _misfit(self, why: str) -> Conflict:
+        return Conflict(
+            f"the changes of {self._name} do not fit what they are put on: {why}",
+            hint="audit the archive for gaps; the base must be of the same cluster and moment as it says",
+        )
+
+    def _changes(self) -> tuple[DataFrame, DataFrame]:
+        """Rows that were there and are so no more, and those that are there now."""
+        from pyspark.sql import functions as f
+
+        frame = self._frame.where(f.col("table") == table_id(self._version))
+        keyless = f.col("first_order").bitwiseAND(OPERATION) >= APPEND
+        stays = f.col("last_order").bitwiseAND(OPERATION) <= PUT_UPDATE
+        come = f.when(keyless & (f.col("times") > 0), f.col("image")).when(~keyless & stays, f.col("image"))
+        gone = f.when(keyless & (f.col("times") < 0), f.col("image")).when(~keyless, f.col("before"))
+        times = f.greatest(f.abs("times"), f.lit(1)).cast("int")
+        columns = schema(self._version)[ROW].dataType
+        decoded = []
+        for image in (gone, come):
+            some = frame.select(image.alias("image"), times.alias("times")).where("image is not null")
+            repeated = some.select("image", f.explode(f.array_repeat(f.lit(1), f.col("times"))))
+            decoding = Decoding(self._version, columns)
+            rows = repeated.select("image").mapInArrow(decoding, decoding.columns)
+            decoded.append(rows.select(f"{ROW}.*", INVALID))
+        return decoded[0], decoded[1]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Images as columns of the newest definition. What an older row lacks it holds since it was added."""
+
+    version: TableVersion
+    image: Any
+
+    @property
+    def columns(self) -> StructType:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        return StructType([StructField(ROW, self.image), StructField(INVALID, StringType())])
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        arrow = arrow_schema(self.columns)
+        side = Side(ROW, 3, arrow, self.version)
+        for batch in batches:
+            images = batch.column(0).to_pylist()
+            if not images:
+                continue
+            invalid: dict[int, dict[str, Any]] = {}
+            found = side.array([(self.version, INSERT, None, image) for image in images], invalid)
+            notes = [json.dumps(invalid[row]) if row in invalid else None for row in range(len(images))]
+            yield pa.RecordBatch.from_arrays([found, pa.array(notes, pa.string())], schema=arrow)

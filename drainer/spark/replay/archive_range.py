@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drainer.spark.archive.segments import Slice, Survey
 from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.definitions import Definitions, KnownTables
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.batches import batches

@@ -22,7 +22,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.relay.source import RelaySchema
 from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.definitions import KnownTables
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.operations import Operations, effects_in_order
@@ -162,9 +162,9 @@ class Run:
 
     def _rows_in_tasks(self, number: int, task: Task, step: Rows) -> None:
         assert self._spark is not None
+        from drainer.spark.driver import TaskProgress
         from drainer.spark.effects.fold import Reading, by_place, effects
         from drainer.spark.replay.writing_task import REPORT, Writing
-        from drainer.spark.task_progress import TaskProgress
 
         spark, plan = self._spark(), self._plan
         cores = spark.sparkContext.defaultParallelism

@@ -24,6 +24,7 @@ from drainer.spark.archive.segments import PUMP, Segment, Slice, Survey
 from drainer.spark.decode import coverage, ddl_history, definitions
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.source.read_options import ReadOptions
+from drainer.spark.source.table_version import version_of
 from drainer.spark.source.views import VIEWS, typed_changes
 from drainer.spark.source.views.columns import unknown_column
 from drainer.spark.source.views.view import Task, View
@@ -75,7 +76,7 @@ class Archive:
         """The definition that columns are typed by."""
         if not self.options.table[0]:
             return None
-        return typed_changes.version_of(self.options, self.survey, self.definitions)
+        return version_of(self.options, self.survey, self.definitions)
 
     @property
     def schema(self) -> StructType:

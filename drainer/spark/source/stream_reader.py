@@ -31,7 +31,8 @@ from drainer.spark.decode.definitions import Definitions, of_archive
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.stream_archive import Part, StreamArchive
 from drainer.spark.source.stream_offsets import Admission, Offset
-from drainer.spark.source.views import VIEWS, typed_changes
+from drainer.spark.source.table_version import version_of
+from drainer.spark.source.views import VIEWS
 from drainer.spark.source.views.view import Task
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class StreamReader(Follower):
             known = Definitions.from_json(options.definitions)
         else:
             known = of_archive(options.location, survey)
-        version = typed_changes.version_of(options, survey, known) if options.table[0] else None
+        version = version_of(options, survey, known) if options.table[0] else None
         return [_Stretch(part, known, version) for part in parts]
 
     def _part_bytes(self, begin: Offset, end: Offset) -> int:

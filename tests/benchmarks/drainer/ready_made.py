@@ -19,7 +19,7 @@ from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import STATEMENT_BYTES_MAX, LaneSettings
 from drainer.apply.lane_feed import ROWS
 from drainer.ddl.run.runner import statement_of, touches_database
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.change import Change, Chunk, Position

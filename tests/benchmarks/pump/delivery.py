@@ -15,7 +15,7 @@ from typing import Final
 
 from common import binlog, rpc
 from deploy.playground.cluster.cluster import Node
-from drainer.pull.merger import MergedBatch
+from drainer.pull.merged import MergedBatch
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.pump.following import following
 from tests.benchmarks.pump.load_generator import WRITE_PATH, request

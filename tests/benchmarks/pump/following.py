@@ -14,7 +14,7 @@ from typing import Final
 from common.clock import SystemClock
 from common.etcd.registry import connect_registry
 from drainer.pull.collector import Collector
-from drainer.pull.merger import MergedBatch
+from drainer.pull.merged import MergedBatch
 from drainer.pull.spill import SpillDirectory
 from tests.benchmarks.pump.nodes import PumpNodes
 

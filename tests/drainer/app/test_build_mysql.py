@@ -25,7 +25,7 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.control.pause_and_reload import Control
-from drainer.pull.merger import MergedBatch
+from drainer.pull.merged import MergedBatch
 from drainer.sink.mysql.connection import Target
 from tests.drainer.quarantine.test_controller import Stage, ddl
 

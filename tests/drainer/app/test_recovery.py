@@ -30,7 +30,7 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
 from drainer.formats.binlog_directory import BinlogDirectory
-from drainer.pull.merger import Merged, MergedBatch
+from drainer.pull.merged import Merged, MergedBatch
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
 from drainer.sink.mysql import session_lock as session_claim

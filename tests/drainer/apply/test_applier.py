@@ -15,7 +15,7 @@ from common.errors import Corruption
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from common.wire import binlog_pb2
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (

@@ -20,7 +20,7 @@ from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableI
 from drainer.apply import ddl_barrier
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
-from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (

@@ -11,7 +11,7 @@ from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.pull import large_txn
-from drainer.pull.merger import Merged, Spilled
+from drainer.pull.merged import Merged, Spilled
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, differences, read

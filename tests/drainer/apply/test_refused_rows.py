@@ -15,7 +15,7 @@ from common.rowcodec.encoder import prewrite_value
 from common.table_info import LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.apply.lane import LaneSettings
 from drainer.apply.row_mismatch import Drift
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target
 from tests.crash.small_run import KEY, Event, Statement, job_of, row_of
 from tests.drainer.support.apply_life import Life, Recording, column, run

@@ -13,7 +13,7 @@ from common.errors import DownstreamError, Unavailable
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import LONG, Index, IndexColumn, TableInfo
 from drainer.apply.target_reader import TableReader
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, TableVersion

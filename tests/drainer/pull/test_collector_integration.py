@@ -21,7 +21,7 @@ from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import binlog_pb2, pump_pb2
 from drainer.pull.collector import Collector
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.pull.pump_source import PULL_BATCHES, PullClient
 from drainer.pull.spill import SpillDirectory
 from tests.fakes.etcd_keys import remove_keys

@@ -19,7 +19,7 @@ from common.record import crc32c
 from common.wire import binlog_pb2
 from drainer.pull import large_txn
 from drainer.pull.large_txn import PIECE_BYTES, PIECE_ROWS
-from drainer.pull.merger import Merged, Spilled
+from drainer.pull.merged import Merged, Spilled
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker, UnknownTable
 from drainer.translate.translator import Translator

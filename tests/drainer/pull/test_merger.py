@@ -12,7 +12,8 @@ import pytest
 
 from common import binlog
 from common.errors import Corruption
-from drainer.pull.merger import Merged, Merger, same_transaction
+from drainer.pull.merged import Merged
+from drainer.pull.merger import Merger, same_transaction
 
 BIG = 1 << 30
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import Corruption
-from drainer.pull.merger import Merged, Merger
+from drainer.pull.merged import Merged
+from drainer.pull.merger import Merger
 
 SCRIPT = Path(__file__).parents[2] / "scenarios" / "merger.txt"
 

@@ -16,7 +16,8 @@ from common import binlog
 from common.errors import Corruption, Unavailable
 from common.record import crc32c
 from common.wire import pump_pb2
-from drainer.pull.merger import Merged, Merger, Spilled
+from drainer.pull.merged import Merged, Spilled
+from drainer.pull.merger import Merger
 from drainer.pull.pull_message import Arrival
 from drainer.pull.pump_source import PumpSource
 from drainer.pull.spill import Account, SpillDirectory

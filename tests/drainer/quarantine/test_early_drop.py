@@ -16,7 +16,7 @@ from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, SchemaState, TableInfo
 from common.upstream_port import SchemaAt, UnderWay
 from drainer.ddl import rules as ddl_rules
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules

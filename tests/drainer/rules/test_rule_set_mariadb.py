@@ -13,7 +13,7 @@ from common.ddl_job import ActionType
 from common.observe.metrics import REGISTRY
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 from drainer.rules.column_rule import ColumnRule, ColumnRules
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source

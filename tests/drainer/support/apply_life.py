@@ -34,7 +34,7 @@ from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.pull.merger import Merged, MergedBatch
+from drainer.pull.merged import Merged, MergedBatch
 from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
 from drainer.quarantine.rows_entry import quarantine_rows

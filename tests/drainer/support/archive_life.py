@@ -12,7 +12,7 @@ from common.record import decode_file
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.formats import binlog_file
-from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.sink.file.applier import ArchiveApplier, where_to_go_on
 from drainer.sink.file.archive import Archive
 from drainer.txn import Item, Transaction

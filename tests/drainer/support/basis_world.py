@@ -15,7 +15,7 @@ from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.config.options import DrainerConfig
-from drainer.pull.merger import Merged, MergedBatch, Spilled
+from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.rules.rule_set import Rules, read_rules
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, UPDATE

@@ -10,7 +10,7 @@ from typing import Any
 
 from common import ddl_job
 from common.wire import binlog_pb2
-from drainer.pull.merger import Merged
+from drainer.pull.merged import Merged
 
 ROOT = Path(__file__).parents[2] / "golden" / "corpus"
 SCENARIOS = sorted(path.parent.name for path in ROOT.glob("*/meta.json"))

@@ -11,7 +11,7 @@ from common.errors import ConfigError, Corruption
 from common.rowcodec.encoder import RowEncoder
 from common.wire import binlog_pb2
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
-from drainer.pull.merger import Merged, Spilled
+from drainer.pull.merged import Merged, Spilled
 from drainer.rules.column_rule import ColumnRule, ColumnRules
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source

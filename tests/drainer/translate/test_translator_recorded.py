@@ -10,7 +10,8 @@ import pytest
 from common.ddl_job import ActionType
 from common.rowcodec import compile_table
 from common.wire import binlog_pb2
-from drainer.pull.merger import Merged, Merger
+from drainer.pull.merged import Merged
+from drainer.pull.merger import Merger
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker, is_system_schema
 from drainer.translate.translator import Translator

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from common.wire import pb_binlog_pb2 as pb
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
+from drainer.spark import image
 from drainer.spark.audit import report
 from drainer.spark.audit.auditing import Outcome, audit
 from drainer.spark.audit.checks.chain_rule import BROKEN, LOST
-from drainer.spark.audit.findings import CHAINS, CONTENTS, COVERAGE, exit_code
-from drainer.spark.image import build as image
+from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, exit_code
 from tests.drainer.support import apply_life
 from tests.spark.support.audit_world import (
     FileRecord,

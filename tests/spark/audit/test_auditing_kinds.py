@@ -11,7 +11,7 @@ from common.errors import ConfigError
 from drainer.sink.mysql.connection import Target
 from drainer.spark.archive.location import Location
 from drainer.spark.audit.auditing import audit
-from drainer.spark.audit.findings import CHAINS, COVERAGE, exit_code
+from drainer.spark.audit.checks.findings import CHAINS, COVERAGE, exit_code
 from drainer.spark.audit.report import document, html
 from drainer.spark.decode.definitions import Definitions
 from tests.drainer.support import recorded

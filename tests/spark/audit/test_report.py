@@ -9,7 +9,7 @@ from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import ChunkSum, Contents, TableOutcome
 from drainer.spark.audit.checks.figures import Figures, Lag, TableChanges
-from drainer.spark.audit.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
+from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
 from drainer.spark.audit.plots import LAG, plots
 from drainer.spark.audit.report import document, html
 

@@ -15,8 +15,7 @@ from drainer.spark.archive.location import Location
 from drainer.spark.archive.segments import Slice, survey
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode import definitions, reading
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.known_tables import KnownTables
+from drainer.spark.decode.definitions import Definitions, KnownTables
 from drainer.spark.decode.reading import PbReader
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.batches import batches

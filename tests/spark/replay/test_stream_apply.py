@@ -17,10 +17,10 @@ from common.errors import Conflict, Corruption
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.sink.mysql.connection import Target, connect
+from drainer.spark.driver import translated
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.job import Frozen, Job
 from drainer.spark.replay.stream_apply import Batch, Settings, Stream
-from drainer.spark.task_errors import translated
 from drainer.txn import Transaction
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.relay_world import target_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from common.errors import ConfigError, Corruption
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.source.change_formats import as_cdf, as_debezium
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.source import Archive, BinlogReader
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
-from tests.spark.columns.test_typed_values import told
-from tests.spark.support import corpus, told_values
+from tests.spark.support import corpus
 
 
 @pytest.fixture(scope="module")
@@ -50,37 +47,6 @@ def test_a_schema_that_is_given_prunes_typed_columns(spark: SparkSession, archiv
         [(row["_seq"], row["after"] and row["after"]["id"]) for row in expected],  # type: ignore[index]
         key=str,
     )
-
-
-def test_changes_in_the_forms_of_others(spark: SparkSession, archive: str) -> None:
-    changes = spark.read.format("binlog").option("table", "shop.customer").load(archive)
-    wanted_feed, wanted_envelopes = [], []
-    for (commit_ts, seq), event in told("basic").items():
-        if event["table"] != "customer":
-            continue
-        kind, half = event["tp"], told_values.halves(event)
-        sides = {"insert": ["after"], "delete": ["before"], "update": ["before", "after"]}[kind]
-        for side in sides:
-            name = (
-                kind if kind != "update" else {"before": "update_preimage", "after": "update_postimage"}[side]
-            )
-            wanted_feed.append((commit_ts, seq, name, half[side]["id"], half[side]["name"]))
-        ids = [half[side] and half[side]["id"] for side in ("before", "after")]
-        wanted_envelopes.append((kind[0] if kind != "insert" else "c", *ids, "customer", commit_ts, seq))
-    feed = as_cdf(changes)
-    assert feed.columns[0] == "id"
-    places = feed.select("_commit_version", "_seq", "_change_type", "id", "name")
-    order = {"update_preimage": 0, "update_postimage": 1}
-    found = sorted(map(tuple, places.collect()), key=lambda row: (row[:2], order.get(row[2], 0)))
-    assert found == wanted_feed
-    envelopes = as_debezium(changes).select(
-        "op", "before.id", "after.id", "source.table", "source.commit_ts", "source.seq", "ts_ms"
-    )
-    found = sorted(map(tuple, envelopes.collect()), key=lambda row: row[4:6])
-    assert [row[:-1] for row in found] == wanted_envelopes
-    assert all(row[-1] == row[4] >> 18 for row in found)
-    (document, *_) = as_cdf(spark.read.format("binlog").load(archive)).where("_commit_version > 0").take(1)
-    assert isinstance(json.loads(document["row"]), dict)
 
 
 def test_who_does_not_ask_for_invalid_values_gets_an_error(tmp_path: Path) -> None:

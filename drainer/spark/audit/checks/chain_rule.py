@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.rowcodec.row_error import RowError
-from drainer.spark.audit.findings import CHAINS, Finding
+from drainer.spark.audit.checks.findings import CHAINS, Finding
 from drainer.spark.audit.rows.canonical import differences, show
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion

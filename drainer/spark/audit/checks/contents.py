@@ -21,8 +21,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from drainer.spark.audit.checks.chain_check import FINDINGS, collect, limited
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
+from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.tasks import batched
-from drainer.spark.audit.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.rows import canonical
 from drainer.spark.decode.definitions import Definitions
 

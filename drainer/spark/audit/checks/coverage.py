@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from drainer.spark.audit.findings import COVERAGE, Finding, Findings, Note
+from drainer.spark.audit.checks.findings import COVERAGE, Finding, Findings, Note
 
 
 @dataclass(frozen=True, slots=True)

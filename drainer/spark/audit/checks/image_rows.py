@@ -1,4 +1,4 @@
-"""Image rows: what an image (`drainer.spark.image.build`) holds, in canonical form.
+"""Image rows: what an image (`drainer.spark.image`) holds, in canonical form.
 
 Drives  Parquet files, read with pyarrow
 In      files, each with the columns to compare and where their values are
@@ -28,7 +28,7 @@ from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.projection import Projections
 from drainer.spark.columns.column_types import Family, family_of
-from drainer.spark.image.build import ROW, TableImage
+from drainer.spark.image import ROW, TableImage
 from drainer.spark.source.views.typed_changes import INVALID
 from drainer.txn import TableVersion
 

@@ -15,11 +15,11 @@ from drainer.sink.mysql.connection import Target
 from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks import contents, image_rows, tasks
 from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
+from drainer.spark.audit.checks.findings import CONTENTS, Note
 from drainer.spark.audit.checks.image_rows import ImageFile
-from drainer.spark.audit.findings import CONTENTS, Note
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import lower
-from drainer.spark.image.build import Manifest, TableImage
+from drainer.spark.image import Manifest, TableImage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

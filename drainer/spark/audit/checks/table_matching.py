@@ -20,12 +20,12 @@ from drainer.spark.audit.checks import comparison, contents
 from drainer.spark.audit.checks import reference_side as sides
 from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents
+from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, Side
-from drainer.spark.audit.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
 from drainer.spark.decode.definitions import Definitions
-from drainer.spark.image.build import TableImage
+from drainer.spark.image import TableImage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,13 +19,10 @@ from pyspark.sql import types as spark
 from common.errors import ConfigError, Corruption
 from common.table_info import Column
 from drainer.spark.archive.payload import PB
-from drainer.spark.archive.segments import Survey
 from drainer.spark.columns.column_types import spark_type
 from drainer.spark.columns.typed_values import ImageValues, Unfit
 from drainer.spark.decode import reading
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.records import Changes, Row
-from drainer.spark.source.read_options import ReadOptions
+from drainer.spark.decode.records import Row
 from drainer.spark.source.views import typed_pb
 from drainer.spark.source.views.columns import PLACE, Places, Portion, arrow_schema, batch, given, portions
 from drainer.spark.source.views.view import Task
@@ -34,31 +31,6 @@ from drainer.txn import TableVersion
 INVALID: Final = "_invalid"
 _SIDES: Final = (("before", 2), ("after", 3))
 _HINT: Final = "read the table without the option table: then its rows are JSON"
-
-
-def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
-    """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
-    stop = options.selection.stop
-    found = [
-        one.version
-        for one in definitions
-        if _same((one.schema, one.table), options.table) and (not stop or one.first_ts <= stop)
-    ]
-    if found:
-        return found[-1]
-    wanted = options.selection
-    for part in survey.plan(wanted, options.partition_bytes):
-        for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
-            if isinstance(record, Changes):
-                return record.rows[0][0]
-    raise ConfigError(
-        f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
-        hint="see the view definitions for the tables that it has",
-    )
-
-
-def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return [name.lower() for name in one] == [name.lower() for name in other]
 
 
 def schema(version: TableVersion) -> spark.StructType:

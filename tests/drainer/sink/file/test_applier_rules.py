@@ -10,7 +10,7 @@ from common.clock import SystemClock
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
-from drainer.pull.merger import Merged, MergedBatch
+from drainer.pull.merged import Merged, MergedBatch
 from drainer.rules.rule_change import RuleChange
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file.applier import ArchiveApplier, ArchiveStart

@@ -27,7 +27,7 @@ from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.compression import Stopped
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json
 from drainer.formats.segment_index import STRIDE, SegmentIndex
-from drainer.pull.merger import MergedBatch
+from drainer.pull.merged import MergedBatch
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.applier import ArchiveStart, where_to_go_on
 from drainer.sink.file.archive import Archive

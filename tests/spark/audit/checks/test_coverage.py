@@ -12,7 +12,7 @@ import pytest
 from common import tso
 from drainer.spark.archive import segments
 from drainer.spark.audit.auditing import Audit, Outcome
-from drainer.spark.audit.findings import COVERAGE, Findings
+from drainer.spark.audit.checks.findings import COVERAGE, Findings
 from drainer.spark.decode.definitions import of_archive
 from drainer.spark.source.read_options import ReadOptions
 from tests.drainer.support import recorded

@@ -15,7 +15,7 @@ from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks import comparison, image_rows
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
 from drainer.spark.decode.images import Images
-from drainer.spark.image.build import ROW, Decoding, Manifest, TableImage
+from drainer.spark.image import ROW, Decoding, Manifest, TableImage
 from drainer.spark.source.views.typed_changes import INVALID, schema
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items

@@ -21,7 +21,15 @@ from common.table_info import (
     TableInfo,
 )
 from drainer.spark.audit.checks.chain_rule import BROKEN, KEPT, LOST
-from drainer.spark.audit.findings import CHAINS, CONTENTS, COVERAGE, LISTED_MAX, Finding, Findings, exit_code
+from drainer.spark.audit.checks.findings import (
+    CHAINS,
+    CONTENTS,
+    COVERAGE,
+    LISTED_MAX,
+    Finding,
+    Findings,
+    exit_code,
+)
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.lineage import DROPS, EMPTIES, ENDS, MOVES, Effect, Lineages, Statement, effects
 from drainer.spark.audit.rows.projection import Projections, keeps_values

@@ -25,7 +25,7 @@ from common.errors import ConfigError
 from common.tso import TS_MAX
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
-from drainer.pull.merger import Merged, MergedBatch
+from drainer.pull.merged import Merged, MergedBatch
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file.applier import ArchiveApplier, where_to_go_on

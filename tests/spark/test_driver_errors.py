@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from common.errors import BinlogError, ConfigError, Corruption, Unavailable
 from drainer.sink.mysql.connection import Away
-from drainer.spark.task_errors import translated
+from drainer.spark.driver import translated
 
 WORKER = """\
 An exception was thrown from the Python worker:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from common.errors import ConfigError
 from common.rowcodec.plan import TablePlan
 from drainer.sink.mysql.connection import Connection
-from drainer.spark.analysis import history, statistics
+from drainer.spark import history, statistics
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.spark.support.told_history import History
 

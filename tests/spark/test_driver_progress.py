@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.spark.task_progress import shown
+from drainer.spark.driver import shown
 
 
 def test_a_line() -> None:

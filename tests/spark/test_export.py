@@ -13,8 +13,8 @@ from common.clock import ManualClock
 from common.errors import ConfigError
 from drainer.formats.binlog_file import in_order
 from drainer.spark import __main__ as program
-from drainer.spark.analysis.export import export
 from drainer.spark.archive.location import Location
+from drainer.spark.export import export
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready, payloads, whole
 from tests.drainer.support.relay_world import items

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from common.errors import Conflict, Rejected
 from drainer.sink.mysql.connection import Connection
-from drainer.spark.image import build as image
+from drainer.spark import image
 from drainer.spark.image import table_lifetimes as table_life
 from drainer.spark.image.table_lifetimes import Life
 from drainer.txn import Ddl

@@ -1,0 +1,40 @@
+"""Table version: the definition by which the columns of one table are typed.
+
+In     the options of a read, what the archive has
+Out    the newest definition in the range; without one, what the first row of the table says
+"""
+
+from __future__ import annotations
+
+from common.errors import ConfigError
+from drainer.spark.archive.segments import Survey
+from drainer.spark.decode import reading
+from drainer.spark.decode.definitions import Definitions
+from drainer.spark.decode.records import Changes
+from drainer.spark.source.read_options import ReadOptions
+from drainer.txn import TableVersion
+
+
+def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
+    """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
+    stop = options.selection.stop
+    found = [
+        one.version
+        for one in definitions
+        if _same((one.schema, one.table), options.table) and (not stop or one.first_ts <= stop)
+    ]
+    if found:
+        return found[-1]
+    wanted = options.selection
+    for part in survey.plan(wanted, options.partition_bytes):
+        for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
+            if isinstance(record, Changes):
+                return record.rows[0][0]
+    raise ConfigError(
+        f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
+        hint="see the view definitions for the tables that it has",
+    )
+
+
+def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return [name.lower() for name in one] == [name.lower() for name in other]
