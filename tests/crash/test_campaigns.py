@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in Path(__file__).parent.glob("[!t]*.py")))
+HERE = Path(__file__).parent
+CAMPAIGNS = (".".join(path.relative_to(HERE).with_suffix("").parts) for path in HERE.rglob("[!t]*.py"))
+
+
+@pytest.mark.parametrize("name", sorted(CAMPAIGNS))
 def test_a_campaign_can_be_loaded(name: str) -> None:
     importlib.import_module(f"tests.crash.{name}")

@@ -19,7 +19,7 @@ from common.record import encode_file
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken, NoRoom
 from drainer.formats.group_writer import Group, OpenRecord, RelayWriter, padded
-from tests.crash import disk
+from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 
 LARGE = [b"l" * 700, b"m" * 900]

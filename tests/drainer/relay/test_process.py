@@ -28,7 +28,7 @@ from drainer.relay import relay_log as relay
 from drainer.relay.child import RelayChild
 from drainer.relay.relay_log import RelayLog
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
-from tests.crash import disk
+from tests.crash.faults import disk
 from tests.crash.faults.disk import ROOT, Disk
 from tests.drainer.relay.test_relay_log import INFO, opened, records, timestamps, transaction
 from tests.drainer.support.relay_thread import RelayThread

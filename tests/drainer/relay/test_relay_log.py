@@ -24,7 +24,7 @@ from drainer.relay import relay_log as relay
 from drainer.relay.relay_log import RelayLog
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
-from tests.crash import disk
+from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, FREEZE, ROOT, Disk, Fault
 from tests.drainer.support.relay_thread import RelayThread
 

@@ -37,7 +37,7 @@ from pump.retention.purger import Pace, Purger
 from pump.storage.data_dir import DataDir
 from pump.storage.history import PositionPurged
 from pump.storage.storage import Limits, Storage
-from tests.crash import disk
+from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, FREEZE, TEAR, Disk, Fault
 from tests.crash.faults.index_damage import SECTOR, Damage
 from tests.pump.support.payloads import header, is_replayed, opened, pull, put, wait_watermark

@@ -28,8 +28,8 @@ from drainer.spark.source.source import Archive, BinlogReader
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import START
 from tests.drainer.support.relay_world import items
-from tests.spark.commands.test_arguments import parsed
 from tests.spark.support import corpus
+from tests.spark.test_arguments import parsed
 
 ZONE = "America/New_York"
 KNOWN = corpus.of_history("types")

@@ -24,7 +24,7 @@ from drainer.sink.file.ddl import ddl_texts
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.txn import Ddl
-from tests.crash import disk
+from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 from tests.drainer.support.relay_world import items
 
