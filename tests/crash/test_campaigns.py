@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 HERE = Path(__file__).parent
 CAMPAIGNS = (".".join(path.relative_to(HERE).with_suffix("").parts) for path in HERE.rglob("[!t]*.py"))
 
