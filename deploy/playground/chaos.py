@@ -11,13 +11,10 @@ Never   breaks etcd while a session works: it stands for the database's own stor
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final
-
-import pymysql
 
 from common import tso
 from common.clock import Clock, ManualClock, SystemClock
@@ -28,6 +25,7 @@ from deploy.playground.cluster.cluster import Cluster
 from deploy.playground.cluster.supervisor import Process
 from deploy.playground.replay import Replay
 from deploy.playground.workload.session import Writer
+from drainer.sink.mysql.errors import SessionError
 
 PAUSE_S: Final = (1.5, 5.0)
 DOWN_S: Final = (0.1, 1.5)
@@ -172,11 +170,10 @@ class Chaos:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"SET GLOBAL read_only={int(value)}")
-        except pymysql.MySQLError:
+        except SessionError:
             return False
         finally:
-            with contextlib.suppress(pymysql.MySQLError):
-                connection.close()
+            connection.close()
         return True
 
     async def _etcd_killed(self) -> None:

@@ -12,13 +12,12 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-import pymysql
-
 from common.clock import Clock
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.workload.session import Writer, probe_plan
 from deploy.playground.workload.tables import Table
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NoSuchTable, SessionError
 
 PROBE_INTERVAL_S = 0.05
 READ_INTERVAL_S = 0.005
@@ -80,10 +79,10 @@ class LagProbe:
                 cursor.execute(f"SELECT MAX(id) FROM `{self._table.schema}`.`{self._table.name}`")
                 found = cursor.fetchone()
             return int(found[0] or 0) if found else 0
-        except pymysql.err.ProgrammingError:  # the table is not there yet
+        except NoSuchTable:  # the table is not there yet
             return 0
-        except (pymysql.MySQLError, OSError):
-            if self._connection is not None and self._connection.open:
+        except SessionError:
+            if self._connection is not None:
                 self._connection.close()
             self._connection = None
             return -1

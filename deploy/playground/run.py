@@ -18,8 +18,6 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-import pymysql
-
 from common import tso
 from common.clock import Clock
 from common.errors import Unavailable
@@ -44,6 +42,7 @@ from deploy.playground.workload.limits import MARIADB, misplaced
 from deploy.playground.workload.model import Model
 from deploy.playground.workload.session import Writer, run_evolution, run_rare_endings, run_session
 from deploy.playground.workload.workload import Ending, Workload
+from drainer.sink.mysql.errors import SessionError
 from pumpclient.publish.publisher import open_publisher
 
 RECORDED: Final = Path(__file__).with_name("recorded") / "basic"
@@ -330,7 +329,7 @@ class Run:
                     return bool(cursor.execute(sql))
             finally:
                 connection.close()
-        except pymysql.MySQLError:  # no such table yet
+        except SessionError:  # no such table yet
             return False
 
     async def _show(self) -> None:

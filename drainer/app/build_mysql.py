@@ -14,8 +14,6 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from pymysql.err import MySQLError
-
 from common import rpc
 from common.backoff import Backoff
 from common.clock import Clock, SystemClock
@@ -55,7 +53,7 @@ from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules, read_rules
 from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import is_transient, refuse
+from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error
 from drainer.sink.mysql.session_lock import RELEASE
 from drainer.translate.translator import Translator
 
@@ -184,10 +182,10 @@ async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
     while True:
         try:
             return await asyncio.to_thread(function)
-        except (Unavailable, MySQLError, OSError) as error:
+        except (Unavailable, SessionError) as error:
             reset()
-            if not isinstance(error, Unavailable) and not is_transient(error):
-                raise refuse(error, "opening the checkpoint") from None
+            if isinstance(error, StatementRefused):
+                raise final_error(error, "opening the checkpoint") from None
             if clock.monotonic_s() > end_s:
                 raise
             if not backoff.attempts:
@@ -236,8 +234,8 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     read_rules(settings)
     try:
         await asyncio.to_thread(seen, settings, upstream.cluster_id)
-    except MySQLError as error:
-        raise refuse(error, "looking at the checkpoint") from None
+    except SessionError as error:
+        raise final_error(error, "looking at the checkpoint") from None
     await upstream.oracle.timestamp()
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 

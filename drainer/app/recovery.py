@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import pymysql
-
 from common import tso
 from common.clock import Clock
 from common.errors import ConfigError, Conflict, Unavailable
@@ -38,7 +36,7 @@ from drainer.relay.source import RelaySource
 from drainer.relay.table_definitions import RelayTables
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified
 
 logger = log.get(__name__)
@@ -97,10 +95,8 @@ def stored_checkpoint(
     try:
         name = qualified(schema, table)
         rows = connection.rows(b"SELECT clusterID, checkPoint FROM " + name)
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-            return None
-        raise
+    except NoSuchTable:
+        return None
     finally:
         connection.close()
     rows = [row for row in rows if cluster_id in (0, int(row[0]))]

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pymysql
-
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
@@ -41,11 +39,20 @@ from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Chunk, TableTarget
 from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_TABLE, Trouble, error_code, refuse, safe_text, trouble_of
+from drainer.sink.mysql.errors import (
+    NO_SUCH_TABLE,
+    SessionError,
+    StatementRefused,
+    TransientError,
+    final_error,
+    safe_text,
+    trouble_of,
+)
 from drainer.sink.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import Statement, statements
 from drainer.sink.mysql.table_target import missing, refreshed
+from drainer.sink.mysql.transient import Trouble
 
 logger = log.get(__name__)
 
@@ -196,7 +203,7 @@ class Lane(threading.Thread):
             self._connected()  # looks where the server is
         except Conflict as found:
             return found
-        except (pymysql.err.MySQLError, OSError, BinlogError):
+        except (SessionError, BinlogError):
             pass
         return error
 
@@ -260,19 +267,19 @@ class Lane(threading.Thread):
         except Overwritten as found:
             self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
             return self._wait(Trouble.INTERRUPTED, "rows met others under a key of theirs")
-        except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+        except (SessionError, Unavailable) as error:
             trouble = trouble_of(error)
-            if trouble is None and self._shape_was_other(work, error):
+            if isinstance(error, StatementRefused) and self._shape_was_other(work, error):
                 return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
             if trouble is None and self._is_gone(work, error):
                 return self._wait(Trouble.INTERRUPTED, "a constraint went, which the upstream has given up")
             self._roll_back(work, trouble)
             if trouble is None:
                 doing = f"applying rows of {work.range_text} to {described(self._running)}"
-                refused = refuse(error, doing, values=self._settings.log_values)
+                refused = final_error(error, doing, values=self._settings.log_values)
                 raise self._refused(work, refused, CORRECT) from None
-            if error_code(error) == LOST_DURING_QUERY:  # maybe it only takes longer than we waited
-                self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)
+            if isinstance(error, SessionError) and error.number == LOST_DURING_QUERY:
+                self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)  # or only slow
             return self._wait(trouble, safe_text(error, values=self._settings.log_values))
 
     def _is_gone(self, work: Work, error: BaseException) -> bool:
@@ -302,7 +309,7 @@ class Lane(threading.Thread):
         if refusal is None:
             return error
         said = error.message
-        with contextlib.suppress(pymysql.err.MySQLError, OSError, BinlogError):
+        with contextlib.suppress(SessionError, BinlogError):
             values = settings.log_values
             said += refused_rows.told(self._connected(), work, refusal, self._execute, values=values)
         if not settings.rows_may_wait:
@@ -312,11 +319,9 @@ class Lane(threading.Thread):
     def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
         if trouble is not None and trouble.keeps_connection and self._connection is not None:
-            try:
+            with contextlib.suppress(SessionError):
                 self._connection.rollback()
                 return
-            except (pymysql.err.MySQLError, OSError):
-                pass
         self._disconnect()
         work.in_doubt = True
 
@@ -401,18 +406,18 @@ class Lane(threading.Thread):
             hint=f"SET GLOBAL max_allowed_packet = {-(-needed // (1 << 20)) << 20} there, and start again",
         )
 
-    def _shape_was_other(self, work: Work, error: BaseException) -> bool:
+    def _shape_was_other(self, work: Work, error: StatementRefused) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
         target, connection = self._running, self._connection
-        if target is None or connection is None or error_code(error) not in OTHER_SHAPE:
+        if target is None or connection is None or error.number not in OTHER_SHAPE:
             return False
         try:
             fresh = self._fresh(connection, target)
         except DownstreamError as refusal:
             raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
-        except (pymysql.err.MySQLError, OSError) as failure:
+        except SessionError as failure:
             self._disconnect()
-            return trouble_of(failure) is not None  # the batch meets the same again
+            return isinstance(failure, TransientError)  # the batch meets the same again
         if fresh is None:
             return False
         logger.warning("table was changed downstream, its definition is read again", table=target.label)
@@ -442,7 +447,4 @@ class Lane(threading.Thread):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except (pymysql.err.MySQLError, OSError):
-                pass
+            connection.close()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from common.errors import DownstreamError
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql.change import Change, Chunk, Position, TableTarget
-from drainer.sink.mysql.errors import Trouble
 from drainer.sink.mysql.refusal import Refusal
 from drainer.sink.mysql.statement import Statement
+from drainer.sink.mysql.transient import Trouble
 
 
 class TooLarge(Exception):

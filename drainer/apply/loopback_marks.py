@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import pymysql
-
 from common.errors import DownstreamError, Unavailable
 from common.observe import log
 from drainer import metrics
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, safe_text
+from drainer.sink.mysql.errors import NoSuchTable, SessionError, safe_text
 from drainer.translate.loopback_rows import MARK_SCHEMA, MARK_TABLE
 
 logger = log.get(__name__)
@@ -67,8 +65,8 @@ class LoopbackMarks:
                 self.remove(connection)
             finally:
                 connection.close()
-        except (pymysql.err.MySQLError, OSError, Unavailable, DownstreamError) as error:
-            reason = safe_text(error) if isinstance(error, pymysql.err.MySQLError) else str(error)
+        except (SessionError, Unavailable, DownstreamError) as error:
+            reason = safe_text(error) if isinstance(error, SessionError) else str(error)
             logger.warning("mark rows stay downstream", channel=self.channel_id, reason=reason)
 
     def begin(self, connection: Connection, lane: int) -> None:
@@ -80,9 +78,7 @@ class LoopbackMarks:
             )
             if matched != 1:
                 self._write_missing(connection, lane)
-        except pymysql.err.MySQLError as error:
-            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-                raise
+        except NoSuchTable:
             raise DownstreamError(
                 f"{MARK_SCHEMA}.{MARK_TABLE} is gone downstream: without marks rows would come "
                 "back from there",

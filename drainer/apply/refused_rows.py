@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-import pymysql
-
 from common.errors import BinlogError
 from common.observe.printable import one_line
 from drainer.apply.lane_work import Work
@@ -25,6 +23,7 @@ from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import REMOVE, Change
 from drainer.sink.mysql.column_match import UniqueKey
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.refusal import Refusal, refusal_of
 from drainer.sink.mysql.row_fold import TableFold, fold
 from drainer.sink.mysql.sql_literal.quoting import quote_name
@@ -50,10 +49,10 @@ def told(connection: Connection, work: Work, refusal: Refusal, execute: Execute,
         if not refusal.is_check and broken:
             return _both(connection, found, when, broken[0], values=values)
         return f"; it is the row {_named(connection, found, values=values)} of {when}" if values else ""
-    except (pymysql.err.MySQLError, OSError, BinlogError):
+    except (SessionError, BinlogError):
         return ""
     finally:
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+        with contextlib.suppress(SessionError):
             connection.rollback()
 
 
@@ -68,7 +67,7 @@ def _refused(
         for statement in writes(one, 1, replaying=again, cut=work.cut):
             try:
                 execute(connection, statement)
-            except pymysql.err.MySQLError as error:
+            except SessionError as error:
                 other = refusal_of(error, refusal.table, 0, 0)
                 if other is None or other.name != refusal.name:
                     raise

@@ -7,16 +7,14 @@ Holds   a table that is missing downstream is taken to be as upstream's: the lan
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-
-import pymysql
 
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import TableTarget
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
 
@@ -65,14 +63,13 @@ class TableReader:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(pymysql.err.MySQLError, OSError):
-                connection.close()
+            connection.close()
 
     def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
         try:
             if self._connection is None:
                 self._connection = connect(self._target)
             return downstream_table.read(self._connection, *version.downstream)
-        except (pymysql.err.MySQLError, OSError):
+        except SessionError:
             self.close()
             raise

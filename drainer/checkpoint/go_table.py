@@ -9,14 +9,12 @@ Why     a Go drainer has no fencing. It writes over the row whenever it likes, s
 
 from __future__ import annotations
 
-import pymysql
-
 from common.errors import Conflict
 from common.observe import log
 from drainer.checkpoint.table_setup import check_engines
 from drainer.checkpoint.value import Checkpoint
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
 logger = log.get(__name__)
@@ -37,9 +35,7 @@ class RowTable:
         """Make the table if there is none; that ends the transaction. `DownstreamError` if it has none."""
         try:
             connection.rows(b"SELECT clusterID FROM %s LIMIT 0" % self._name)
-        except pymysql.err.MySQLError as error:
-            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-                raise
+        except NoSuchTable:
             connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(self._schema))
             columns = b" (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT) ENGINE=InnoDB"
             connection.run(b"CREATE TABLE IF NOT EXISTS " + self._name + columns)

@@ -15,8 +15,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from pymysql.err import MySQLError
-
 from common import tso
 from common.backoff import Backoff
 from common.clock import Clock
@@ -27,7 +25,7 @@ from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.errors import is_transient, refuse, safe_text
+from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error, safe_text
 
 logger = log.get(__name__)
 T = TypeVar("T")
@@ -175,12 +173,11 @@ class CheckpointKeeper:
         while True:
             try:
                 return await loop.run_in_executor(thread or self._thread, function, *arguments)
-            except (MySQLError, OSError, Unavailable) as error:
-                if not isinstance(error, Unavailable) and not is_transient(error):
-                    raise refuse(error, "storing the checkpoint") from None
+            except (SessionError, Unavailable) as error:
+                if isinstance(error, StatementRefused):
+                    raise final_error(error, "storing the checkpoint") from None
                 if not backoff.attempts:
-                    reason = str(error) if isinstance(error, Unavailable) else safe_text(error)
-                    logger.warning("checkpoint waits for the downstream", reason=reason)
+                    logger.warning("checkpoint waits for the downstream", reason=safe_text(error))
                 if self._failure.done():
                     await self._failure
                 await asyncio.sleep(backoff.next_s())

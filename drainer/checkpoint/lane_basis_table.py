@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import pymysql
-
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.lane_basis import StoredBasis, TableSpread
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 _HEADER: Final = 0
@@ -50,8 +48,8 @@ class LaneBasisTable:
             try:
                 connection.run(statement)
                 return
-            except pymysql.err.MySQLError as error:
-                missing = error_code(error)
+            except SessionError as error:
+                missing = error.number
                 if missing not in (NO_SUCH_TABLE, NO_SUCH_DATABASE):
                     raise
                 if missing == NO_SUCH_DATABASE:  # all of it is made later

@@ -22,13 +22,10 @@ save.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
-
-import pymysql
+from typing import Final
 
 from common.errors import BinlogError
 from common.observe import log
@@ -44,7 +41,7 @@ from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, is_transient, safe_text
+from drainer.sink.mysql.errors import NoSuchTable, StatementRefused, TransientError, safe_text
 from drainer.sink.mysql.session_lock import DDL, STORE, Claims
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
@@ -98,10 +95,7 @@ class CheckpointStore:
         self._connection = self._row_connection = None
         for connection in connections:
             if connection is not None:
-                try:
-                    connection.close()
-                except (pymysql.err.MySQLError, OSError):
-                    pass
+                connection.close()
 
     def lane_table(self) -> LaneTable:
         return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
@@ -183,12 +177,12 @@ class CheckpointStore:
 
     def _end_predecessor(self, connection: Connection, starter: StarterInfo) -> None:
         """A frozen drainer in the middle of a transaction has locked what is changed now."""
-        lanes: list[tuple[Any, ...]] = []
         mine = b" WHERE cluster_id=%d" % self._cluster_id
-        with contextlib.suppress(pymysql.err.ProgrammingError):  # the first start: there are no tables yet
-            for (owner,) in connection.rows(b"SELECT owner FROM " + self._state + mine):
-                check_owner(self._cluster_id, str(owner), self._owner, starter.living)
-            lanes = connection.rows(b"SELECT lane FROM " + self._lanes + mine)
+        owners, lanes = connection.rows_if_there(
+            b"SELECT owner FROM " + self._state + mine, b"SELECT lane FROM " + self._lanes + mine
+        )
+        for (owner,) in owners:
+            check_owner(self._cluster_id, str(owner), self._owner, starter.living)
         connection.rollback()
         self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
 
@@ -209,9 +203,7 @@ class CheckpointStore:
         )
         try:
             connection.run(statement)
-        except pymysql.err.MySQLError as error:
-            if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-                raise
+        except NoSuchTable:
             checkpoint_tables.create(
                 connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
             )
@@ -367,10 +359,11 @@ class CheckpointStore:
         try:
             found = connection.rows(b"SHOW MASTER STATUS")
             return int(found[0][1]) if found else 0
-        except pymysql.err.MySQLError as error:
+        except TransientError:
             self.close()
-            if is_transient(error):
-                raise
+            raise
+        except StatementRefused as error:
+            self.close()
             logger.warning("downstream does not tell its position", reason=safe_text(error))
             return 0
 

@@ -18,8 +18,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-import pymysql
-
 from common import ddl_job
 from common.backoff import Backoff
 from common.clock import Clock
@@ -38,7 +36,7 @@ from drainer.quarantine.store import Decided, QuarantineTable
 from drainer.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import is_transient, safe_text
+from drainer.sink.mysql.errors import StatementRefused, safe_text
 from drainer.sink.mysql.refusal import Refusal
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import TableVersion
@@ -248,9 +246,7 @@ def _is_row_key(version: TableVersion, found: Found) -> bool:
 def _run(statement: str, connection: Connection, server: Server) -> None:
     try:
         run_ddl(connection, statement.encode())
-    except pymysql.err.MySQLError as error:
-        if is_transient(error):
-            raise
+    except StatementRefused as error:
         raise DownstreamError(f"refused: {safe_text(error)}", hint="drop the key by hand") from None
 
 

@@ -17,15 +17,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pymysql
-
 from common.foreign_document import typed
 from drainer.checkpoint.fencing import Fence
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Name
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NO_SUCH_TABLE, SessionError
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
 _CREATE_QUARANTINE: Final = (
@@ -83,8 +81,8 @@ class QuarantineTable:
         """
         try:
             self._take(connection)
-        except pymysql.err.MySQLError as error:
-            if error_code(error) != NO_SUCH_TABLE:
+        except SessionError as error:
+            if error.number != NO_SUCH_TABLE:
                 raise
             connection.run(_CREATE_DECISIONS % self._decisions)
             connection.run(_CREATE_QUARANTINE % self._quarantine)  # the last: where it is, both are

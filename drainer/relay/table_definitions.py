@@ -9,12 +9,9 @@ Holds   a definition stays until `forget`, which every DDL calls
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-
-import pymysql
 
 from common.errors import DownstreamError
 from common.table_info import (
@@ -54,6 +51,7 @@ from common.table_info import (
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.reader import ForeignTable
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.txn import TableVersion
 
 TYPES: Final = {
@@ -135,8 +133,7 @@ class RelayTables:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(pymysql.err.MySQLError, OSError):
-                connection.close()
+            connection.close()
 
     def _read(self, schema: str, name: str) -> dict[str, _Theirs]:
         try:
@@ -146,7 +143,7 @@ class RelayTables:
             with self._connection.cursor() as cursor:
                 cursor.execute(_COLUMNS, (schema, name))
                 return {str(row[0]).lower(): _Theirs(row) for row in cursor.fetchall()}
-        except (pymysql.err.MySQLError, OSError):
+        except SessionError:
             self.close()
             raise
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from drainer.sink.mysql.errors import Trouble
+from drainer.sink.mysql.transient import Trouble
 from drainer.status.lag import STAGES
 from tests.architecture.source import ROOT
 

@@ -22,7 +22,7 @@ ALLOWED = {
 ADAPTERS = {
     "plyvel": ("pump.index.index",),
     "aetcd": ("common.etcd",),
-    "pymysql": ("drainer", "deploy.playground", "deploy.ctl.doctor.gather.downstream"),
+    "pymysql": ("drainer.sink.mysql.connection",),
     "grpc": ("common.rpc", "common.net.tls"),
     "cryptography": ("drainer.config.password", "deploy.ctl.doctor.gather.files"),
     "h11": ("common.door.http.http1",),

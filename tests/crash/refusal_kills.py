@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pymysql.err import MySQLError
-
 from common.errors import BinlogError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.errors import SessionError
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.quarantine.test_early_drop import (
     DROP_INDEX,
@@ -121,7 +120,7 @@ class RefusalSweep:
             task.cancel()
         try:
             assert await task == []
-        except (asyncio.CancelledError, MySQLError, OSError, BinlogError):
+        except (asyncio.CancelledError, SessionError, OSError, BinlogError):
             if not self._proxy.struck.is_set():
                 raise
 

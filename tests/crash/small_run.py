@@ -10,14 +10,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pymysql.err import MySQLError
-
 import pumpclient
 from common import binlog
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Recording, column
 
@@ -103,7 +102,7 @@ def epoch(target: Target, *, caught_up: bool = False) -> int:
     try:
         ((text,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
         ((highest,),) = connection.rows(b"SELECT MAX(applied_ts) FROM tidb_binlog.lanes")
-    except (MySQLError, ValueError):  # there is no table, or nothing in it
+    except (SessionError, ValueError):  # there is no table, or nothing in it
         return 0
     finally:
         connection.close()

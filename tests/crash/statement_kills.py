@@ -23,14 +23,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pymysql.err import MySQLError
-
 from common.errors import Conflict, DownstreamError, Unavailable
 from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster import etcd_server
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.errors import SessionError
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.faults.statement_proxy import StatementProxy
@@ -77,7 +76,7 @@ class LifeSweep(Sweep):
         self.proxy.arm(number, passes=passes, word=word)
         try:
             await self._live_until_struck()
-        except (MySQLError, OSError, Unavailable, DownstreamError):
+        except (SessionError, OSError, Unavailable, DownstreamError):
             if not self.proxy.struck.is_set():  # while it took over
                 raise
         if not self.proxy.struck.is_set():
@@ -140,7 +139,7 @@ class FrozenSweep(Sweep):
     async def _first(self) -> str:
         try:
             life = self._life(self.through)
-        except (MySQLError, Unavailable, DownstreamError, Conflict):
+        except (SessionError, Unavailable, DownstreamError, Conflict):
             return "did not start"
         try:
             assert await life.run(size=2)
@@ -216,7 +215,7 @@ class ProcessSweep(Sweep):
         """A drainer behind that epoch has applied everything, and has come to where the last one was."""
         if small_run.epoch(self.target, caught_up=True) <= epoch:
             return False
-        with contextlib.suppress(MySQLError):  # no such table yet
+        with contextlib.suppress(SessionError):  # no such table yet
             return small_run.found(self.target)[0] == small_run.expected()
         return False
 

@@ -10,7 +10,6 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-import pymysql
 import pytest
 
 import pumpclient
@@ -19,6 +18,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import SessionError
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -59,7 +59,7 @@ def count(connection: Connection) -> int:
     connection.rollback()
     try:
         ((found,),) = connection.rows(b"SELECT COUNT(*) FROM keyless.t")
-    except pymysql.err.MySQLError:
+    except SessionError:
         return 0
     return int(found)
 

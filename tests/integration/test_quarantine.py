@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 import pumpclient
@@ -25,6 +24,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColu
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import SessionError
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -162,7 +162,7 @@ def _answers(url: str) -> bool:
 def _count(connection: Any, table: str) -> int:
     try:
         ((found,),) = connection.rows(f"SELECT COUNT(*) FROM quarantined.{table}".encode())
-    except pymysql.err.MySQLError:
+    except SessionError:
         return 0
     return int(found)
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pymysql
 import pytest
 
 from common.net.port import free_ports
 from deploy.playground.cluster.etcd_server import EtcdServer
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NoSuchTable
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -281,7 +281,7 @@ def arrived(connection: Connection, query: bytes) -> list[tuple[object, ...]]:
     connection.rollback()
     try:
         return list(connection.rows(query))
-    except pymysql.err.ProgrammingError:
+    except NoSuchTable:
         return []
 
 

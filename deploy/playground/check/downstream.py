@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-import pymysql
-
 from common.errors import DownstreamError
 from deploy.playground.check.verify import (
     ActualTable,
@@ -23,9 +21,9 @@ from deploy.playground.check.verify import (
     canonical,
 )
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import SessionError
 
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys", "tidb_binlog")
-_FETCH_ROWS: Final = 5000
 
 
 def quote(name: str) -> str:
@@ -106,11 +104,6 @@ class Downstream:
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
-                cursor.execute(sql)
-                rows: list[tuple[Any, ...]] = []
-                while some := cursor.fetchmany(_FETCH_ROWS):
-                    rows.extend(some)
-                return rows
-        except pymysql.MySQLError as error:
+            return list(self._connection.stream(sql.encode()))
+        except SessionError as error:
             raise DownstreamError(f"MariaDB does not answer {sql[:120]!r}: {error}") from None

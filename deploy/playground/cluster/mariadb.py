@@ -14,12 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pymysql
-
 from common.errors import BinlogError, ConfigError, Unavailable
 from common.net.port import LOOPBACK, free_ports
 from deploy.playground.cluster.supervisor import POLL_S, Process, ProcessDied
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import SessionError
 
 INSTALL_HINT = "apt-get install mariadb-server"
 INSTALL_DEADLINE_S = 120.0
@@ -140,7 +139,7 @@ class MariaDbServer:
         """`connect`, or `Unavailable`."""
         try:
             return self.connect(timeout_s, **options)
-        except pymysql.MySQLError as error:
+        except SessionError as error:
             raise Unavailable(f"MariaDB at {self.host}:{self.port} does not answer: {error}") from None
 
     def connect(self, timeout_s: float = 10.0, **options: Any) -> Connection:

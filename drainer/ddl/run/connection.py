@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
-
-import pymysql
 
 from common.observe import log
 from drainer.ddl.derive.render import Server, collated
@@ -22,7 +19,7 @@ from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run.session_settings import Session
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.server_text import as_listed
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
@@ -31,7 +28,6 @@ logger = log.get(__name__)
 _UNKNOWN_ZONE: Final = 1298
 _REFUSED_BY_STRICT_MODE: Final = frozenset({1118, 1478})  # a row could be too large; an option is ignored
 _SHOWN: Final = 200
-_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
 Guard = Callable[[Connection], None]
@@ -62,8 +58,7 @@ class DdlConnection:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(pymysql.err.MySQLError, OSError):
-                connection.close()
+            connection.close()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Connection]:
@@ -71,12 +66,12 @@ class DdlConnection:
         try:
             if self._connection is None:
                 self._connection = connect(self.target, read_timeout_s=None)
-                _keep_alive(self._connection)
+                self._connection.keep_alive()
                 # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
                 self._connection.autocommit(True)
                 self._watch(self._connection)
                 self.server = ddl_present.server_of(self._connection)
-                self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
+                self.thread_id = self._connection.session_id
             else:
                 self._watch(self._connection)
             yield self._connection
@@ -93,8 +88,8 @@ class DdlConnection:
         connection.run(f"SET SESSION sql_mode='{settings.sql_mode}', foreign_key_checks=0".encode())
         try:
             connection.run(f"SET SESSION time_zone='{zone}'".encode())
-        except pymysql.err.MySQLError as error:
-            if error_code(error) != _UNKNOWN_ZONE:
+        except SessionError as error:
+            if error.number != _UNKNOWN_ZONE:
                 raise
             logger.warning("downstream does not know a time zone", zone=zone, used=settings.offset)
             connection.run(f"SET SESSION time_zone='{settings.offset}'".encode())
@@ -134,8 +129,8 @@ def run_ddl(connection: Connection, statement: bytes) -> None:
     """Run one statement, without InnoDB's strict mode if that is all that refuses it."""
     try:
         connection.run(statement)
-    except pymysql.err.MySQLError as error:
-        if error_code(error) not in _REFUSED_BY_STRICT_MODE or not _run_without(connection, statement):
+    except SessionError as error:
+        if error.number not in _REFUSED_BY_STRICT_MODE or not _run_without(connection, statement):
             raise
         logger.warning(
             "DDL ran with innodb_strict_mode = OFF, with which it was refused",
@@ -153,21 +148,8 @@ def _run_without(connection: Connection, statement: bytes) -> bool:
         connection.run(b"SET SESSION innodb_strict_mode=OFF")
         connection.run(statement)
         connection.run(b"SET SESSION innodb_strict_mode=ON")
-    except pymysql.err.MySQLError as error:
-        if is_transient(error):
-            raise
-        with contextlib.suppress(pymysql.err.MySQLError):  # or it may not be set at all
+    except StatementRefused:
+        with contextlib.suppress(SessionError):  # or it may not be set at all
             connection.run(b"SET SESSION innodb_strict_mode=ON")
         return False
     return True
-
-
-def _keep_alive(connection: Connection) -> None:
-    """A server that vanishes while a statement runs for hours is noticed all the same."""
-    transport = getattr(connection, "_sock", None)
-    if transport is None or transport.family == getattr(socket, "AF_UNIX", None):
-        return
-    transport.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE:
-        if hasattr(socket, name):
-            transport.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

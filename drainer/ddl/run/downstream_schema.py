@@ -13,12 +13,11 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-import pymysql
-
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
 from drainer.ddl.derive.render import Server
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import StatementRefused
 from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.sink.mysql.table_reader import Dialect, dialect_of
 
@@ -65,7 +64,7 @@ def server_of(connection: Connection) -> Server:
         query = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
     try:
         names = connection.rows(query.encode())
-    except pymysql.err.ProgrammingError:
+    except StatementRefused:
         names = connection.rows(b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
     return Server(dialect, version, frozenset(str(name).lower() for (name,) in names))
 

@@ -16,12 +16,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import pymysql
-
 from drainer.ddl.derive.render import Server
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import error_code
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 
 Shape = dict[str, str | None]
@@ -74,10 +72,10 @@ def _definition(connection: Connection, schema: str, table: str) -> str | None:
     )
     try:
         rows = connection.rows(statement)
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in _NOT_THERE:
+    except SessionError as error:
+        if error.number in _NOT_THERE:
             return None
-        if error_code(error) in _BROKEN_VIEW:
+        if error.number in _BROKEN_VIEW:
             return "a view of what is not there"
         raise
     return _AUTO_INCREMENT.sub("", str(rows[0][1]))
@@ -94,8 +92,8 @@ def _numbers(connection: Connection, schema: str, table: str, server: Server) ->
             name = f"{_file_name(cursor, schema, server)}/{_file_name(cursor, table, server)}"
             cursor.execute(query + "NAME=%s OR NAME LIKE %s", (name, _like(name) + "#P#%"))
             rows = sorted((str(found), int(number)) for found, number in cursor.fetchall())
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in _NOT_ALLOWED:
+    except SessionError as error:
+        if error.number in _NOT_ALLOWED:
             return ""
         raise
     return " ".join(f"{found.removeprefix(name)}={number}" for found, number in rows)

@@ -11,12 +11,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-import pymysql
-
 from common.errors import BinlogError
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import error_code
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.server_text import as_listed
 from drainer.sink.mysql.table_reader import dialect_of
 
@@ -29,7 +27,7 @@ _NO_JOBS: Final = frozenset({1044, 1142, 1227, 8121})
 def wait_for(connection: Connection, texts: Sequence[str]) -> None:
     """Wait until no other session runs one of the statements. Blocks as long as that takes."""
     starts = {as_listed(text, _COMPARED) for text in texts}
-    own = int(connection.thread_id())  # type: ignore[no-untyped-call]
+    own = connection.session_id
     while starts:
         listed = connection.rows(
             b"SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO IS NOT NULL"
@@ -52,16 +50,14 @@ def progress_of(target: Target, number: int) -> str:
             if dialect_of(connection) is Dialect.TIDB:
                 return _of_jobs(connection)
             return _of_process(connection, number)
-        except (pymysql.err.MySQLError, OSError):
+        except SessionError:
             return ""
 
 
 def _of_process(connection: Connection, number: int) -> str:
     query = f"SELECT * FROM information_schema.PROCESSLIST WHERE ID={number}"
-    with connection.cursor(pymysql.cursors.DictCursor) as cursor:
-        cursor.execute(query)
-        row = {str(key).upper(): value for key, value in (cursor.fetchone() or {}).items()}
-    if not row or not row.get("INFO"):
+    (row, *_) = connection.rows_by_name(query.encode()) or [{}]
+    if not row.get("INFO"):
         return ""
     words = [f"{row.get('STATE') or 'running'} for {row.get('TIME') or 0} s"]
     stages = int(row.get("MAX_STAGE") or 0)
@@ -72,11 +68,9 @@ def _of_process(connection: Connection, number: int) -> str:
 
 def _of_jobs(connection: Connection) -> str:
     try:
-        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
-            cursor.execute("ADMIN SHOW DDL JOBS 1")
-            row = {str(key).upper(): value for key, value in (cursor.fetchone() or {}).items()}
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in _NO_JOBS:
+        (row, *_) = connection.rows_by_name(b"ADMIN SHOW DDL JOBS 1") or [{}]
+    except SessionError as error:
+        if error.number in _NO_JOBS:
             return ""
         raise
     if not row:

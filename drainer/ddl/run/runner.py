@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-import pymysql
-
 from common import ddl_job
 from common.ddl_job import ActionType
 from common.errors import DownstreamError
@@ -42,7 +40,7 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import Session, session_of
 from drainer.schema import sql_tokens as ddl_text
 from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.txn import Ddl, Tracked
 
@@ -242,22 +240,18 @@ class DdlRunner:
         if text is not None:
             try:
                 self._run_texts(connection, ddl, settings, [text])
-            except pymysql.err.MySQLError as error:
-                if is_transient(error):
-                    raise
-                raise Refused(ddl, safe_text(error), code=error_code(error)) from None
+            except StatementRefused as error:
+                raise Refused(ddl, safe_text(error), code=error.number) from None
             return Ran((text,))
         if self._keep is not None and (ran := self._set_aside(connection, ddl, settings, self._keep)):
             return ran
-        refusal: pymysql.err.MySQLError | None = None
+        refusal: StatementRefused | None = None
         texts = self._texts(ddl)
         if texts and (ddl.instead or self._text_will_do(ddl, settings)):
             try:
                 self._run_texts(connection, ddl, settings, texts)
                 return self._finish(connection, ddl, tuple(texts))
-            except pymysql.err.MySQLError as error:
-                if is_transient(error):
-                    raise
+            except StatementRefused as error:
                 refusal = error
         return self._derive(connection, ddl, settings, refusal)
 
@@ -325,10 +319,10 @@ class DdlRunner:
         connection: Connection,
         ddl: Ddl,
         settings: Session,
-        refusal: pymysql.err.MySQLError | None,
+        refusal: StatementRefused | None,
     ) -> Ran:
         reason = "" if refusal is None else f"{safe_text(refusal)}; "
-        code = 0 if refusal is None else error_code(refusal)
+        code = 0 if refusal is None else refusal.number
         if refusal is not None and not (ddl.before or ddl.after or ddl.job):
             raise Refused(ddl, safe_text(refusal), code=code)
         try:
@@ -340,10 +334,8 @@ class DdlRunner:
             return self._execute(connection, derived, essential=True)
         except NotDerivable as error:
             raise Refused(ddl, f"{reason}{error}", code=code) from None
-        except pymysql.err.MySQLError as error:
-            if is_transient(error):
-                raise
-            code = code or error_code(error)
+        except StatementRefused as error:
+            code = code or error.number
             raise Refused(ddl, f"{reason}derived statement: {safe_text(error)}", code=code) from None
 
     def _finish(self, connection: Connection, ddl: Ddl, statements: tuple[str, ...]) -> Ran:
@@ -377,9 +369,7 @@ class DdlRunner:
         try:
             _run_together(connection, one.statements)
             statements += one.statements
-        except pymysql.err.MySQLError as error:
-            if is_transient(error):
-                raise
+        except StatementRefused as error:
             reason = safe_text(error)
             if one.lacks:
                 missing.append(f"{one.lacks} ({reason})")
@@ -436,6 +426,6 @@ def _run_together(connection: Connection, statements: tuple[str, ...]) -> None:
             connection.run(statement.encode())
         connection.commit()
     except BaseException:
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+        with contextlib.suppress(SessionError):
             connection.rollback()
         raise

@@ -21,8 +21,10 @@ A user may give another sql_mode and variables of the session (`drainer.sink.mys
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,11 +34,13 @@ from pymysql.constants import CLIENT
 from common.errors import DownstreamError, Unavailable
 from common.net.tls import ClientTls
 from drainer.sink.mysql.errors import (
-    NO_SUCH_DATABASE,
-    NO_SUCH_TABLE,
-    error_code,
-    is_transient,
+    CommitUnknown,
+    ConnectionLost,
+    NoSuchTable,
+    SessionError,
+    StatementRefused,
     safe_text,
+    session_error,
 )
 from drainer.sink.mysql.server_text import AS_SENT
 from drainer.sink.mysql.session_mode import DEFAULT, SessionMode
@@ -51,6 +55,8 @@ TIDB_VARIABLES: Final = (
     ("tidb_placement_mode", "'ignore'"),
 )
 _UNKNOWN_VARIABLE: Final = 1193
+_FETCH_ROWS: Final = 4000
+_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 _LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 
 
@@ -80,10 +86,69 @@ class Away(Unavailable):
         self.code = code
 
 
+def own_error(error: pymysql.err.MySQLError | OSError) -> SessionError:
+    """The project's error for one of PyMySQL, or of its socket."""
+    found = session_error(error.args)
+    is_clients = isinstance(error, pymysql.err.InternalError) and not found.number  # a packet makes no sense
+    if is_clients or isinstance(error, OSError | pymysql.err.InterfaceError):
+        return ConnectionLost(*error.args)
+    return found
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Whatever PyMySQL raises within is raised as a `SessionError`."""
+    try:
+        yield
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise own_error(error) from error
+
+
 class Connection(pymysql.connections.Connection):
-    """A session of the downstream; statements go in as bytes."""
+    """A session of the downstream; statements go in as bytes. Its errors are `SessionError`."""
 
     server_version: str
+
+    # -- what PyMySQL does, with errors of our own ------------------------------------------------
+
+    @own_errors()
+    def connect(self, sock: Any = None) -> None:
+        super().connect(sock)
+
+    @own_errors()
+    def query(self, sql: bytes | str, unbuffered: bool = False) -> int:
+        return super().query(sql, unbuffered)
+
+    @own_errors()
+    def next_result(self, unbuffered: bool = False) -> int:
+        return super().next_result(unbuffered)
+
+    @own_errors()
+    def begin(self) -> None:
+        super().begin()
+
+    def commit(self) -> None:
+        """`CommitUnknown` where the answer got lost."""
+        try:
+            with own_errors():
+                super().commit()
+        except ConnectionLost as error:
+            raise CommitUnknown(*error.args) from error
+
+    @own_errors()
+    def rollback(self) -> None:
+        super().rollback()
+
+    @own_errors()
+    def autocommit(self, value: bool) -> None:
+        super().autocommit(value)
+
+    def close(self) -> None:
+        """Of one that is closed, or lost, already nothing is left to do."""
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            super().close()
+
+    # -- statements -------------------------------------------------------------------------------
 
     def run(self, statement: bytes) -> int:
         """Execute one statement; the number of affected (for UPDATE: matched) rows."""
@@ -101,11 +166,24 @@ class Connection(pymysql.connections.Connection):
         for query in queries:
             try:
                 found.append(self.rows(query))
-            except pymysql.err.MySQLError as error:
-                if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-                    raise
+            except NoSuchTable:
                 found.append([])
         return found
+
+    def rows_by_name(self, query: bytes) -> list[dict[str, Any]]:
+        """All rows of a query by the names of its columns, in upper case."""
+        with self.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(query.decode())
+            return [{str(name).upper(): value for name, value in row.items()} for row in cursor.fetchall()]
+
+    def stream(self, query: bytes) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query as they arrive, never all at once."""
+        with own_errors(), self.cursor(pymysql.cursors.SSCursor) as cursor:
+            cursor.execute(query.decode())
+            while some := cursor.fetchmany(_FETCH_ROWS):
+                yield from some
+
+    # -- the session ------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> int:
@@ -120,39 +198,36 @@ class Connection(pymysql.connections.Connection):
         ((size,),) = self.rows(b"SELECT @@%b.max_allowed_packet" % scope.encode())
         return int(size)
 
+    @own_errors()
+    def keep_alive(self) -> None:
+        """A server that vanishes while a statement runs for hours is noticed all the same."""
+        transport = getattr(self, "_sock", None)
+        if transport is None or transport.family == getattr(socket, "AF_UNIX", None):
+            return
+        transport.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            if hasattr(socket, name):
+                transport.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
 
 def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> Connection:
     """A session as described above. `Unavailable`: the server is away; `DownstreamError`: it refuses us."""
     timeout = target.read_timeout_s if read_timeout_s == -1.0 else read_timeout_s
     try:
-        connection = Connection(
-            host=target.host,
-            port=target.port,
-            user=target.user,
-            password=target.password.encode(),  # a text would go as Latin-1
-            unix_socket=target.socket or None,
-            charset="utf8mb4",
-            autocommit=False,
-            client_flag=CLIENT.FOUND_ROWS,
-            connect_timeout=5,
-            read_timeout=timeout,
-            write_timeout=timeout,
-            ssl=target.tls.context() if target.tls else None,
-            ssl_disabled=target.tls is None,
-        )
-    except (pymysql.err.MySQLError, OSError) as error:
-        if error_code(error) in _LOGIN:
+        connection = _opened(target, timeout)
+    except SessionError as error:
+        if error.number in _LOGIN:
             raise DownstreamError(
                 f"downstream {target!r} refused the login: {safe_text(error)}",
                 hint="check user, password and grants: of [syncer.to], or of the URL that was given",
             ) from None
-        cause = getattr(error, "original_exception", error)
+        cause = getattr(error.__cause__, "original_exception", error.__cause__)
         raise Away(
             f"downstream {target!r} cannot be reached: {safe_text(error)}",
             hint="check [syncer.to.security], the certificates and the host's name in the downstream's"
-            if isinstance(cause, ssl.SSLError) or error_code(error) == _NO_TLS
+            if isinstance(cause, ssl.SSLError) or error.number == _NO_TLS
             else "is it running? check host and port: of [syncer.to], or of the URL that was given",
-            code=error_code(error),
+            code=error.number,
         ) from None
     connection.encoding = AS_SENT
     try:
@@ -163,6 +238,25 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> Connectio
         connection.close()
         raise
     return connection
+
+
+@own_errors()
+def _opened(target: Target, timeout_s: float | None) -> Connection:
+    return Connection(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password.encode(),  # a text would go as Latin-1
+        unix_socket=target.socket or None,
+        charset="utf8mb4",
+        autocommit=False,
+        client_flag=CLIENT.FOUND_ROWS,
+        connect_timeout=5,
+        read_timeout=timeout_s,
+        write_timeout=timeout_s,
+        ssl=target.tls.context() if target.tls else None,
+        ssl_disabled=target.tls is None,
+    )
 
 
 def check_encrypted(connection: Connection, target: Target, tls: ClientTls) -> None:
@@ -200,9 +294,7 @@ def prepare_session(
     for name, value in wanted.items():
         try:
             connection.run(f"SET SESSION {name}={value}".encode())
-        except pymysql.err.MySQLError as error:
-            if is_transient(error):
-                raise
+        except StatementRefused as error:
             raise DownstreamError(
                 f"syncer.to.params: downstream does not take {name}: {safe_text(error)}",
                 hint="take it out, or correct its value",
@@ -212,6 +304,6 @@ def prepare_session(
 def _set_if_known(connection: Connection, name: str, value: str) -> None:
     try:
         connection.run(f"SET SESSION {name}={value}".encode())
-    except pymysql.err.MySQLError as error:
-        if error_code(error) != _UNKNOWN_VARIABLE:
+    except StatementRefused as error:
+        if error.number != _UNKNOWN_VARIABLE:
             raise

@@ -1,58 +1,23 @@
-"""Trouble: what an error of the downstream means for the work that met it.
+"""Errors of a downstream session: the project's own, whichever client library met them.
 
-In     errors of PyMySQL, of sockets, and `Unavailable`
-Out    the class of a trouble that passes by itself, None for an error that would come again; the server's
-       text without row values
-Holds  what is transient is tried again without limit; everything else stops the drainer at once
+    SessionError              `number` and `text` are the server's; 0 where the client found the error
+    ├── StatementRefused      the same would be refused again
+    │   └── NoSuchTable       the table, or its database, is not there
+    └── TransientError        passes by itself; `trouble` says what it is
+        └── ConnectionLost    and the session with it
+            └── CommitUnknown   while its COMMIT was under way, which may have been carried out
+
+Holds  every error of PyMySQL and of its sockets leaves `drainer.sink.mysql.connection` as one of these
+Never  in the tree of `common.errors`: a caller decides what a refusal means for the work that met it
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum
 from typing import Final
 
-import pymysql
-
 from common.errors import BinlogError, DownstreamError, Unavailable
-
-
-class Trouble(Enum):
-    """Values are shown to operators and label a metric."""
-
-    CONNECTION = "connection lost"
-    RESTART = "server starting or stopping"
-    READ_ONLY = "server is read-only"
-    CONNECTIONS = "too many connections"
-    LOCK = "deadlock or lock wait"
-    INTERRUPTED = "statement interrupted"
-    RESOURCES = "server out of space or memory"
-    COMMIT = "commit failed"
-    STORE = "TiDB's store"
-
-    @property
-    def keeps_connection(self) -> bool:
-        """The session is as good as before, once it is rolled back."""
-        return self is Trouble.LOCK
-
-
-_CODES: Final[dict[Trouble, tuple[int, ...]]] = {
-    # reading and writing packets, killed, gone away, lost
-    Trouble.CONNECTION: (1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2014, 2055),
-    Trouble.RESTART: (1047, 1053, 1077, 1079, 3169),
-    Trouble.READ_ONLY: (1290, 1792, 1836),
-    Trouble.CONNECTIONS: (1040, 1129, 1135, 1203, 1226),
-    Trouble.LOCK: (1020, 1205, 1213, 1614),
-    Trouble.INTERRUPTED: (1317, 1969, 3024),
-    Trouble.RESOURCES: (1021, 1037, 1038, 1041, 1114),
-    Trouble.COMMIT: (1180,),
-    # PD and TiKV timeouts, busy, region, write conflict, schema changed, lock's time is over
-    Trouble.STORE: (
-        *(8002, 8005, 8022, 8027, 8028, 8229),
-        *(9001, 9002, 9003, 9004, 9005, 9007, 9010, 9011, 9012, 9013),
-    ),
-}
-_BY_CODE: Final = {code: trouble for trouble, codes in _CODES.items() for code in codes}
+from drainer.sink.mysql.transient import Trouble, trouble_of_number
 
 DUPLICATE: Final = 1062
 NO_SUCH_DATABASE: Final = 1049
@@ -60,35 +25,76 @@ NO_SUCH_TABLE: Final = 1146
 
 _QUOTED: Final = re.compile(r"'.*'", re.DOTALL)  # from the first to the last quote: values may hold some
 _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re.DOTALL)
-# Codes whose text has a row value: before `for key/column`, or anywhere between quotes.
+# Numbers of errors whose text has a row value: before `for key/column`, or anywhere between quotes.
 _VALUE_FIRST: Final = frozenset({1062, 1292, 1366, 1411, 1526, 1586})
 _VALUES_ANYWHERE: Final = frozenset({1064, 1105, 1149, 1367, 1525, 1690, 3140, 3141, 3156, 4025, 4038})
 _MASK: Final = "'...'"
-_BROKEN_KEY: Final = {code: re.compile(r"^.* for key '(.*)'\s*$", re.DOTALL) for code in (1062, 1586)}
+_BROKEN_KEY: Final = {number: re.compile(r"^.* for key '(.*)'\s*$", re.DOTALL) for number in (1062, 1586)}
 _BROKEN_CHECK: Final = {
     4025: re.compile(r"CONSTRAINT `((?:[^`]|``)*)` failed"),
     3819: re.compile(r"Check constraint '(.*)' is violated", re.DOTALL),
 }
 
 
-def error_code(error: BaseException) -> int:
-    """MySQL error code of a PyMySQL error, 0 if it carries none."""
-    code = error.args[0] if error.args else 0
-    return code if isinstance(code, int) else 0
+class SessionError(Exception):
+    """An error with which a statement, or the session itself, ended; `args` are those of the client."""
+
+    @property
+    def number(self) -> int:
+        number = self.args[0] if self.args else 0
+        return number if isinstance(number, int) else 0
+
+    @property
+    def text(self) -> str:
+        """As the server said it: it may have row values, see `safe_text`."""
+        return str(self.args[1]) if len(self.args) > 1 else str(self)
+
+
+class StatementRefused(SessionError):
+    """The server does not do it, and would not the next time."""
+
+
+class NoSuchTable(StatementRefused):
+    """What a statement names is not there: a table, or its database."""
+
+
+class TransientError(SessionError):
+    """The same work may succeed later, on a fresh connection."""
+
+    @property
+    def trouble(self) -> Trouble:
+        return trouble_of_number(self.number) or Trouble.CONNECTION
+
+
+class ConnectionLost(TransientError):
+    """The session is of no use any more."""
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble.CONNECTION
+
+
+class CommitUnknown(ConnectionLost):
+    """The session was lost while it committed: whether that was done only the data can tell."""
+
+
+def session_error(arguments: tuple[object, ...]) -> SessionError:
+    """What an error with these arguments, number and text, means."""
+    error = SessionError(*arguments)
+    trouble = trouble_of_number(error.number)
+    if trouble is Trouble.CONNECTION:
+        return ConnectionLost(*arguments)
+    if trouble is not None:
+        return TransientError(*arguments)
+    there = error.number not in (NO_SUCH_DATABASE, NO_SUCH_TABLE)
+    return StatementRefused(*arguments) if there else NoSuchTable(*arguments)
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
-    """The class of a passing trouble; None: the same work would fail again."""
+    """What passes by itself; None: the same work would fail again."""
     if isinstance(error, Unavailable):
-        return _BY_CODE.get(getattr(error, "code", 0), Trouble.CONNECTION)
-    if isinstance(error, OSError | pymysql.err.InterfaceError):
-        return Trouble.CONNECTION
-    if not isinstance(error, pymysql.err.MySQLError):
-        return None
-    code = error_code(error)
-    if not code and isinstance(error, pymysql.err.InternalError):
-        return Trouble.CONNECTION  # a packet that makes no sense: the client's own error
-    return _BY_CODE.get(code)
+        return trouble_of_number(getattr(error, "code", 0)) or Trouble.CONNECTION
+    return error.trouble if isinstance(error, TransientError) else None
 
 
 def broken_key(error: BaseException) -> str:
@@ -102,32 +108,27 @@ def broken_check(error: BaseException) -> str:
 
 
 def _named(error: BaseException, patterns: dict[int, re.Pattern[str]]) -> str:
-    pattern = patterns.get(error_code(error))
-    found = pattern.search(str(error.args[1])) if pattern is not None and len(error.args) > 1 else None
+    if not isinstance(error, SessionError) or error.number not in patterns:
+        return ""
+    found = patterns[error.number].search(error.text)
     return found[1] if found is not None else ""
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the same work may succeed on a fresh connection."""
-    return trouble_of(error) is not None
 
 
 def safe_text(error: BaseException, *, values: bool = False) -> str:
     """The server's text; row values in it only if they are allowed."""
-    if isinstance(error, Unavailable):
+    if not isinstance(error, SessionError):
         return str(error)
-    code = error_code(error)
-    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    number, text = error.number, error.text
     if not values:
-        if code in _VALUE_FIRST:
+        if number in _VALUE_FIRST:
             masked = _FIRST_VALUE.sub(_MASK, text, count=1)
             text = masked if masked != text else _QUOTED.sub(_MASK, text)
-        elif code in _VALUES_ANYWHERE:
+        elif number in _VALUES_ANYWHERE:
             text = _QUOTED.sub(_MASK, text)
-    return f"{code}: {text}" if code else text
+    return f"{number}: {text}" if number else text
 
 
-def refuse(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
+def final_error(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
     """The error to stop with when the downstream refused for good; row values in it only if allowed."""
     return DownstreamError(
         f"{doing}: downstream says {safe_text(error, values=values)}",

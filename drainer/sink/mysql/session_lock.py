@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-import pymysql
-
 from common.errors import Unavailable
 from common.observe import log
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import error_code, is_transient, safe_text
+from drainer.sink.mysql.errors import StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import string_literal
 
 STORE: Final = "store"
@@ -90,9 +88,7 @@ def claim(connection: Connection, name: str, *, wait_s: int = 0) -> bool:
     """
     try:
         ((taken,),) = connection.rows(b"SELECT GET_LOCK(%s, %d)" % (string_literal(name), wait_s))
-    except pymysql.err.MySQLError as error:
-        if is_transient(error):
-            raise
+    except StatementRefused as error:
         _logger.debug("the downstream has no user locks", reason=safe_text(error))
         return False
     return bool(taken)
@@ -134,9 +130,7 @@ def _holder(connection: Connection, name: str) -> int:
     statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % string_literal(name)
     try:
         ((holder, own),) = connection.rows(statement)
-    except pymysql.err.MySQLError as error:
-        if is_transient(error):
-            raise
+    except StatementRefused:
         return 0
     return 0 if holder is None or holder == own else int(holder)
 
@@ -144,10 +138,8 @@ def _holder(connection: Connection, name: str) -> int:
 def _kill(connection: Connection, holder: int, name: str) -> bool:
     try:
         connection.run(b"KILL CONNECTION %d" % holder)
-    except pymysql.err.MySQLError as error:
-        if is_transient(error):
-            raise
-        if error_code(error) == _NO_SUCH_SESSION:
+    except StatementRefused as error:
+        if error.number == _NO_SUCH_SESSION:
             return True
         _logger.warning(
             "a session of this drainer's predecessor cannot be ended",

@@ -15,12 +15,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import pymysql
-
 from common.errors import DownstreamError
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import error_code
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 __all__ = ["Dialect", "DownstreamColumn", "DownstreamTable", "KeyPart", "UniqueKey", "read"]
@@ -171,7 +169,7 @@ def _is_referenced(cursor: Any, place: tuple[str, str], dialect: Dialect) -> boo
         return True
     try:
         return bool(_rows(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
-    except pymysql.err.MySQLError as error:
-        if error_code(error) == _NOT_ALLOWED:
+    except SessionError as error:
+        if error.number == _NOT_ALLOWED:
             return True
         raise

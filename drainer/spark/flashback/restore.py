@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-import pymysql
-
 from common.errors import Conflict, Unavailable
 from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import DUPLICATE, error_code, refuse, safe_text, trouble_of
+from drainer.sink.mysql.errors import DUPLICATE, SessionError, StatementRefused, final_error, safe_text
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Kind, Undo
 from drainer.spark.replay.job import Bucket
@@ -78,7 +76,7 @@ class Restorer:
         for number, chunk in enumerate(_chunks(undos)):
             try:
                 self._write(number, chunk)
-            except (pymysql.err.MySQLError, OSError) as error:
+            except SessionError as error:
                 raise self._refused(error, chunk) from None
             done += len(chunk)
             if on_progress is not None:
@@ -124,12 +122,12 @@ class Restorer:
         ((count,),) = self._connection.rows(question)
         return int(count)
 
-    def _refused(self, error: BaseException, chunk: list[Undo]) -> Exception:
-        if error_code(error) == DUPLICATE:
+    def _refused(self, error: SessionError, chunk: list[Undo]) -> Exception:
+        if error.number == DUPLICATE:
             self._connection.rollback()
             return Drifted([f"{chunk[0].target.label}: {safe_text(error)}"], "a row is in the way")
-        if trouble_of(error) is None:
-            return refuse(error, "restoring rows")
+        if isinstance(error, StatementRefused):
+            return final_error(error, "restoring rows")
         return Unavailable(
             f"downstream {self._target!r}: {safe_text(error)}",
             hint="run the same command again: it goes on where it stopped",

@@ -17,12 +17,10 @@ from collections.abc import Set
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-import pymysql
-
 from common.errors import Conflict
 from drainer.checkpoint.value import Intent
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
 SCHEMA: Final = "tidb_binlog"
@@ -216,10 +214,8 @@ def stored(target: Target, name: str) -> Frozen | None:
     try:
         query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + string_literal(name)
         found = connection.rows(query)
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-            return None
-        raise
+    except NoSuchTable:
+        return None
     finally:
         connection.close()
     return Frozen.from_json(found[0][0]) if found else None

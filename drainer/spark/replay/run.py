@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import pymysql
-
 from common.observe import log
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.recycle_bin import KeepDropped
@@ -65,8 +63,7 @@ class Run:
 
     def close(self) -> None:
         self._runner.close()
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
-            self._connection.close()
+        self._connection.close()
 
     def work(self) -> State:
         """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""

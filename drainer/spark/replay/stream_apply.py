@@ -17,13 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import pymysql
-
 from common import tso
 from common.clock import Clock, SystemClock
 from common.observe import log
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import safe_text
+from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.spark.archive.location import Location
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
@@ -171,5 +169,5 @@ class Stream:
     def _forget(self, connection: Connection, number: int) -> None:
         try:
             stream_jobs.forget(connection, self.id, number)
-        except pymysql.err.MySQLError as error:  # it is done with the next batch
+        except SessionError as error:  # it is done with the next batch
             logger.warning("progress of former batches stays for now", reason=safe_text(error))

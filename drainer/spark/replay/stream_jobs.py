@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pymysql
-
 from common.errors import Conflict
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code
+from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import string_literal
 from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
 
@@ -83,9 +81,7 @@ def _rows(connection: Connection, query: bytes) -> list[tuple[Any, ...]]:
     """Nothing if nothing was ever written."""
     try:
         return list(connection.rows(query))
-    except pymysql.err.MySQLError as error:
-        if error_code(error) not in (NO_SUCH_DATABASE, NO_SUCH_TABLE):
-            raise
+    except NoSuchTable:
         return []
     finally:
         connection.rollback()

@@ -11,25 +11,23 @@ runs it again, on another host if it has one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-import pymysql
-
 from common.backoff import Backoff
 from common.errors import DownstreamError, Unavailable
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import Trouble, safe_text, trouble_of
+from drainer.sink.mysql.errors import SessionError, safe_text, trouble_of
 from drainer.sink.mysql.row_fold import TableFold
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.statement import Statement, removals, writes
 from drainer.sink.mysql.table_target import missing, target_of
+from drainer.sink.mysql.transient import Trouble
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.effects.operations import OPERATION, Effect
 from drainer.spark.replay.job import Bucket
@@ -134,8 +132,7 @@ class Writer:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(pymysql.err.MySQLError, OSError):
-                connection.close()
+            connection.close()
 
     def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[Effect]) -> bool:
         """Write a chunk; False if it was written before."""
@@ -144,7 +141,7 @@ class Writer:
         while True:
             try:
                 return self._attempt(bucket, chunk, phase, nets, len(effects))
-            except (pymysql.err.MySQLError, OSError, Unavailable) as error:
+            except (SessionError, Unavailable) as error:
                 self.close()
                 trouble = trouble_of(error)
                 tries += trouble is not Trouble.LOCK

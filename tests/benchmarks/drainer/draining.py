@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-import pymysql
-
 from common.errors import DownstreamError, Unavailable
 from deploy.playground.check.downstream import Downstream
 from deploy.playground.cluster.cluster import Cluster, Node
@@ -25,6 +23,7 @@ from deploy.playground.replay import Replay
 from deploy.playground.scenario import Scenario
 from drainer.checkpoint.store import DEFAULT_SCHEMA, SIDE_LANES
 from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.errors import SessionError
 from tests.benchmarks.drainer import ready_made
 from tests.benchmarks.drainer.ready_made import Plan, Sent
 from tests.benchmarks.drainer.stored import fill
@@ -127,7 +126,7 @@ class Observer:
             with self._connection.cursor() as cursor:
                 cursor.execute(LANES)
                 return tuple(int(row[0]) for row in cursor.fetchall())
-        except pymysql.MySQLError:  # the table is not there yet
+        except SessionError:  # the table is not there yet
             return ()
 
     def _is_done(self, last_ts: int) -> bool:

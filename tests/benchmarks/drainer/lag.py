@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-import pymysql
-
 from common.errors import Unavailable
 from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import NoSuchTable
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
@@ -75,7 +74,7 @@ class Reader:
                 with self._connection.cursor() as cursor:
                     cursor.execute(self._sql)
                     found = cursor.fetchone()
-            except pymysql.err.ProgrammingError:  # no such table yet
+            except NoSuchTable:  # no such table yet
                 found = None
             newest = int(found[0] or 0) if found else 0
             now_s = time.monotonic()

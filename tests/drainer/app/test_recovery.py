@@ -10,7 +10,6 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import pymysql
 import pytest
 
 from common.clock import SystemClock
@@ -36,6 +35,7 @@ from drainer.relay.source import RelaySchema
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
@@ -265,7 +265,7 @@ async def test_a_recovery_that_was_killed_goes_on(target: Target, tmp_path: Path
 def end_sessions(target: Target) -> None:
     connection = connect(target)
     for session in inspect(target, world.SCHEMA, world.CLUSTER_ID).sessions:
-        with contextlib.suppress(pymysql.err.MySQLError):
+        with contextlib.suppress(SessionError):
             connection.run(b"KILL CONNECTION %d" % session)
     connection.close()
 

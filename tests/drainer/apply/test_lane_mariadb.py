@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pymysql
 import pytest
 
 from common.clock import SystemClock
@@ -27,6 +26,7 @@ from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.sink.mysql.column_match import PARTIAL
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import ConnectionLost, SessionError
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
@@ -339,7 +339,7 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(world: World, monkeypatch
 
     def loses_the_answer() -> None:
         commit()
-        raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
+        raise ConnectionLost(2013, "Lost connection to MySQL server during query")
 
     monkeypatch.setattr(connection, "commit", loses_the_answer)
     world.offer(target, insert(KEYLESS, 2, "b"))
@@ -369,7 +369,7 @@ def test_a_lost_session_that_holds_the_lane_is_ended(world: World) -> None:
     world.start(replace(world.target, variables=(("innodb_lock_wait_timeout", "20"),)))
     world.offer(target, insert(KEYLESS, 1, "a"))
     world.committed()
-    with pytest.raises(pymysql.err.MySQLError):
+    with pytest.raises(SessionError):
         lost.run(b"SELECT 1")
     assert world.rows("t") == [(1, "a")]
 

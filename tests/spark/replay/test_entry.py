@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pymysql
 import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import ConnectionLost
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.replay.entry import replay
@@ -318,7 +318,7 @@ def test_a_connection_that_is_lost_again_and_again(
             connection.commit()
         if calls[0] % 3 != 0:
             cut(connection)
-            raise pymysql.err.OperationalError(2013, "Lost connection")
+            raise ConnectionLost(2013, "Lost connection")
 
     monkeypatch.setattr("drainer.spark.replay.writer.commit", commit)
     replay(None, archive, target, options=replace(HERE, chunk_rows=100))

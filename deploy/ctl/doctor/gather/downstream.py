@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import pymysql
-
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
 from common.net.abandonable_thread import in_abandonable_thread
 from deploy.ctl.doctor.facts import VARIABLES, CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, error_code, safe_text
+from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified
 
 _MISSING: Final = frozenset({NO_SUCH_DATABASE, NO_SUCH_TABLE})
@@ -72,7 +70,7 @@ def _look(
         connection = connect(target, read_timeout_s=timeout_s)
     except DownstreamError as error:
         return DownstreamSeen(where, error=error.message, refused=True)
-    except (BinlogError, pymysql.err.MySQLError, OSError) as error:
+    except (BinlogError, SessionError) as error:
         said = error.message if isinstance(error, BinlogError) else safe_text(error)
         return DownstreamSeen(where, error=said)
     try:
@@ -97,7 +95,7 @@ def _tried(function: Callable[[], T], otherwise: T) -> T:
     """What a server does not know or does not allow is told as not known."""
     try:
         return function()
-    except (pymysql.err.MySQLError, OSError, ValueError):
+    except (SessionError, ValueError):
         return otherwise
 
 
@@ -163,8 +161,8 @@ def _checkpoint(connection: Connection, schema: str, table: str, state_table: bo
         if state_table:
             owners = _tried_rows(connection, b"SELECT owner FROM %s LIMIT 2" % state)
             owner = str(owners[0][0]) if len(owners) == 1 else None
-    except pymysql.err.MySQLError as error:
-        if error_code(error) in _MISSING:
+    except SessionError as error:
+        if error.number in _MISSING:
             return CheckpointSeen(schema, table)
         return CheckpointSeen(schema, table, error=safe_text(error))
     return CheckpointSeen(schema, table, rows, owner)

@@ -15,13 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import pymysql
-
 from common.errors import DownstreamError
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import safe_text
+from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 from drainer.spark.audit.rows import canonical
@@ -29,7 +27,6 @@ from drainer.spark.audit.rows.canonical import Canonical
 
 THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
 _FOUR_BYTES: Final = 0xF0
-_FETCH: Final = 4000
 
 # Forms that a column of a type downstream can be compared in.
 _TYPES: Final = {
@@ -185,11 +182,8 @@ class Reader:
         """Rows as the server prints them, never all at once."""
         decoders, self._connection.decoders = self._connection.decoders, {}
         try:
-            with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
-                cursor.execute(query.decode())
-                while some := cursor.fetchmany(_FETCH):
-                    yield from some
-        except pymysql.err.MySQLError as error:
+            yield from self._connection.stream(query)
+        except SessionError as error:
             raise _refused(error) from None
         finally:
             self._connection.decoders = decoders
@@ -198,11 +192,11 @@ class Reader:
     def _all(self, query: bytes) -> list[tuple[Any, ...]]:
         try:
             return self._connection.rows(query)
-        except pymysql.err.MySQLError as error:
+        except SessionError as error:
             raise _refused(error) from None
 
 
-def _refused(error: pymysql.err.MySQLError) -> DownstreamError:
+def _refused(error: SessionError) -> DownstreamError:
     return DownstreamError(
         f"the database to compare with says {safe_text(error)}",
         hint="the account needs SELECT on every table that is compared",

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
 import pytest
 
 from common.ddl_job import ActionType
@@ -15,6 +14,7 @@ from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner
 from drainer.sink.mysql.connection import Connection, Target
+from drainer.sink.mysql.errors import ConnectionLost
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import clean, run
 
@@ -103,7 +103,7 @@ CASES = {
 }  # fmt: skip
 
 
-class Died(pymysql.err.OperationalError):
+class Died(ConnectionLost):
     """The connection is gone, at the statement that was counted."""
 
 

@@ -1,51 +1,56 @@
-"""What passes by itself is tried again, what does not is refused; row values stay out of texts."""
+"""What an error means is decided by its number; row values stay out of texts."""
 
 from __future__ import annotations
 
-import pymysql
 import pytest
 
 from common.errors import Unavailable
-from drainer.sink.mysql.connection import Away
-from drainer.sink.mysql.errors import Trouble, broken_check, broken_key, is_transient, safe_text, trouble_of
-
-err = pymysql.err
+from drainer.sink.mysql.errors import (
+    ConnectionLost,
+    NoSuchTable,
+    StatementRefused,
+    TransientError,
+    broken_check,
+    broken_key,
+    final_error,
+    safe_text,
+    session_error,
+    trouble_of,
+)
+from drainer.sink.mysql.transient import Trouble
 
 
 @pytest.mark.parametrize(
-    ("error", "trouble"),
+    ("arguments", "kind"),
     [
-        (err.OperationalError(2013, "Lost connection"), Trouble.CONNECTION),
-        (err.OperationalError(2006, "gone away"), Trouble.CONNECTION),
-        (err.InterfaceError(0, ""), Trouble.CONNECTION),
-        (err.InternalError("Packet sequence number wrong - got 3 expected 1"), Trouble.CONNECTION),
-        (ConnectionResetError(104, "reset"), Trouble.CONNECTION),
-        (TimeoutError("timed out"), Trouble.CONNECTION),
-        (err.OperationalError(1053, "shutdown"), Trouble.RESTART),
-        (err.OperationalError(1290, "--read-only"), Trouble.READ_ONLY),
-        (err.InternalError(1836, "read only"), Trouble.READ_ONLY),
-        (err.OperationalError(1040, "Too many connections"), Trouble.CONNECTIONS),
-        (Away("away", hint="", code=1040), Trouble.CONNECTIONS),
-        (Away("away", hint="", code=2003), Trouble.CONNECTION),
-        (Unavailable("another"), Trouble.CONNECTION),
-        (err.OperationalError(1213, "Deadlock"), Trouble.LOCK),
-        (err.OperationalError(1205, "Lock wait"), Trouble.LOCK),
-        (err.OperationalError(1180, "commit"), Trouble.COMMIT),
-        (err.InternalError(9007, "Write conflict"), Trouble.STORE),
-        (err.InternalError(8028, "schema is changed"), Trouble.STORE),
-        (err.IntegrityError(1062, "Duplicate"), None),
-        (err.ProgrammingError(1146, "no table"), None),
-        (err.OperationalError(1054, "no column"), None),
-        (err.DataError(1264, "out of range"), None),
-        (err.DataError(1366, "incorrect"), None),
-        (err.ProgrammingError(1064, "syntax"), None),
-        (err.OperationalError(1153, "packet"), None),
-        (ValueError("ours"), None),
+        ((2013, "Lost connection"), ConnectionLost),
+        ((1927, "Connection was killed"), ConnectionLost),
+        ((1213, "Deadlock"), TransientError),
+        ((9007, "Write conflict"), TransientError),
+        ((1049, "Unknown database 'd'"), NoSuchTable),
+        ((1146, "Table 'd.t' doesn't exist"), NoSuchTable),
+        ((1062, "Duplicate entry"), StatementRefused),
+        (("Already closed",), StatementRefused),
+        ((), StatementRefused),
     ],
 )
-def test_classes(error: BaseException, trouble: Trouble | None) -> None:
-    assert trouble_of(error) is trouble
-    assert is_transient(error) is (trouble is not None)
+def test_what_a_number_means(arguments: tuple[object, ...], kind: type[Exception]) -> None:
+    error = session_error(arguments)
+    assert type(error) is kind
+    assert error.args == arguments
+    assert error.number == (arguments[0] if len(arguments) > 1 else 0)
+    assert isinstance(error, TransientError) is (trouble_of(error) is not None)
+
+
+def test_what_is_none_of_a_session_does_not_pass() -> None:
+    assert trouble_of(ValueError("ours")) is None
+    assert trouble_of(Unavailable("another")) is Trouble.CONNECTION
+    assert safe_text(Unavailable("away", hint="wait")) == "away (wait)"
+
+
+def test_a_final_error_masks_row_values() -> None:
+    refused = final_error(session_error((1062, "Duplicate entry 'a' for key 'u'")), "storing")
+    assert refused.message == "storing: downstream says 1062: Duplicate entry '...' for key 'u'"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_classes(error: BaseException, trouble: Trouble | None) -> None:
     ],
 )  # fmt: skip
 def test_values_are_masked_and_names_are_not(code: int, text: str, shown: str) -> None:
-    error = err.OperationalError(code, text)
+    error = session_error((code, text))
     found = safe_text(error)
     assert "secret" not in found
     assert found == f"{code}: {shown}"
@@ -84,5 +89,5 @@ def test_values_are_masked_and_names_are_not(code: int, text: str, shown: str) -
     ],
 )
 def test_the_constraint_that_a_row_breaks(code: int, text: str, key: str, check: str) -> None:
-    error = err.IntegrityError(code, text)
+    error = session_error((code, text))
     assert (broken_key(error), broken_check(error)) == (key, check)

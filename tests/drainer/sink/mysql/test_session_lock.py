@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import pymysql
 import pytest
 
 from common.errors import Conflict, Unavailable
@@ -14,6 +13,7 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session_lock import Claims
 
 pytestmark = pytest.mark.integration
@@ -25,7 +25,7 @@ NAME = Claims("tidb_binlog", CLUSTER).name("room")
 def is_alive(connection: Connection) -> bool:
     try:
         connection.run(b"SELECT 1")
-    except pymysql.err.MySQLError:
+    except SessionError:
         return False
     return True
 
@@ -89,7 +89,7 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: Target) -> Non
     threading.Thread(target=start, daemon=True).start()
     assert began.wait(10), "the successor waits for locks of the frozen one"
     assert newer.epoch == older.epoch + 1
-    with pytest.raises(pymysql.err.MySQLError):
+    with pytest.raises(SessionError):
         frozen.commit()  # woken up: what it had not committed is gone
     connection = connect(target)
     assert newer.lane_table().position(connection, 1) == Position(100)
@@ -140,7 +140,7 @@ def test_a_woken_drainer_runs_no_ddl(target: Target) -> None:
     older.guard_ddl(idle)
     newer = CheckpointStore(target, CLUSTER)
     newer.start(1, 100, 900)
-    with pytest.raises(pymysql.err.MySQLError):
+    with pytest.raises(SessionError):
         idle.run(b"CREATE DATABASE woken")
     again = connect(target)
     with pytest.raises(Conflict):

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
 import pytest
 
 from common.rowcodec.encoder import RowEncoder
@@ -20,6 +19,7 @@ from common.table_info import FieldType, TableInfo
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import PUT_INSERT, PUT_UPDATE, REMOVE, Change, TableTarget
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
 from drainer.sink.mysql.table_target import target_of
@@ -101,7 +101,7 @@ class Rows:
             insert = b"INSERT INTO kl.t (%b) VALUES %b" % (self.target.sql.column_list, literal)
             try:
                 self.connection.run(insert)
-            except pymysql.MySQLError:
+            except SessionError:
                 continue
             taken.append(row)
         return taken
@@ -131,7 +131,7 @@ def character_sets(connection: Connection) -> dict[str, list[str]]:
     try:
         query = b"SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema."
         found = connection.rows(query + b"COLLATION_CHARACTER_SET_APPLICABILITY")
-    except pymysql.MySQLError:
+    except SessionError:
         query = b"SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
         found = connection.rows(query)
     sets: dict[str, list[str]] = {}
