@@ -8,6 +8,7 @@ Order   written beside it, synced, read back and compared, renamed, and only the
 Holds   time of the last write (retention goes by it), mode, index and definitions stay as they were
 Why     the name is what Go nodes once gave to compressed files: who cannot read it says so and stops, where a
         name that is not known would be passed over
+Tests   tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ In     groups: bytes for a file with an index, and the ends of records that were
 Out    files; what was written before `sync` returned is on the medium
 Holds  after `NoRoom`, `write` goes on exactly where it stopped
 Never  decides what goes where: `relay_records` counts bytes and knows every offset beforehand
+Tests  tests/drainer/formats/test_binlog_directory.py
 """
 
 from __future__ import annotations

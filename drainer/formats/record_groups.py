@@ -4,6 +4,7 @@ In     transactions, pieces of large ones, DDL, in the order of the stream
 Out    `Group`s for a `RelayWriter`, and which files nobody needs any more
 Holds  records are in files in the order of the stream; a file ends behind the record that made it large
        enough
+Tests  tests/drainer/relay/test_relay_log.py
 """
 
 from __future__ import annotations

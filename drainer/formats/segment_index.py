@@ -7,6 +7,7 @@ Out    JSON: first and last commit_ts, rows by table and kind, numbers of record
        cluster, and the time zone of TIMESTAMP values
 Holds  it describes the first `size` bytes of the segment, whole records; what lies behind is to be read.
        Programs that do not know it read the segments as if it were not there
+Tests  tests/drainer/sink/file/test_archive.py
 
 `time_zone` is "UTC" where every record is ours, and "" where a Go drainer may have written some: it writes
 its own local time and does not say which.

@@ -3,6 +3,7 @@
 Drives  the operating system
 Owns    one process and this end of the socket pair
 Stops   `end` closes this end and waits until the process is gone, with it the locks of the directory
+Tests   tests/drainer/relay/test_process.py
 """
 
 from __future__ import annotations

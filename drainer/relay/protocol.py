@@ -4,6 +4,7 @@ In     values
 Out    messages, each with its length in front
 Why    rows go as `marshal`, which copies them as fast as memory allows. Both ends are the same program, one
        started by the other over a socket pair of their own, so pickles are as good as calls
+Tests  tests/drainer/relay/test_process.py
 
     to the process      `Opening`, then marshalled (sync, resolved_ts, entries): write the entries, answer
                         `Synced` if `sync`, remove files that hold nothing above resolved_ts

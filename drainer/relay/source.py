@@ -6,6 +6,7 @@ Holds  every record is compared with its checksum before the first item goes out
        nothing half applied. Of records with one commit_ts the newest counts: a drainer that started again
        wrote anew what lies behind its checkpoint
 Why    the schema that a DDL runner asks for is what the DDL of the relay log carry with them
+Tests  tests/drainer/app/test_recovery.py
 
 Blocks on a thread; `batches` and `translate` are called on the event loop.
 """

@@ -5,6 +5,7 @@ Why     a Go drainer's records say which columns a row has, not whether a number
         elements are or which key columns may be NULL. The downstream's own table says it: every DDL before
         the record has run there
 Holds   a definition stays until `forget`, which every DDL calls
+Tests   tests/drainer/formats/obinlog/test_writer.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Shown frame: the rows of a data frame, for people as a table, for programs as one JSON object a line."""
+"""Shown frame: the rows of a data frame, for people as a table, for programs as one JSON object a line.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

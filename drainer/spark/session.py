@@ -5,6 +5,7 @@ Out     a session in which `spark.read.format("binlog")` works
 Holds   times are UTC in Spark and in workers; workers run this interpreter; on this host nothing listens
         beyond loopback and no page is served; a cluster's executors get this package as a zip
 Never   changes a session that is there already, but for the data source and the zone
+Tests   tests/spark/test_arguments.py
 """
 
 from __future__ import annotations

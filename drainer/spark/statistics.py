@@ -3,6 +3,7 @@
 In     the views `changes` and `transactions`; of `changes` only the columns that are counted
 Out    data frames: changes by table, kind and hour; bytes by hour; transactions' sizes; keys that change most
 Holds  bytes are those of complete rows before and after, as an archive of TiDB rows has them, not of files
+Tests  tests/spark/test_history.py
 """
 
 from __future__ import annotations

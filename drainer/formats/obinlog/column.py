@@ -2,6 +2,7 @@
 
 In     a column's definition
 Out    how a generated walk reads it (`Conversion`), and an expression of the pieces that are its message
+Tests  tests/drainer/formats/obinlog/test_writer.py
 
     type                                     field              from
     integers                                 int64, uint64      the number

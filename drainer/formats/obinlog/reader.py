@@ -7,6 +7,7 @@ Holds  of a payload that we wrote, table versions, kinds and ordinals are those 
        take the rows that they took then; rows hold the same values, not the same bytes
 Why    a transaction is one record, whatever its size: it is walked field by field, a piece in memory at once
 Never  drops a record or a row that it does not understand: `Corruption` names the commit_ts
+Tests  tests/drainer/formats/obinlog/test_writer.py
 """
 
 from __future__ import annotations

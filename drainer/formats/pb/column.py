@@ -3,6 +3,7 @@
 In     a column's definition
 Out    how a generated walk reads it (`Conversion`: always a datum, flag byte included), and expressions of
        the pieces that are its message
+Tests  tests/drainer/formats/pb/test_writer.py
 
     type                                     datum
     integers, YEAR                           8 zigzag varint, 9 varint: as it stands in the row

@@ -3,6 +3,7 @@
 In     a file as `read(offset, size)`, where to begin and to end
 Out    (offset of the record, payload); `RecordError` where no whole record is
 Why    a file is read in chunks, each byte once: that is what a count costs
+Tests  tests/spark/decode/test_reading.py
 """
 
 from __future__ import annotations

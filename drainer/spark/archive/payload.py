@@ -4,6 +4,7 @@ In     the payload of a record
 Out    of which kind its archive is; commit_ts, whether it is a DDL, how many rows of which table and kind
 Why    counting must not cost what decoding costs: fields are stepped over, names are compared as bytes
 Never  takes a payload that is no message of its kind: `Corruption` says so
+Tests  tests/spark/decode/test_reading.py
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Why    a file is skipped by its index, or by the first records of it and of the 
        behind a later one of another file, but where a drainer wrote again what it had written
 Never  raises for a file that is missing or there twice: `problems` says it, and the slice behind it carries
        it to whoever reads across
+Tests  tests/spark/decode/test_reading.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     an outcome
 Out    SVG elements; None where there is nothing to show
+Tests  tests/spark/audit/test_report.py
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ TIME                           interval day to second microseconds
 CHAR ... TEXT, ENUM, SET       string                 text, as str or bytes
 BINARY, BLOB                   binary                 bytes
 JSON                           string, verbatim       text
+
+Tests  tests/spark/columns/test_typed_values.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     a table version once, then images of its rows
 Out    JSON of the writable columns in table order; JSON of the key
+Tests  tests/spark/columns/test_typed_values.py
 
     type                                      JSON
     signed integers, YEAR, FLOAT, DOUBLE      number

@@ -2,6 +2,7 @@
 
 In     a buffer, where the datums of a column lie in it (size 0: no row image there), the column's type
 Out    an array of the type that `column_types` gives; None where a value needs to be looked at by itself
+Tests  tests/spark/columns/test_typed_values.py
 """
 
 from __future__ import annotations

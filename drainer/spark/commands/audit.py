@@ -1,4 +1,7 @@
-"""binlog-spark audit: is an archive whole, do its rows hang together, is a database or an image like it."""
+"""binlog-spark audit: is an archive whole, do its rows hang together, is a database or an image like it.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

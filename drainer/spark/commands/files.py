@@ -1,4 +1,7 @@
-"""binlog-spark files: what each file of an archive holds, and what is wrong with it."""
+"""binlog-spark files: what each file of an archive holds, and what is wrong with it.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""binlog-spark flashback: take back what happened to tables, as a file of SQL or in the database."""
+"""binlog-spark flashback: take back what happened to tables, as a file of SQL or in the database.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""binlog-spark history: every version of a row, or of all rows of a table."""
+"""binlog-spark history: every version of a row, or of all rows of a table.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""binlog-spark image: tables as they were at a moment, as Parquet."""
+"""binlog-spark image: tables as they were at a moment, as Parquet.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Drives  the archive's directory, which is a local one; no Spark
 Never   touches a segment, or the index of one that somebody writes
+Tests   tests/spark/test_readme_spark.py
 """
 
 from __future__ import annotations

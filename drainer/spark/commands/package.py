@@ -1,4 +1,7 @@
-"""binlog-spark package: what `spark-submit` needs, as two files."""
+"""binlog-spark package: what `spark-submit` needs, as two files.
+
+Tests  tests/spark/test_packaging.py
+"""
 
 from __future__ import annotations
 

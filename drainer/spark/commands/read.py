@@ -1,4 +1,7 @@
-"""binlog-spark read: changes and the other views of an archive, shown, counted, or saved as Parquet."""
+"""binlog-spark read: changes and the other views of an archive, shown, counted, or saved as Parquet.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

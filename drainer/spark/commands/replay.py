@@ -1,4 +1,7 @@
-"""binlog-spark replay: a range of an archive goes downstream, once, over as many cores as there are."""
+"""binlog-spark replay: a range of an archive goes downstream, once, over as many cores as there are.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

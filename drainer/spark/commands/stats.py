@@ -1,4 +1,7 @@
-"""binlog-spark stats: what an archive holds, in numbers."""
+"""binlog-spark stats: what an archive holds, in numbers.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

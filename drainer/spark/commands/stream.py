@@ -1,4 +1,7 @@
-"""binlog-spark stream: a growing archive goes downstream as it is written, batch by batch, each once."""
+"""binlog-spark stream: a growing archive goes downstream as it is written, batch by batch, each once.
+
+Tests  tests/spark/test_readme_spark.py
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ Out    one `FileCoverage`: counts, first and last commit_ts, readable bytes, the
 Holds  a file that its index covers is not read, unless it is to be verified: an index is a summary of its
        records, not a proof that they are still there
 Never  raises for damage: it is what this is asked for
+Tests  tests/spark/decode/test_reading.py
 """
 
 from __future__ import annotations

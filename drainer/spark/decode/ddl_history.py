@@ -3,6 +3,7 @@
 In     one JSON object a line, plain or gzip: a job as TiDB stores it, or {"raw": base64 of such a job}
 Out    the jobs as TiDB stores them
 Holds  without a name the usual ones beside the archive count: `ddl_jobs.jsonl`, `ddl_jobs.jsonl.gz`
+Tests  tests/spark/decode/test_definitions.py
 """
 
 from __future__ import annotations

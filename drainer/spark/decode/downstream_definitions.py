@@ -5,6 +5,7 @@ Why     an archive of a Go drainer says of an event's columns how they are calle
         not which of them are the key, which are unsigned or what an ENUM's elements are. The table downstream
         says it: every schema change before the event has run there
 Holds   as many queries for a thousand tables as for one
+Tests   tests/spark/replay/test_entry.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     a column's definition, what stands before its value
 Out    lines of a generated walk, and the same the slow way
+Tests  tests/spark/decode/test_pb_walk.py
 
     type                                   in an event            in an image
     integers, YEAR, ENUM, SET, BIT         the datum              the same

@@ -4,6 +4,7 @@ In     transactions of a file by commit_ts, definitions with the history
 Out    `Changes` and `SchemaChange` in that order
 Holds  the schema is followed from the first transaction that is read on; what the history has before it is
        applied at once. System schemas are left out, and DDL that changed nothing
+Tests  tests/spark/decode/test_value_log.py
 """
 
 from __future__ import annotations

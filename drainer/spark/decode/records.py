@@ -2,6 +2,7 @@
 
 In     runs of rows, each with the place of its first one; what is selected
 Out    values: changes of a transaction, or a piece of them, put together and cut by the selection
+Tests  tests/spark/decode/test_reading.py
 
 A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE, (column id,
 datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one compiled plan

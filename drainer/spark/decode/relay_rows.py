@@ -4,6 +4,7 @@ In     payloads in the order of the file, definitions
 Out    DDL, and pieces of transactions as images
 Holds  our records bring the definitions of their tables, in the file before they are needed. For a Go
        drainer's those that were given count, then what the record itself says: names, types and unique keys
+Tests  tests/spark/decode/test_reading.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Out    record batches
 Holds  a key's place depends on nothing but table and key
 Why    whole numbers that are near each other share a bucket and lie side by side: statements touch few pages
        of the table's index
+Tests  tests/spark/effects/test_merge.py
 
     place = bucket * 2^47 + something that brings neighbours together
 """

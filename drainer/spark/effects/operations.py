@@ -6,6 +6,7 @@ Holds  the result of taking effects together does not depend on how changes were
        pieces are put together by order alone (`fold`), and give what one piece would have given
 Why    a key that changes ten times costs one row in the shuffle, not ten; what is written of a row is the
        last image, what must be removed before follows from the first operation
+Tests  tests/spark/effects/test_fold.py
 
 An operation is numbered by its change's place in the transaction; an UPDATE that moves its key is two, the
 removal of the old key and the row that moved to the new one. Numbers of operations are those of

@@ -5,6 +5,7 @@ Holds   inside a chunk's transaction rows are locked, compared with what the arc
         then changed: whoever changed a row since loses nothing, the chunk is rolled back and the row named. A
         process that was killed goes on behind its last chunk
 Never   retries: whatever stopped it, the same command goes on
+Tests   tests/spark/flashback/test_run.py
 
 Undos come in an order that depends on nothing but the frozen range, so chunks are the same in every run.
 """

@@ -3,6 +3,7 @@
 In     undos in their order; what the header says of the range
 Out    bytes: a header of comments, the settings that literals are made for, transactions of bounded size
 Holds  a name or text from the archive never ends the comment it stands in
+Tests  tests/spark/flashback/test_run.py
 
 The file does not compare rows with the archive before it changes them; restoring them with `--yes` does.
 """

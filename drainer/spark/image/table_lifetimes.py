@@ -4,6 +4,7 @@ In     schema changes in order, the names of the tables that are wanted, whether
 Out    of each table that is there at the end, the moment from which on its rows count; refusals
 Holds  what makes rows without telling them (a table that moves, a partition that goes or comes) is refused:
        an image would be wrong, and nobody would see it
+Tests  tests/spark/image/test_image.py
 """
 
 from __future__ import annotations

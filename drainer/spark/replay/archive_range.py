@@ -5,6 +5,7 @@ Out    what is known of its tables, its schema changes, its last commit_ts; effe
        found by Spark where there is more than a little to read, else here
 Holds  the end is a number from now on, whatever is written to the archive meanwhile. The order of effects
        depends on the range alone: not on who finds them, nor on how files are cut or packed
+Tests  tests/spark/source/test_source.py
 """
 
 from __future__ import annotations

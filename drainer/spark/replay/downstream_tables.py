@@ -3,6 +3,7 @@
 Drives  a connection of its caller
 Owns    the definitions of the archive, to which it adds those that only the downstream knows
 Holds   what it says is as after the last schema change that ran
+Tests   tests/spark/replay/test_entry.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Holds   a chunk's row of `spark_progress` moves in the transaction that carries 
         on it: of two tasks that write the same chunk one waits, finds it written and leaves it. A job's range
         is what it was when the job began; whoever resumes it with another one is refused
 Never   trusts what tasks report: rows are counted here
+Tests   tests/spark/replay/test_entry.py
 
     spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way, tables written apart
     spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far

@@ -6,6 +6,7 @@ Why    files whose index knows of no schema change are not looked at; of the oth
        read, by Spark where that is more than a few of them
 Holds  all that is later than a schema change lies behind the first record of it: a drainer writes in order,
        and what it writes again after a restart it had written before
+Tests  tests/spark/replay/test_entry.py
 """
 
 from __future__ import annotations

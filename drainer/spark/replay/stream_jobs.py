@@ -6,6 +6,7 @@ Holds   a batch is begun by the stream that did the one before: neither a copy o
         second stream over the same archive writes rows that are there already
 Why     a query starts at the beginning again when its checkpoint is lost or another directory is given; Spark
         cannot know what is downstream
+Tests   tests/spark/replay/test_stream_apply.py
 """
 
 from __future__ import annotations

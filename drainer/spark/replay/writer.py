@@ -4,6 +4,7 @@ Drives  one connection; `row_fold`, `statement` (cores) for what to write, `prog
 Holds   a chunk's rows and its place in `spark_progress` commit together. After a lost connection or an
         ambiguous COMMIT the place says whether the chunk is in
 Never   reads definitions downstream: the driver did, once a step (`Tables`)
+Tests   tests/spark/replay/test_entry.py
 
 What passes by itself is tried again for a while; then, as for what does not pass, the task fails, and Spark
 runs it again, on another host if it has one.

@@ -5,6 +5,7 @@ Out    how many chunks and keys it wrote; for people, since a task that was run 
        former one wrote
 Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every
        attempt
+Tests  tests/spark/replay/test_entry.py
 """
 
 from __future__ import annotations

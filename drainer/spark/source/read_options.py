@@ -17,6 +17,7 @@
     maxBytesPerTrigger, maxRowsPerTrigger, failOnDataLoss   of `readStream`, see `stream_reader`
 
 Holds  an option that is not known is refused, for a misspelt bound would read everything
+Tests  tests/spark/source/test_source.py
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Out     offsets, parts of segments for tasks; in a task record batches of a view
 Holds   what a batch reads is decided by its offsets alone, so a batch that is run again has the same rows; an
         offset never goes back. `stop` ends the stream, `availableNow` does at what is there when it begins
 Never   does anything in `commit`: Spark calls it late, again, or not at all
+Tests   tests/spark/replay/test_stream_apply.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     the options of a read, what the archive has
 Out    the newest definition in the range; without one, what the first row of the table says
+Tests  tests/spark/columns/test_typed_values.py
 """
 
 from __future__ import annotations

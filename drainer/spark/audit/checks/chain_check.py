@@ -4,6 +4,7 @@ In      steps of rows, spans of lineages, definitions
 Out     findings of `chains.judge`; how many links and beginnings there were
 Why     nearly all links are equal bytes under one definition: Spark compares these, and Python sees the rest
 Holds   a step that is there twice counts once. Findings are counted all and listed up to a limit in each task
+Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Out     findings with keys; per table and chunk of keys: rows and checksums on b
 Holds   a checksum is the sum of 64-bit hashes of (key, row) in canonical form, modulo 2^64: it does not
         depend on any order. Rows that are not known whole are left out of it, on both sides, and counted
 Why     all rows are read anyway, so they are joined by key: a difference is found with its key at once
+Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     a survey, a summary of every slice (`tasks.summaries`)
 Out    the files as `coverage` judges them; counts and distributions, which the report shows
+Tests  tests/spark/audit/test_report.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In     steps with their lineage
 Out    of each lineage, up to a moment, behind it or in all: name, definitions and keys of its rows; changes
        by time for the report
+Tests  tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

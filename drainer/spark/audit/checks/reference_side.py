@@ -3,6 +3,7 @@
 Drives  sessions of the database; Parquet files of the image
 In      names of tables, comparisons
 Out     tables as they are described there, all their rows as a frame (`tasks.LIVE`)
+Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

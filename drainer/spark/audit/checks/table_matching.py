@@ -5,6 +5,7 @@ In      the steps of an archive with their lineages and profiles; an image where
 Out     findings and notes on tables, `contents.check` of those that can be compared
 Holds   a table is compared whole where the archive has its creation or an image has its beginning; else in
         the rows that changed. What is not compared is noted
+Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In     slices of an archive, chunks of tables
 Out    data frames: steps of rows, one summary of each slice's records, rows of a database
 Holds  what is damaged is passed over and told in the summary: an audit never ends because it found something
+Tests  tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

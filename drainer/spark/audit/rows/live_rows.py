@@ -6,6 +6,7 @@ Out     (key, row) of every row of a chunk, packed (`canonical.pack`)
 Holds   a chunk is one statement, so it is one state of the table. All of them are one state only while nobody
         writes: the audit says so. A TiDB is read as it was at the timestamp of the audit
 Never   shows the password: `Target` does not
+Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Out    steps: key of the row, image before and after, each None for no row
 Holds  an UPDATE that keeps its key is one step, one that moves it is two: it ends one row and begins another.
        (commit_ts, order) puts all steps of a cluster in order and is the same however often a record is read.
        Of a table without key the key is None
+Tests  tests/spark/audit/checks/test_chain_rule.py
 """
 
 from __future__ import annotations

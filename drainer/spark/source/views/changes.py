@@ -1,4 +1,7 @@
-"""View changes: one row a change, images as JSON, or as typed columns of one table."""
+"""View changes: one row a change, images as JSON, or as typed columns of one table.
+
+Tests  tests/spark/source/test_source.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Why    Spark takes only batches whose schema equals the declared one to the letter, so every array is made to
        its type. What belongs to a whole transaction is kept once and repeated by Arrow, not by Python
+Tests  tests/spark/source/test_source.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""View ddl: one row a schema change."""
+"""View ddl: one row a schema change.
+
+Tests  tests/spark/source/test_source.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""View definitions: one row a definition of a table, under the number that stands for it elsewhere."""
+"""View definitions: one row a definition of a table, under the number that stands for it elsewhere.
+
+Tests  tests/spark/source/test_source.py
+"""
 
 from __future__ import annotations
 

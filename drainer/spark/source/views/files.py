@@ -1,4 +1,7 @@
-"""View files: one row a file, what it holds and what is wrong with it. Files with an index are not read."""
+"""View files: one row a file, what it holds and what is wrong with it. Files with an index are not read.
+
+Tests  tests/spark/source/test_source.py
+"""
 
 from __future__ import annotations
 

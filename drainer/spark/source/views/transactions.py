@@ -1,4 +1,7 @@
-"""View transactions: one row a transaction, of the rows that are selected."""
+"""View transactions: one row a transaction, of the rows that are selected.
+
+Tests  tests/spark/source/test_source.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 Holds  the columns are those of the newest definition in the range. A value that a column cannot hold is null
        there and stands in `_invalid`, a JSON object of column ("before.d") to text; who leaves `_invalid` out
        gets an error instead
+Tests  tests/spark/columns/test_typed_values.py
 """
 
 from __future__ import annotations

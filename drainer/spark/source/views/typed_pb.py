@@ -1,4 +1,7 @@
-"""Typed changes of a file archive: thousands of rows at once, row by row where that does not work."""
+"""Typed changes of a file archive: thousands of rows at once, row by row where that does not work.
+
+Tests  tests/spark/columns/test_typed_values.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A view has a schema and gives record batches of a slice. `columns` of a task are those that are wanted: the
 schema that somebody gave may have fewer, and then the others are not made.
+
+Tests  tests/spark/source/test_source.py
 """
 
 from __future__ import annotations
