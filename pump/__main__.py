@@ -1,10 +1,10 @@
-"""`pump`: read the configuration, put the rooms together, run, end with an exit code.
+"""`pump`: read the configuration, put the pump together, run, end with an exit code.
 
-Start   lock the directory, listen (saying what is waited for), wait for etcd, open storage, register, tell
+Start   lock the directory, listen (showing what is waited for), wait for etcd, open storage, register, notify
         the drainers, accept prewrites
-Close   refuse prewrites, say so in the registry, wait until every drainer has read everything, then stop
-Stop    refuse prewrites, say paused (or, after a close, offline) in the registry, end the streams, finish
-        writes and index, let everything go
+Close   refuse prewrites, publish that, wait until every drainer has read everything, then stop
+Stop    refuse prewrites, publish paused (or, after a close, offline), end the streams, finish writes
+        and index, close everything
 
 Exit codes: 0 graceful stop; 1 wrong configuration; 2 start failed, an internal failure, or a damaged index
 (the next start builds it anew); 3 a peer cannot be reached at start; 5 another process has this node id; 6
@@ -39,7 +39,7 @@ from pump import not_serving
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.membership import identity
 from pump.membership.closing import Closing
-from pump.membership.registration import Presence
+from pump.membership.registration import Registration
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
 from pump.retention.purger import Purger
@@ -51,13 +51,13 @@ from pump.watermark import fake_binlog
 from pump.watermark.idle import IdleWatermark
 from pump.watermark.resolve_schedule import ResolveSchedule
 from pump.watermark.resolver import Resolver
-from pump.watermark.stall_monitor import Watch
+from pump.watermark.stall_monitor import StallMonitor
 from pump.watermark.trace_hold import TraceHold
 from pump.write.disk_guard import DiskGuard
 
 _FLUSH_DEADLINE_S = 20.0
 _CALLS_END_S = 2.0
-_LET_GO_S = 1.0
+_RELEASE_S = 1.0
 
 logger = log.get("pump")
 
@@ -72,17 +72,17 @@ class Opened:
     registry: Registry | None = None
     storage: Storage | None = None
     server: PumpServer | None = None
-    presence: Presence | None = None
+    registration: Registration | None = None
     closing: Closing | None = None
     beating: asyncio.Task[None] | None = None
     hold: TraceHold | None = None
     holding: asyncio.Task[None] | None = None
-    lookers: list[asyncio.Task[None]] = field(default_factory=list)
+    log_readers: list[asyncio.Task[None]] = field(default_factory=list)
     """Tasks that read the log; they end before it is closed."""
 
     @property
     def state(self) -> str:
-        return node.OFFLINE if self.presence is None else self.presence.state
+        return node.OFFLINE if self.registration is None else self.registration.state
 
 
 async def close_all(opened: Opened) -> None:
@@ -150,18 +150,18 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
         connection_streams_max=settings.pull_streams_per_connection,
     )
     disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
-    await disk_guard.look()
+    await disk_guard.refresh()
     opened.closing = closing = Closing(storage, registry, upstream.oracle, clock, process.status)
-    rooms = Rooms(storage, upstream, registry, idle, pullers, disk_guard, closing, clock, time)
+    services = PumpServices(storage, upstream, registry, idle, pullers, disk_guard, closing, clock, time)
     opened.server = server = PumpServer(
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock, time
     )
     await opened.listener.offer(server.services())
-    background = start_rooms(settings, process, opened, rooms, node_id)
-    await enter(settings, process, opened, rooms, starting, node_id, address)
-    # Whoever sees /status answer may count on this pump: it is registered and known to the drainers.
-    assert opened.presence is not None
-    add_routes(settings, process, rooms, opened.presence, routes, background)
+    background = start_background(settings, process, opened, services, node_id)
+    await register(settings, process, opened, services, starting, node_id, address)
+    # A pump whose /status answers is registered and known to the drainers.
+    assert opened.registration is not None
+    add_routes(settings, process, services, opened.registration, routes, background)
     push = metrics_push.run(settings.metrics_addr, node_id, settings.metrics_interval_s)
     process.task("metrics-push", push)
     daemon.settle()
@@ -206,8 +206,8 @@ async def open_storage(
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """The rooms of a running pump."""
+class PumpServices:
+    """What a running pump is made of."""
 
     storage: Storage
     upstream: Upstream
@@ -220,81 +220,81 @@ class Rooms:
     time: UpstreamTime
 
 
-async def enter(
+async def register(
     settings: PumpConfig,
     process: daemon.Daemon,
     opened: Opened,
-    rooms: Rooms,
+    services: PumpServices,
     starting: Starting,
     node_id: str,
     address: str,
 ) -> None:
-    """From rooms that run to a pump that everybody knows and that accepts prewrites."""
+    """From services that run to a pump that every drainer knows and that accepts prewrites."""
     assert opened.data_dir is not None
-    opened.presence = presence = Presence(
-        rooms.registry,
-        rooms.upstream.oracle,
+    opened.registration = registration = Registration(
+        services.registry,
+        services.upstream.oracle,
         node_id,
         address,
-        watermark=lambda: rooms.storage.watermark,
+        watermark=lambda: services.storage.watermark,
         heartbeat_s=settings.heartbeat_interval_s,
-        clock=rooms.clock,
+        clock=services.clock,
         tls=settings.tls,
         confirmation=opened.data_dir,
     )
-    await starting.wait_for(presence.register)
-    opened.beating = process.task("heartbeat", presence.run())
-    await presence.enter(starting.waits)
+    await starting.wait_for(registration.register)
+    opened.beating = process.task("heartbeat", registration.run())
+    await registration.go_online(starting.waits)
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What works beside the services, as far as it is shown to people."""
+    """Tasks beside the services, as far as /status shows them."""
 
-    watch: Watch
+    watch: StallMonitor
     purger: Purger
 
 
-def start_rooms(
-    settings: PumpConfig, process: daemon.Daemon, opened: Opened, rooms: Rooms, node_id: str
+def start_background(
+    settings: PumpConfig, process: daemon.Daemon, opened: Opened, services: PumpServices, node_id: str
 ) -> Background:
-    """The tasks behind the services."""
-    storage, pullers, idle, closing = rooms.storage, rooms.pullers, rooms.idle, rooms.closing
+    """Start the tasks that serve no call."""
+    storage, pullers, idle, closing = services.storage, services.pullers, services.idle, services.closing
     resolver = Resolver(
         storage,
-        rooms.upstream.transactions,
+        services.upstream.transactions,
         ResolveSchedule(waited_after_s=settings.resolve_after_s),
-        rooms.clock,
-        lambda: idle.somebody_waits or closing.holds_somebody_up,
+        services.clock,
+        lambda: idle.somebody_waits or closing.waits_for_prewrites,
     )
     marks = fake_binlog.run(
         storage,
-        rooms.time,
+        services.time,
         lambda: pullers.old_streams > 0 or pullers.new_streams == 0,
         settings.gen_binlog_interval_s,
     )
     process.task("indexer", storage.run())
-    process.task("disk-guard", rooms.disk_guard.run())
-    process.task("upstream-time", rooms.time.run())
+    process.task("disk-guard", services.disk_guard.run())
+    process.task("upstream-time", services.time.run())
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
-    opened.hold = hold = TraceHold(rooms.upstream.garbage, node_id, storage, rooms.time)
+    opened.hold = hold = TraceHold(services.upstream.garbage, node_id, storage, services.time)
     opened.holding = process.task("trace-hold", hold.run())
-    watch = Watch(storage, resolver, rooms.clock)
+    watch = StallMonitor(storage, resolver, services.clock)
     data_dir = opened.data_dir
     assert data_dir is not None
     purger = Purger(
         storage,
-        rooms.upstream.oracle,
-        rooms.registry,
-        rooms.disk_guard.free_bytes,
+        services.upstream.oracle,
+        services.registry,
+        services.disk_guard.free_bytes,
         settings.retention_policy,
-        rooms.clock,
+        services.clock,
         ages=AgeClock(data_dir.age_anchor, process_identity.boot()),
         keep_anchor=data_dir.keep_age_anchor,
         boot_s=boot_s,
     )
-    opened.lookers += [
+    opened.log_readers += [
         process.task("resolver", resolver.run()),
         process.task("watch", watch.run()),
         process.task("retention", purger.run()),
@@ -314,25 +314,25 @@ def unready(opened: Opened, starting: Starting) -> str:
 def add_routes(
     settings: PumpConfig,
     process: daemon.Daemon,
-    rooms: Rooms,
-    presence: Presence,
+    services: PumpServices,
+    registration: Registration,
     routes: Routes,
     background: Background,
 ) -> None:
     """The HTTP routes of a pump that is up."""
-    closing = rooms.closing
+    closing = services.closing
 
     async def close() -> None:
         await closing.run()
         process.stop()
 
     async def leave(event: str, force: bool) -> None:
-        if event == "close" and force and presence.state == node.CLOSING:
+        if event == "close" and force and registration.state == node.CLOSING:
             closing.force()
             return
-        if event == "close" and not force and presence.state == node.ONLINE:
+        if event == "close" and not force and registration.state == node.ONLINE:
             await closing.check()
-        await presence.begin_leaving(event)
+        await registration.begin_leaving(event)
         if event == "close":
             if force:
                 closing.force()
@@ -341,19 +341,19 @@ def add_routes(
             asyncio.get_running_loop().call_soon(process.stop)
 
     status = StatusRoutes(
-        rooms.storage,
-        rooms.pullers,
-        presence,
-        rooms.registry,
-        rooms.time,
-        rooms.clock,
+        services.storage,
+        services.pullers,
+        registration,
+        services.registry,
+        services.time,
+        services.clock,
         leave,
         closing.facts,
         watch=background.watch,
         retention=background.purger,
-        disk=lambda: rooms.disk_guard.disk,
-        idle=rooms.idle,
-        cluster_id=rooms.upstream.cluster_id,
+        disk=lambda: services.disk_guard.disk,
+        idle=services.idle,
+        cluster_id=services.upstream.cluster_id,
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)
@@ -368,14 +368,14 @@ def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
         if opened.hold is not None and opened.holding is not None:
             opened.holding.cancel()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LET_GO_S):
+                async with asyncio.timeout(_RELEASE_S):
                     await opened.hold.leave()
-        if opened.presence is not None:
-            await opened.presence.leave(for_good=opened.closing is not None and opened.closing.is_over)
+        if opened.registration is not None:
+            await opened.registration.leave(for_good=opened.closing is not None and opened.closing.is_over)
 
     async def end_streams() -> None:
-        for looker in opened.lookers:
-            looker.cancel()
+        for task in opened.log_readers:
+            task.cancel()
         if opened.server is not None:
             opened.server.end_streams()
 

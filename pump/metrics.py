@@ -92,7 +92,7 @@ STAGE_LAG_SECONDS = metrics.gauge(
     "binlog_pump_stage_lag_seconds", "Age of the oldest durable record in front of a stage", ("stage",)
 )
 STUCK_TABLE_ID = metrics.gauge(
-    "binlog_pump_stuck_table_id", "Table of the open prewrite that was told as stuck; 0: none, or a DDL"
+    "binlog_pump_stuck_table_id", "Table of the open prewrite that was reported as stuck; 0: none, or a DDL"
 )
 UPSTREAM_SILENT_SECONDS = metrics.gauge(
     "binlog_pump_resolver_unavailable_seconds", "Since when no question was answered; 0: they are"

@@ -34,11 +34,11 @@ from common.errors import BinlogError, Rejected
 from common.observe import metrics
 from common.upstream.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
-from pump.membership.registration import Presence
+from pump.membership.registration import Registration
 from pump.pull.puller import Pullers
 from pump.storage.storage import Storage
 from pump.watermark.idle import IdleWatermark
-from pump.watermark.stall_monitor import Watch
+from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
 
 _ANSWER_S: Final = 2.0
@@ -64,14 +64,14 @@ class StatusRoutes:
         self,
         storage: Storage,
         pullers: Pullers,
-        presence: Presence,
+        registration: Registration,
         registry: Registry,
         time: UpstreamTime,
         clock: Clock,
         leave: Callable[[str, bool], Awaitable[None]],
         leaving: Callable[[], dict[str, Any] | None],
         *,
-        watch: Watch,
+        watch: StallMonitor,
         disk: Callable[[], Disk],
         idle: IdleWatermark,
         retention: RetentionFacts | None = None,
@@ -79,7 +79,7 @@ class StatusRoutes:
     ) -> None:
         self._storage = storage
         self._pullers = pullers
-        self._presence = presence
+        self._registration = registration
         self._registry = registry
         self._time = time
         self._clock = clock
@@ -113,8 +113,8 @@ class StatusRoutes:
             "time_s": round(self._clock.wall_s(), 3),
             "upstream_time": self._time.facts() | {"error": self._oracle_trouble or None},
             "uptime_s": round(self._clock.monotonic_s() - self._began_s, 3),
-            "node_id": self._presence.node_id,
-            "state": self._presence.state,
+            "node_id": self._registration.node_id,
+            "state": self._registration.state,
             "watermark": storage.watermark,
             "open_prewrites": storage.open_count,
             "oldest_open": oldest[0] if oldest else None,
@@ -189,7 +189,7 @@ class StatusRoutes:
     async def _state(self, params: dict[str, str]) -> Response:
         node_id, action = params["node_id"], params["action"]
         force = params.get("force") == "true"
-        own, state = self._presence.node_id, self._presence.state
+        own, state = self._registration.node_id, self._registration.state
         if node_id != own:
             return _reply(404, f"invalide nodeID {node_id}, this pump's nodeID is {own}")
         # A close that waits already may be told to wait no longer.

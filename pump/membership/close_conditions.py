@@ -1,14 +1,14 @@
-"""Departure: when may a pump that is told to close leave for good?
+"""Close conditions: when may a pump that an operator closes leave for good?
 
-In     `drawn(ts)` for a time mark stored durably, `look(seen)` again and again, `force()`
+In     `drawn(ts)` for a time mark stored durably, `observe(snapshot)` again and again, `force()`
 Out    `DrawMark` (draw a timestamp, store a time mark with it), `Leave`
-Why    binlogs that no drainer has read are nowhere else. So: a first mark stands behind every prewrite that
-       was admitted before the pump refused them; once the watermark has reached it and no prewrite is open,
-       nothing is missing any more. A second mark stands behind all of it, and a drainer whose checkpoint has
+Why    binlogs that no drainer has read are nowhere else. So: the first mark follows every prewrite that was
+       admitted before the pump refused them; once the watermark has reached it and no prewrite is open,
+       nothing is missing any more. The second mark follows all of it, and a drainer whose checkpoint has
        reached that one has read everything
 Holds  `Leave` only when every drainer that has not left for good itself has everything, and there is at
-       least one; or when forced. A paused or dead drainer will want its data when it comes back: it is
-       waited for, and named. A prewrite that turns up open behind the marks starts all over
+       least one; or when forced. A paused or dead drainer will want its data when it comes back: the pump
+       waits for it, and names it. A prewrite that turns up open after the marks starts all over: `TABLE`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
 from common import tso
@@ -26,6 +26,8 @@ _WINDOW_S: Final = 30.0  # over which a drainer's pace is measured
 
 
 class Stage(StrEnum):
+    """What an operator is shown."""
+
     SETTLING = "settling"  # prewrites are open, or not known to be settled
     READING = "reading"  # drainers read what is left
     LEAVING = "leaving"
@@ -41,8 +43,8 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The pump and the registry at one moment. `drainers`: None while the registry does not answer.
+class CloseSnapshot:
+    """The pump and the registry at one time. `drainers`: None while the registry does not answer.
     `trouble`: why no time mark can be stored; "" if it can."""
 
     now_s: float
@@ -60,10 +62,60 @@ class DrawMark:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nobody needs this pump any more, or the operator says so."""
+    """Every drainer has read everything, or the operator does not wait for that."""
 
 
 Effect = DrawMark | Leave
+
+
+class Step(Enum):
+    BEGUN = auto()
+    FIRST_MARK = auto()  # is being drawn
+    SETTLING = auto()
+    SECOND_MARK = auto()  # is being drawn
+    READING = auto()
+    LEFT = auto()
+
+
+class Event(Enum):
+    OPEN = auto()  # prewrites are open
+    WAITING = auto()  # none is, but what the step waits for has not come
+    REACHED = auto()  # settling: the first mark, by the watermark; reading: the second, by every drainer too
+    DRAWN = auto()  # the mark that was asked for is durable
+    FORCED = auto()
+
+
+_DRAW: Final[list[Effect]] = [DrawMark()]
+_LEAVE: Final[list[Effect]] = [Leave()]
+TABLE: Final[Mapping[tuple[Step, Event], tuple[Step, list[Effect]]]] = {
+    (Step.BEGUN, Event.OPEN): (Step.FIRST_MARK, _DRAW),
+    (Step.BEGUN, Event.WAITING): (Step.FIRST_MARK, _DRAW),
+    (Step.BEGUN, Event.FORCED): (Step.LEFT, _LEAVE),
+    (Step.FIRST_MARK, Event.OPEN): (Step.FIRST_MARK, []),
+    (Step.FIRST_MARK, Event.WAITING): (Step.FIRST_MARK, []),
+    (Step.FIRST_MARK, Event.DRAWN): (Step.SETTLING, []),
+    (Step.FIRST_MARK, Event.FORCED): (Step.LEFT, _LEAVE),
+    (Step.SETTLING, Event.OPEN): (Step.SETTLING, []),
+    (Step.SETTLING, Event.WAITING): (Step.SETTLING, []),
+    (Step.SETTLING, Event.REACHED): (Step.SECOND_MARK, _DRAW),
+    (Step.SETTLING, Event.FORCED): (Step.LEFT, _LEAVE),
+    (Step.SECOND_MARK, Event.OPEN): (Step.FIRST_MARK, []),  # the mark under way is the first one then
+    (Step.SECOND_MARK, Event.WAITING): (Step.SECOND_MARK, []),
+    (Step.SECOND_MARK, Event.DRAWN): (Step.READING, []),
+    (Step.SECOND_MARK, Event.FORCED): (Step.LEFT, _LEAVE),
+    (Step.READING, Event.OPEN): (Step.FIRST_MARK, _DRAW),
+    (Step.READING, Event.WAITING): (Step.READING, []),
+    (Step.READING, Event.REACHED): (Step.LEFT, _LEAVE),
+    (Step.READING, Event.FORCED): (Step.LEFT, _LEAVE),
+    (Step.LEFT, Event.OPEN): (Step.LEFT, []),
+    (Step.LEFT, Event.WAITING): (Step.LEFT, []),
+    (Step.LEFT, Event.FORCED): (Step.LEFT, []),
+}
+_STAGES: Final = {
+    Step.SECOND_MARK: Stage.READING,
+    Step.READING: Stage.READING,
+    Step.LEFT: Stage.LEAVING,
+}
 
 
 @dataclass(slots=True)
@@ -88,7 +140,7 @@ class _Pace:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A drainer that has not read everything. `left_s`: about how long it will take; None if it stands."""
+    """A drainer that has not read everything. `left_s`: about how long it needs; None if it does not move."""
 
     node_id: str
     state: str
@@ -110,70 +162,67 @@ class Blocker:
         return f"{self.node_id} {why}"
 
 
-class Departure:
+class CloseConditions:
     """See the head of this file."""
 
     def __init__(self, began_s: float) -> None:
         self._began_s = began_s
-        self.stage = Stage.SETTLING
+        self.step = Step.BEGUN
         self.forced = False
-        self._asked = False  # for a mark that is not drawn yet
         self._mark = 0
         self._target = 0
-        self._seen: Seen | None = None
+        self._latest: CloseSnapshot | None = None
         self._readers: dict[str, Reader] = {}
         self._paces: dict[str, _Pace] = {}
 
     @property
+    def stage(self) -> Stage:
+        return _STAGES.get(self.step, Stage.SETTLING)
+
+    @property
     def target_ts(self) -> int:
-        """What every drainer has to reach; 0 while it is not known."""
+        """The second mark, which every drainer has to reach; 0 while it is not known."""
         return self._target
 
     def force(self) -> None:
-        """Wait for nobody any more."""
+        """Wait for nothing any more."""
         self.forced = True
 
     def drawn(self, ts: int) -> None:
         """A time mark with this timestamp is durable."""
-        assert self._asked
-        self._asked = False
-        if self.stage is Stage.SETTLING:
+        self._take(Event.DRAWN)
+        if self.step is Step.SETTLING:
             self._mark = ts
         else:
             self._target = ts
 
-    def look(self, seen: Seen) -> list[Effect]:
+    def observe(self, snapshot: CloseSnapshot) -> list[Effect]:
         """What follows from the state of things."""
-        if self.stage is Stage.LEAVING:
-            return []
-        self._note(seen)
+        if self.step is not Step.LEFT:
+            self._note(snapshot)
+        return self._take(self._event(snapshot))
+
+    def _event(self, snapshot: CloseSnapshot) -> Event:
         if self.forced:
-            self.stage = Stage.LEAVING
-            return [Leave()]
-        if self.stage is Stage.READING and seen.open_count:
-            self.stage, self._mark, self._target = Stage.SETTLING, 0, 0
-        if self._asked:
-            return []
-        if self.stage is Stage.SETTLING:
-            if not self._mark:
-                return self._ask()
-            if seen.open_count or seen.watermark < self._mark:
-                return []
-            self.stage = Stage.READING
-            return self._ask()
-        if not self._target:
-            return self._ask()
-        if seen.watermark < self._target or seen.drainers is None or not self._readers or self.blockers:
-            return []
-        self.stage = Stage.LEAVING
-        return [Leave()]
+            return Event.FORCED
+        if snapshot.open_count:
+            return Event.OPEN
+        if self.step is Step.SETTLING and snapshot.watermark >= self._mark:
+            return Event.REACHED
+        if self.step is Step.READING and snapshot.watermark >= self._target:
+            is_read = snapshot.drainers is not None and self._readers and not self.blockers
+            return Event.REACHED if is_read else Event.WAITING
+        return Event.WAITING
 
-    def _ask(self) -> list[Effect]:
-        self._asked = True
-        return [DrawMark()]
+    def _take(self, event: Event) -> list[Effect]:
+        assert (self.step, event) in TABLE, (self.step, event)
+        self.step, effects = TABLE[self.step, event]
+        if self.step is Step.FIRST_MARK:
+            self._target = 0
+        return effects
 
-    def _note(self, seen: Seen) -> None:
-        self._seen = seen
+    def _note(self, seen: CloseSnapshot) -> None:
+        self._latest = seen
         if seen.drainers is None:
             return
         self._readers = {
@@ -181,14 +230,14 @@ class Departure:
         }
         self._paces = {node_id: self._paces.get(node_id, _Pace()) for node_id in self._readers}
         for node_id, reader in self._readers.items():
-            if reader.checkpoint:  # 0: it has not said yet where it is
+            if reader.checkpoint:  # 0: it has not reported one yet
                 self._paces[node_id].add(seen.now_s, reader.checkpoint)
 
     # -- shown -----------------------------------------------------------------------------------
 
     @property
     def blockers(self) -> list[Blocker]:
-        """Drainers that have not reached the target, those that stand first, then the slowest."""
+        """Drainers that have not reached the target, those that do not move first, then the slowest."""
         found: list[Blocker] = []
         for node_id, reader in self._readers.items():
             if reader.checkpoint >= self._target > 0:
@@ -202,7 +251,7 @@ class Departure:
     @property
     def waits_for(self) -> str:
         """One line; "" when nothing is waited for."""
-        seen = self._seen
+        seen = self._latest
         if self.stage is Stage.LEAVING or seen is None:
             return ""
         if seen.trouble:
@@ -219,7 +268,7 @@ class Departure:
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: times in seconds, timestamps as the upstream counts them."""
-        seen = self._seen
+        seen = self._latest
         blockers = self.blockers if self._target else []
         lefts = [blocker.left_s for blocker in blockers]
         known = [left_s for left_s in lefts if left_s is not None]

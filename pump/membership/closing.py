@@ -1,8 +1,8 @@
-"""Closing: a pump that was told to leave for good waits until nobody needs it.
+"""Closing: a pump that an operator closes waits until no drainer needs it.
 
-Drives  `departure`
-Does    stores the time marks it asks for, looks at storage and registry, says every 10 s what is waited for
-Order   the caller has published `closing` and refuses prewrites; heartbeats and pulls go on all the time
+Drives  `close_conditions`
+Does    stores the time marks it asks for, reads storage and registry, logs every 10 s what is waited for
+Order   the caller has published `closing` and refuses prewrites; heartbeats and pulls continue all the time
 Stops   by `force`, or when the process is stopped for another reason: then the pump is paused and nothing of
         its data is given up
 """
@@ -20,19 +20,19 @@ from common.cluster.registry import Registry
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
 from common.upstream_port import TimestampOracle
-from pump.membership.close_conditions import Departure, DrawMark, Leave, Reader, Seen, Stage
+from pump.membership.close_conditions import CloseConditions, CloseSnapshot, DrawMark, Leave, Reader, Stage
 from pump.storage.storage import Storage
 from pump.watermark import fake_binlog
 
-_LOOK_S: Final = 0.2
-_TELL_S: Final = 10.0
+_POLL_S: Final = 0.2
+_LOG_S: Final = 10.0
 FORCE_HINT: Final = "close?force=true leaves without waiting; what nobody has read is lost then"
 
 _logger = log.get("closing")
 
 
 class Closing:
-    """One pump's way out. Idle until `run`. `tell` is given what is waited for, whenever it is logged."""
+    """The close of one pump. Idle until `run`. `show` is given what is waited for, whenever it is logged."""
 
     def __init__(
         self,
@@ -40,38 +40,38 @@ class Closing:
         registry: Registry,
         oracle: TimestampOracle,
         clock: Clock,
-        tell: Callable[[str], None] = lambda _: None,
+        show: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._storage = storage
         self._registry = registry
         self._oracle = oracle
         self._clock = clock
-        self._show = tell
-        self._departure: Departure | None = None
+        self._show = show
+        self._conditions: CloseConditions | None = None
         self._forced = asyncio.Event()
         self._trouble = ""
-        self._told_s: float | None = None
+        self._logged_s: float | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether this pump may say offline."""
-        return self._departure is not None and self._departure.stage is Stage.LEAVING
+        return self._conditions is not None and self._conditions.stage is Stage.LEAVING
 
     @property
-    def holds_somebody_up(self) -> bool:
+    def waits_for_prewrites(self) -> bool:
         """Whether an open prewrite keeps the pump from leaving."""
-        return self._departure is not None and self._departure.stage is Stage.SETTLING
+        return self._conditions is not None and self._conditions.stage is Stage.SETTLING
 
     def facts(self) -> dict[str, Any] | None:
         """What is waited for; None while the pump stays."""
-        return None if self._departure is None else self._departure.facts()
+        return None if self._conditions is None else self._conditions.facts()
 
     def force(self) -> None:
         """Wait no longer."""
         self._forced.set()
 
     async def check(self) -> None:
-        """Raise `Rejected` where a close would not end: nobody is there to read what is stored."""
+        """Raise `Rejected` where a close would not end: no drainer is there to read what is stored."""
         try:
             drainers = await self._drainers()
         except Unavailable as error:
@@ -81,23 +81,23 @@ class Closing:
 
     async def run(self) -> None:
         """Return when the pump may leave."""
-        self._departure = departure = Departure(self._clock.monotonic_s())
+        self._conditions = conditions = CloseConditions(self._clock.monotonic_s())
         marking: asyncio.Task[int] | None = None
         try:
             while True:
                 if marking is not None and marking.done():
-                    departure.drawn(marking.result())
+                    conditions.drawn(marking.result())
                     marking = None
                 if self._forced.is_set():
-                    departure.force()
-                for effect in departure.look(await self._look()):
+                    conditions.force()
+                for effect in conditions.observe(await self._snapshot()):
                     match effect:
                         case DrawMark():
                             marking = asyncio.get_running_loop().create_task(self._mark(), name="mark")
                         case Leave():
-                            self._tell_end(departure)
+                            self._log_end(conditions)
                             return
-                self._tell(departure)
+                self._log(conditions)
                 await self._pause(marking)
         finally:
             if marking is not None:
@@ -108,12 +108,12 @@ class Closing:
         """Until something may have changed."""
         with contextlib.suppress(TimeoutError):
             if marking is None:
-                await asyncio.wait_for(self._forced.wait(), _LOOK_S)
+                await asyncio.wait_for(self._forced.wait(), _POLL_S)
             else:
-                await asyncio.wait({marking}, timeout=_LOOK_S)
+                await asyncio.wait({marking}, timeout=_POLL_S)
 
     async def _mark(self) -> int:
-        """A time mark, stored: behind it in the log stands nothing that was admitted before."""
+        """A time mark, stored: nothing that was admitted earlier follows it in the log."""
         while True:
             try:
                 await fake_binlog.store(self._storage, self._oracle)
@@ -124,18 +124,18 @@ class Closing:
                 return ts
             except BinlogError as error:
                 self._trouble = str(error)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
-    async def _look(self) -> Seen:
+    async def _snapshot(self) -> CloseSnapshot:
         storage = self._storage
         drainers: dict[str, Reader] | None = None
-        # Forced: nobody is waited for, so nobody is asked.
+        # Forced: no drainer is waited for, so the registry is not asked.
         if not self._forced.is_set():
             with contextlib.suppress(Unavailable):
                 drainers = await self._drainers()
         oldest = next(storage.open_prewrites(), None)
         failure = storage.write_failure
-        return Seen(
+        return CloseSnapshot(
             now_s=self._clock.monotonic_s(),
             watermark=storage.watermark,
             open_count=storage.open_count,
@@ -151,12 +151,12 @@ class Closing:
             for node_id, entry in view.drainers.items()
         }
 
-    def _tell(self, departure: Departure) -> None:
+    def _log(self, conditions: CloseConditions) -> None:
         now_s = self._clock.monotonic_s()
-        if self._told_s is not None and now_s - self._told_s < _TELL_S:
+        if self._logged_s is not None and now_s - self._logged_s < _LOG_S:
             return
-        self._told_s = now_s
-        facts = departure.facts()
+        self._logged_s = now_s
+        facts = conditions.facts()
         _logger.info(
             "close waits",
             waits_for=facts["waits_for"],
@@ -167,9 +167,9 @@ class Closing:
         )
         self._show(f"closing: waits for {facts['waits_for']}")
 
-    def _tell_end(self, departure: Departure) -> None:
-        facts = departure.facts()
-        if departure.forced:
+    def _log_end(self, conditions: CloseConditions) -> None:
+        facts = conditions.facts()
+        if conditions.forced:
             _logger.warning("close was forced: what drainers have not read is lost", facts=facts)
         else:
             _logger.info(

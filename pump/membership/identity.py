@@ -1,12 +1,12 @@
 """Identity: the node id of a pump whose directory has none and that was given none.
 
 In     the registry's pumps, our address, whether the directory holds a log
-Out    the id of the pump whose place this is, None if it is nobody's
+Out    the id of the pump whose place this is, None without one
 Why    a Go pump that was run with -node-id leaves no trace of it in its directory. Under its default id our
        pump would stand beside the old entry: two with one address, both waited for and both pulled from here,
        and nothing says that one of them will never come back
 Holds  a place is taken only with a log in the directory, and only if it is a single one: an empty directory
-       in the place of a pump that drainers wait for would be a loss that nobody is told of
+       in the place of a pump that drainers wait for would be a loss without a word
 """
 
 from __future__ import annotations

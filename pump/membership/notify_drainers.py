@@ -1,4 +1,4 @@
-"""Notify: tells every living drainer that this pump exists, before it accepts writes.
+"""Notify drainers: every living drainer learns that this pump exists, before it accepts writes.
 
 A drainer that does not merge this pump yet could pass a timestamp that this pump commits next. So each
 drainer that is online is called, all in parallel, again and again until it has confirmed, has left, or is
@@ -6,7 +6,7 @@ known to be dead. A dead one finds this pump when it starts, and must not keep a
 
 Who is dead: a drainer with a lease whose lease is gone. A Go drainer has none; it ends itself after 20
 heartbeats that failed, each of which takes 1 to 6 seconds. So one that cannot be called and whose entry is
-older than that does not merge anything any more.
+older than that merges nothing any more.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SILENT_MAX_S: Final = 120.0
 _METHOD: Final = "/binlog.Cistern/Notify"
 _CALL_S: Final = 10.0
 _PAUSE_S: Final = 0.5
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _REFUSALS_MAX: Final = 3
 _logger = log.get("notify")
 
 
 class DrainerNotNotified(Rejected):
-    """A living drainer does not want to know this pump; writes must not be accepted."""
+    """A living drainer refuses the notice of this pump; writes must not be accepted."""
 
     exit_code = 2
 
@@ -58,7 +58,7 @@ def is_silent(entry: NodeEntry, now_ts: int) -> bool:
 
 
 class Notices:
-    """One round of telling. `waits` is given a line about who has not confirmed, "" at the end."""
+    """One round of notices. `waits` is given a line about drainers that have not confirmed, "" at the end."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Notices:
             while await self._outstanding():
                 running = [call for call in self._calls.values() if not call.done()]
                 if running:
-                    await asyncio.wait(running, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
                 else:
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_POLL_S)
         finally:
             await self._end()
         self._waits("")
-        self._say_count()
+        self._log_count()
 
     async def remind(self) -> None:
-        """Tell them for a pump that they know already: one that does not hear is logged."""
+        """Notify them of a pump that they know already: one that cannot be reached is logged."""
         try:
             for node_id, entry in to_notify(await self._registry.view()).items():
                 self._call(node_id, entry)
@@ -106,10 +106,10 @@ class Notices:
             _logger.warning("drainers not notified", error=error)
         finally:
             await self._end()
-        self._say_count()
+        self._log_count()
 
     async def _outstanding(self) -> bool:
-        """Call whoever was not called yet, forget whoever need not confirm any more."""
+        """Call the drainers that were not called yet, forget those that need not confirm any more."""
         try:
             living = to_notify(await self._registry.view())
             now_ts = await self._oracle.timestamp()
@@ -153,13 +153,13 @@ class Notices:
         if running:
             await asyncio.wait(running)
 
-    def _say_count(self) -> None:
-        told = sum(call.done() and not call.cancelled() for call in self._calls.values())
+    def _log_count(self) -> None:
+        called = sum(call.done() and not call.cancelled() for call in self._calls.values())
         if self._calls:
-            _logger.info("drainers notified", count=told - len(self._failures))
+            _logger.info("drainers notified", count=called - len(self._failures))
 
     async def _notify(self, node_id: str, address: str) -> None:
-        """Until it has confirmed. Raises `DrainerNotNotified` when it says no again and again."""
+        """Until it has confirmed. Raises `DrainerNotNotified` when it refuses again and again."""
         client = Client(address, tls=self._tls)
         refusals = 0
         try:

@@ -1,12 +1,12 @@
-"""Presence: this pump's state, its registry entry, and its way in and out.
+"""Registration: this pump's state and its registry entry, from the start to the end of the process.
 
-Drives  `common.cluster.heartbeat`, `notify`, the lifecycle table of `common.cluster.node`
-Order   in: a new pump's entry says paused, every living drainer is told, and only when all have confirmed it
-        says online and prewrites are accepted. That some may not know it is written down before the entry is:
-        whatever happens meanwhile (a reply that is lost, a crash), the next attempt tells them all again.
-        out: prewrites are refused first, the entry follows, then whatever has to be waited for
+Drives  `common.cluster.heartbeat`, `notify_drainers`, the lifecycle table of `common.cluster.node`
+Order   start: a new pump's entry says paused, every living drainer is notified, and only when all have
+        confirmed it says online and prewrites are accepted. That some may not know it is stored before the
+        entry is: whatever happens meanwhile (a reply that is lost, a crash), the next attempt notifies them
+        all again. end: prewrites are refused first, the entry follows, then whatever has to be waited for
 Never   lets two processes with one node id run: the lease refuses the second. Never says offline of a pump
-        whose data somebody may still want: an interrupted start or close leaves it paused
+        whose data a drainer may still want: an interrupted start or close leaves it paused
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Confirmation(Protocol):
     def keep_unknown(self, unknown: bool) -> None: ...
 
 
-class Presence:
-    """`state` is what admission looks at; the registry entry may be ahead of it while starting."""
+class Registration:
+    """`state` is what admission goes by; the registry entry may be ahead of it while starting."""
 
     def __init__(
         self,
@@ -87,19 +87,19 @@ class Presence:
             self._resting = node.PAUSED
         self._registered = True
 
-    async def enter(self, waits: Callable[[str], None]) -> None:
-        """Tell the drainers, then accept prewrites; `register` has been called, and `run` runs:
+    async def go_online(self, waits: Callable[[str], None]) -> None:
+        """Notify the drainers, then accept prewrites; `register` has been called, and `run` runs:
         a drainer that does not answer takes longer than the lease lasts.
 
-        A pump that was here before is known to the drainers already; then one that cannot be told is only
-        logged. A new one waits for each that lives, and says so. Raises `DrainerNotNotified`.
+        A pump that was registered before is known to the drainers already; then one that cannot be reached
+        is only logged. A new pump waits for each that lives, and shows that. Raises `DrainerNotNotified`.
         """
         notices = Notices(self._registry, self._oracle, self._tls, waits)
         if self._confirmation.is_unknown:
             await notices.until_confirmed()
             self._confirmation.keep_unknown(False)
             self._resting = node.PAUSED
-            await self._said(self._heartbeat.change_state(node.ONLINE))
+            await self._published(self._heartbeat.change_state(node.ONLINE))
         else:
             await notices.remind()
         self.state = node.ONLINE
@@ -109,12 +109,12 @@ class Presence:
         await self._heartbeat.run()
 
     async def begin_leaving(self, event: str) -> None:
-        """`pause` or `close`: refuse prewrites from now on and say so. Raises `Rejected` in a wrong state."""
+        """`pause` or `close`: refuse prewrites from now on, publish it. Raises `Rejected`."""
         target = node.LIFECYCLE.get((self.state, event))
         if target is None:
             raise Rejected(f"this pump's state is {self.state}, apply {event} failed!")
         self.state = target
-        await self._said(self._heartbeat.change_state(target))
+        await self._published(self._heartbeat.change_state(target))
 
     async def leave(self, *, for_good: bool) -> None:
         """The last entry. `for_good`: a close came to its end, so a closing pump is offline now."""
@@ -124,11 +124,11 @@ class Presence:
             self.state = self._resting
         else:
             self.state = node.LIFECYCLE[(self.state, "stop" if for_good else "interrupt")]
-        await self._said(self._heartbeat.leave(self.state))
+        await self._published(self._heartbeat.leave(self.state))
 
-    async def _said(self, saying: Awaitable[None]) -> None:
-        """A registry that does not answer keeps nobody from leaving; beats tell it later if there are any."""
+    async def _published(self, publishing: Awaitable[None]) -> None:
+        """A registry that does not answer keeps no pump from leaving; a later heartbeat publishes it."""
         try:
-            await saying
+            await publishing
         except Unavailable as error:
             _logger.warning("the registry does not hear this pump's state", state=self.state, error=error)

@@ -18,7 +18,7 @@ from math import inf
 from pump.index.sorter import OpenPrewrite
 
 
-class Answer(StrEnum):
+class TxnAnswer(StrEnum):
     """What the last question about a prewrite brought."""
 
     NONE = "not asked yet"
@@ -26,7 +26,7 @@ class Answer(StrEnum):
     UNAVAILABLE = "the upstream does not answer"
     DAMAGED = "its record cannot be read"
     ODD = "the upstream's answer cannot be"
-    UNKNOWN = "nobody knows it any more"
+    UNKNOWN = "the upstream does not know it any more"
     NOT_WRITTEN = "its end is known, but the value log takes no writes"
     ENDED = "its end is known and stored, the index is behind"
 
@@ -37,7 +37,7 @@ class Heard:
     what the upstream says an operator can do."""
 
     asked: int = 0
-    answer: Answer = Answer.NONE
+    answer: TxnAnswer = TxnAnswer.NONE
     detail: str = ""
     since_s: float = 0.0
     hint: str = ""
@@ -90,7 +90,7 @@ class ResolveSchedule:
         open_prewrites: Iterable[OpenPrewrite],
         now_s: float,
         *,
-        somebody_waits: bool,
+        is_awaited: bool,
         behind_s: float = 0.0,
         at_most: int | None = None,
     ) -> list[OpenPrewrite]:
@@ -99,7 +99,7 @@ class ResolveSchedule:
         `open_prewrites` ordered by `since_s`, the longest open first. `behind_s`: for how long there has been
         something in the log that the sorter has not read; the end of a prewrite may stand there.
         """
-        after_s = self._waited_after_s if somebody_waits else self._idle_after_s
+        after_s = self._waited_after_s if is_awaited else self._idle_after_s
         found: list[tuple[float, OpenPrewrite]] = []
         for prewrite in self._given_up.values():
             asked = self._asked.get(prewrite.start_ts)
@@ -116,7 +116,7 @@ class ResolveSchedule:
                 due_s = asked.next_s
             if due_s <= now_s:
                 found.append((due_s, prewrite))
-        # The longest due first, so that nobody waits for ever behind those that are asked about in vain.
+        # The longest due first, so that none waits for ever for those that are asked about in vain.
         found.sort(key=lambda entry: entry[0])
         due = [prewrite for _, prewrite in found[: at_most or self._batch_max]]
         for prewrite in due:
@@ -127,7 +127,7 @@ class ResolveSchedule:
         self,
         start_ts: int,
         now_s: float,
-        answer: Answer,
+        answer: TxnAnswer,
         detail: str = "",
         *,
         retry_after_s: float | None = None,
@@ -137,7 +137,7 @@ class ResolveSchedule:
         asked = self._asked.setdefault(start_ts, _Asked(inf))
         first_s = _GIVEN_UP_PAUSE_S if start_ts in self._given_up else self._waited_after_s
         pause_s = min(asked.pause_s * 2, self._pause_max_s) or first_s
-        if start_ts in self._given_up and answer is Answer.ALIVE:
+        if start_ts in self._given_up and answer is TxnAnswer.ALIVE:
             retry_after_s = None  # its end is on its way
         wait_s = pause_s if retry_after_s is None else min(max(retry_after_s, 0.0), self._pause_max_s)
         asked.next_s, asked.pause_s = now_s + wait_s, pause_s
@@ -146,7 +146,7 @@ class ResolveSchedule:
     def ended(self, start_ts: int, now_s: float, detail: str) -> None:
         """Its end is durable: no more questions, the record settles it as soon as it is filed."""
         asked = self._asked.setdefault(start_ts, _Asked(inf))
-        asked.next_s, asked.heard = inf, _after(asked.heard, Answer.ENDED, detail, now_s)
+        asked.next_s, asked.heard = inf, _after(asked.heard, TxnAnswer.ENDED, detail, now_s)
 
     def drop(self, is_open: Callable[[int], bool]) -> None:
         """Forget what has settled."""
@@ -160,6 +160,6 @@ class ResolveSchedule:
         return Heard() if asked is None else asked.heard
 
 
-def _after(heard: Heard, answer: Answer, detail: str, now_s: float, hint: str = "") -> Heard:
+def _after(heard: Heard, answer: TxnAnswer, detail: str, now_s: float, hint: str = "") -> Heard:
     since_s = heard.since_s if heard.answer == answer else now_s
     return Heard(heard.asked + 1, answer, detail, since_s, hint)

@@ -27,8 +27,8 @@ from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer
 from pump.storage.stages import Arrivals
 from pump.storage.storage import Storage, WriteFailed
-from pump.watermark.resolve_schedule import Answer, Heard, ResolveSchedule
-from pump.watermark.stall_report import next_step, said
+from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
+from pump.watermark.stall_report import latest_answer, next_step
 
 _TICK_S: Final = 0.05
 _TOGETHER_S: Final = 0.005  # clients that give up within it are asked about in one round
@@ -48,7 +48,7 @@ class Resolver:
         transactions: TransactionStatus,
         schedule: ResolveSchedule,
         clock: Clock,
-        somebody_waits: Callable[[], bool],
+        is_awaited: Callable[[], bool],
         *,
         answer_deadline_s: float = ANSWER_DEADLINE_S,
     ) -> None:
@@ -56,7 +56,7 @@ class Resolver:
         self._transactions = transactions
         self._schedule = schedule
         self._clock = clock
-        self._somebody_waits = somebody_waits
+        self._is_awaited = is_awaited
         self._answer_deadline_s = answer_deadline_s
         self.arrivals = Arrivals()
         self._keys: dict[int, bytes] = {}
@@ -67,7 +67,7 @@ class Resolver:
         self._totals = dict.fromkeys(
             ("asked", "committed", "rolled_back", "undecided", "unanswered", "unknown"), 0
         )
-        self._told = asyncio.Event()  # a client has said that it rolled back
+        self._rolled_back = asyncio.Event()  # a client has said that it rolled back
         storage.on_given_up = self._given_up
 
     async def run(self) -> None:
@@ -78,17 +78,17 @@ class Resolver:
                 due = self.due()
                 if due:
                     rounds.create_task(self.ask(due), name="resolver.round")
-                self._told.clear()
+                self._rolled_back.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK_S):
-                        await self._told.wait()
+                        await self._rolled_back.wait()
                         await asyncio.sleep(_TOGETHER_S)
 
     def _given_up(self, start_ts: int) -> None:
         prewrite = self._storage.open_prewrite(start_ts)
         if prewrite is not None:
             self._schedule.given_up(prewrite)
-            self._told.set()
+            self._rolled_back.set()
 
     def heard(self, start_ts: int) -> Heard:
         """What the questions about an open prewrite have brought."""
@@ -126,7 +126,7 @@ class Resolver:
         due = self._schedule.due(
             self._storage.open_prewrites(),
             now_s,
-            somebody_waits=self._somebody_waits(),
+            is_awaited=self._is_awaited(),
             behind_s=self.arrivals.age_s(places.indexed, now_s),
             at_most=1 if away else None,
         )
@@ -161,10 +161,10 @@ class Resolver:
             try:
                 key = self._keys[start_ts] = await self._storage.in_thread(self._read_key, prewrite.place)
             except (BinlogError, OSError) as error:
-                if self._schedule.heard(start_ts).answer is not Answer.DAMAGED:
+                if self._schedule.heard(start_ts).answer is not TxnAnswer.DAMAGED:
                     _logger.error("open prewrite cannot be read", start_ts=start_ts, error=error)
                 metrics.STORAGE_ERRORS.labels("read_value").inc()
-                self._undecided(start_ts, Answer.DAMAGED, str(error))
+                self._undecided(start_ts, TxnAnswer.DAMAGED, str(error))
         return key
 
     def _read_key(self, place: ValuePointer) -> bytes:
@@ -172,7 +172,7 @@ class Resolver:
 
     async def _answers(self, questions: Sequence[tuple[int, bytes]]) -> list[Outcome | BinlogError]:
         """An answer, or why there is none, for each question: a group that fails is asked in halves, unless
-        nobody answers at all."""
+        there is no answer at all."""
         error: BinlogError
         try:
             async with asyncio.timeout(self._answer_deadline_s):
@@ -228,44 +228,48 @@ class Resolver:
             header = binlog.Header(binlog.SETTLED_ROLLBACK, start_ts, 0)
             await self._write(binlog.settled_rollback(start_ts), header, "rolled_back")
         elif isinstance(answer, Undecided) and answer.unanswered:
-            self._undecided(start_ts, Answer.UNAVAILABLE, answer.unanswered, answer.retry_after_s)
+            self._undecided(start_ts, TxnAnswer.UNAVAILABLE, answer.unanswered, answer.retry_after_s)
         elif isinstance(answer, Undecided):
             detail = f"asked again in {answer.retry_after_s:g} s"
-            self._undecided(start_ts, Answer.ALIVE, detail, answer.retry_after_s, answer.hint)
+            self._undecided(start_ts, TxnAnswer.ALIVE, detail, answer.retry_after_s, answer.hint)
         elif isinstance(answer, Unknown):
-            if self._schedule.heard(start_ts).answer is not Answer.UNKNOWN:
-                hint = next_step(start_ts, Heard(answer=Answer.UNKNOWN))
+            if self._schedule.heard(start_ts).answer is not TxnAnswer.UNKNOWN:
+                hint = next_step(start_ts, Heard(answer=TxnAnswer.UNKNOWN))
                 _logger.error(
-                    "nobody knows any more what became of a transaction, and drainers wait for it",
+                    "the end of a transaction is unknown upstream, and drainers wait for it",
                     start_ts=start_ts,
                     reason=answer.reason,
                     next=hint,
                 )
-            self._undecided(start_ts, Answer.UNKNOWN, answer.reason, answer.retry_after_s)
+            self._undecided(start_ts, TxnAnswer.UNKNOWN, answer.reason, answer.retry_after_s)
         elif isinstance(answer, BinlogError):
-            self._undecided(start_ts, Answer.UNAVAILABLE, str(answer))
+            self._undecided(start_ts, TxnAnswer.UNAVAILABLE, str(answer))
         else:
             _logger.error("upstream answers with a commit_ts not above the start_ts", start_ts=start_ts)
-            self._undecided(start_ts, Answer.ODD, f"commit_ts {answer.commit_ts}")
+            self._undecided(start_ts, TxnAnswer.ODD, f"commit_ts {answer.commit_ts}")
 
     def _undecided(
-        self, start_ts: int, answer: Answer, detail: str, retry_after_s: float | None = None, hint: str = ""
+        self,
+        start_ts: int,
+        answer: TxnAnswer,
+        detail: str,
+        retry_after_s: float | None = None,
+        hint: str = "",
     ) -> None:
-        outcome = {Answer.ALIVE: "undecided", Answer.UNKNOWN: "unknown"}.get(answer, "unanswered")
+        outcome = {TxnAnswer.ALIVE: "undecided", TxnAnswer.UNKNOWN: "unknown"}.get(answer, "unanswered")
         self._totals[outcome] += 1
         metrics.RESOLVED.labels(outcome).inc()
         now_s = self._clock.monotonic_s()
         self._schedule.undecided(start_ts, now_s, answer, detail, retry_after_s=retry_after_s, hint=hint)
 
     async def decide(self, start_ts: int, commit_ts: int) -> None:
-        """An operator says what became of a transaction that nobody knows any more: committed at `commit_ts`,
-        or (0) rolled back. Raises `Rejected` where that cannot be, `WriteFailed`.
-        """
+        """An operator decides a transaction that the upstream does not know any more: committed at
+        `commit_ts`, or (0) rolled back. Raises `Rejected` where that cannot be, `WriteFailed`."""
         if not self._storage.is_open(start_ts):
             raise Rejected(f"transaction {start_ts} is not open here", hint="see `oldest` in /status")
-        if self._schedule.heard(start_ts).answer is not Answer.UNKNOWN:
+        if self._schedule.heard(start_ts).answer is not TxnAnswer.UNKNOWN:
             raise Rejected(
-                f"transaction {start_ts} is not left to you: {said(self._schedule.heard(start_ts))}",
+                f"transaction {start_ts} is not left to you: {latest_answer(self._schedule.heard(start_ts))}",
                 hint="only what the upstream does not know any more is",
             )
         header = binlog.Header(binlog.SETTLED_ROLLBACK, start_ts, 0)
@@ -289,7 +293,7 @@ class Resolver:
             await self._storage.write(payload, header)
         except WriteFailed as error:
             _logger.warning("end of an open prewrite not written", start_ts=start_ts, error=error)
-            self._undecided(start_ts, Answer.NOT_WRITTEN, str(error))
+            self._undecided(start_ts, TxnAnswer.NOT_WRITTEN, str(error))
             return
         self._schedule.ended(start_ts, self._clock.monotonic_s(), outcome)
         self._totals[outcome] += 1

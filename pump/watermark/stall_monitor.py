@@ -1,8 +1,8 @@
-"""Watch: looks once a second at where the pump stands, and says what holds it up.
+"""Stall monitor: checks once a second where the pump stands, and logs what holds it up.
 
-Drives  `stuck`, `stages`
+Drives  `stall_report`, `stages`
 Does    names the open prewrite that holds the watermark, in the log; keeps what `/status` and the gauges show
-        of it and of the stages. A prewrite is read and decoded only when it is to be told
+        of it and of the stages. A prewrite is read and decoded only when it is reported
 Why     a pump whose watermark stands looks like one that is idle
 """
 
@@ -21,9 +21,8 @@ from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.storage.stages import bytes_between
 from pump.storage.storage import Storage
-from pump.watermark import stall_report as stuck
 from pump.watermark.resolver import Resolver
-from pump.watermark.stall_report import Settled, Stuck, Subject
+from pump.watermark.stall_report import Settled, StallReport, Subject, latest_answer, next_step, subject_of
 
 _PERIOD_S: Final = 1.0
 OLDEST_SHOWN: Final = 10
@@ -31,30 +30,30 @@ OLDEST_SHOWN: Final = 10
 _logger = log.get("watch")
 
 
-class Watch:
-    """Beside the storage of one pump. `resolver` tells what the questions about a prewrite have brought."""
+class StallMonitor:
+    """Beside the storage of one pump. `resolver` knows what the questions about a prewrite have brought."""
 
     def __init__(
-        self, storage: Storage, resolver: Resolver, clock: Clock, stuck: Stuck | None = None
+        self, storage: Storage, resolver: Resolver, clock: Clock, report: StallReport | None = None
     ) -> None:
         self._storage = storage
         self._arrivals = resolver.arrivals
         self.resolver = resolver
         self._clock = clock
-        self._stuck = stuck or Stuck()
+        self._report = report or StallReport()
         self._subject = Subject()
 
     async def run(self) -> None:
-        """Look again and again; until cancelled."""
+        """Observe again and again; until cancelled."""
         while True:
-            await self.look()
+            await self.observe()
             await asyncio.sleep(_PERIOD_S)
 
-    async def look(self) -> None:
-        """Look once."""
+    async def observe(self) -> None:
+        """Observe once."""
         storage, now_s = self._storage, self._clock.monotonic_s()
         self._arrivals.note(storage.places.written, now_s)
-        for effect in self._stuck.look(next(storage.open_prewrites(), None), now_s):
+        for effect in self._report.observe(next(storage.open_prewrites(), None), now_s):
             if isinstance(effect, Settled):
                 _logger.info(
                     "the prewrite that held the watermark is settled",
@@ -69,21 +68,21 @@ class Watch:
             start_ts = effect.prewrite.start_ts
             heard = self.resolver.heard(start_ts)
             _logger.warning(
-                "an open prewrite holds the watermark: drainers get nothing that was committed behind it",
+                "an open prewrite holds the watermark: drainers get nothing that was committed after it",
                 start_ts=start_ts,
                 age_s=round(effect.age_s, 3),
                 **self._subject.fields(),
-                upstream=stuck.said(heard),
+                upstream=latest_answer(heard),
                 asked=heard.asked,
                 open=storage.open_count,
-                next=stuck.next_step(start_ts, heard),
+                next=next_step(start_ts, heard),
             )
 
     async def _read(self, prewrite: OpenPrewrite) -> Subject:
-        """What it is about; nothing if it cannot be read, which the resolver tells."""
+        """What it is about; nothing if it cannot be read, which the resolver reports."""
         stored = self._storage.value_log
         try:
-            return await self._storage.in_thread(lambda: stuck.subject(stored.read(prewrite.place)))
+            return await self._storage.in_thread(lambda: subject_of(stored.read(prewrite.place)))
         except (BinlogError, OSError):
             return Subject()
 
@@ -97,16 +96,16 @@ class Watch:
 
     @property
     def stuck_table_id(self) -> int:
-        """Table of the prewrite that was told; 0 if there is none, or it is a DDL."""
+        """Table of the prewrite that was reported; 0 if there is none, or it is a DDL."""
         return self._subject.table_id
 
     def oldest(self) -> list[dict[str, Any]]:
         """The longest open prewrites, at most `OLDEST_SHOWN`."""
-        now_s, told = self._clock.monotonic_s(), self._stuck.told
+        now_s, reported = self._clock.monotonic_s(), self._report.reported
         shown = []
         for prewrite in islice(self._storage.open_prewrites(), OLDEST_SHOWN):
             start_ts, heard = prewrite.start_ts, self.resolver.heard(prewrite.start_ts)
-            about = self._subject.fields() if told is not None and told.start_ts == start_ts else {}
+            about = self._subject.fields() if reported is not None and reported.start_ts == start_ts else {}
             shown.append(
                 {
                     "start_ts": start_ts,
@@ -114,8 +113,8 @@ class Watch:
                     "age_s": round(now_s - prewrite.since_s, 3),
                     **about,
                     "asked": heard.asked,
-                    "upstream": stuck.said(heard),
-                    "next": stuck.next_step(start_ts, heard),
+                    "upstream": latest_answer(heard),
+                    "next": next_step(start_ts, heard),
                 }
             )
         return shown

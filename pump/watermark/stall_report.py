@@ -1,9 +1,10 @@
-"""Stuck: when to say which open prewrite holds the watermark, and what to say.
+"""Stall report: when to report which open prewrite holds the watermark, and what to say of it.
 
 In     the longest open prewrite, again and again
-Out    `Tell(prewrite, age_s)` once it is older than `first_s`, then with growing pauses; `Settled` at its end
+Out    `Stalled(prewrite, age_s)` once it is older than `first_s`, then with growing pauses; `Settled` at the
+       end
 Why    one open transaction keeps its pump's watermark, and with it the replication of the whole cluster. That
-       is what order demands; nobody has to guess which transaction it is
+       is what order demands; an operator need not guess which transaction it is
 Never  shows rows: a table's id, a DDL's beginning, timestamps
 """
 
@@ -18,14 +19,14 @@ from common import binlog
 from common.errors import Rejected
 from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
-from pump.watermark.resolve_schedule import Answer, Heard
+from pump.watermark.resolve_schedule import Heard, TxnAnswer
 
 DDL_CHARS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """This prewrite holds the watermark, since `age_s` seconds. `turn`: 1 when it is told first."""
+class Stalled:
+    """This prewrite holds the watermark, since `age_s` seconds. `turn`: 1 when it is reported first."""
 
     prewrite: OpenPrewrite
     age_s: float
@@ -34,14 +35,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A prewrite that was told is settled; it had been open for `held_s` seconds."""
+    """A prewrite that was reported is settled; it had been open for `held_s` seconds."""
 
     start_ts: int
     held_s: float
 
 
-class Stuck:
-    """Seconds on the caller's clock. `told`: the prewrite that was told and is open still."""
+class StallReport:
+    """Seconds on the caller's clock. `reported`: the prewrite that was reported and is open still."""
 
     def __init__(self, *, first_s: float = 10.0, pause_max_s: float = 600.0) -> None:
         self._first_s = first_s
@@ -49,26 +50,26 @@ class Stuck:
         self._next_s = 0.0
         self._pause_s = 0.0
         self._turn = 0
-        self.told: OpenPrewrite | None = None
+        self.reported: OpenPrewrite | None = None
 
-    def look(self, oldest: OpenPrewrite | None, now_s: float) -> list[Tell | Settled]:
+    def observe(self, oldest: OpenPrewrite | None, now_s: float) -> list[Stalled | Settled]:
         """`oldest`: the longest open prewrite as of now, None if there is none."""
-        effects: list[Tell | Settled] = []
-        told = self.told
-        if told is not None and (oldest is None or oldest.start_ts != told.start_ts):
-            effects.append(Settled(told.start_ts, now_s - told.since_s))
-            self.told = told = None
+        effects: list[Stalled | Settled] = []
+        reported = self.reported
+        if reported is not None and (oldest is None or oldest.start_ts != reported.start_ts):
+            effects.append(Settled(reported.start_ts, now_s - reported.since_s))
+            self.reported = reported = None
         if oldest is None or now_s - oldest.since_s < self._first_s:
             return effects
-        if told is None:
-            self.told, self._turn, self._pause_s = oldest, 0, self._first_s
+        if reported is None:
+            self.reported, self._turn, self._pause_s = oldest, 0, self._first_s
         elif now_s < self._next_s:
             return effects
         else:
             self._pause_s = min(self._pause_s * 2, self._pause_max_s)
         self._next_s = now_s + self._pause_s
         self._turn += 1
-        effects.append(Tell(oldest, now_s - oldest.since_s, self._turn))
+        effects.append(Stalled(oldest, now_s - oldest.since_s, self._turn))
         return effects
 
 
@@ -88,7 +89,7 @@ class Subject:
         return {"table_id": self.table_id, "tables": self.tables} if self.tables else {}
 
 
-def subject(payload: bytes) -> Subject:
+def subject_of(payload: bytes) -> Subject:
     """What a stored prewrite is about; empty if its value cannot be read."""
     try:
         message = binlog.parse(payload)
@@ -102,15 +103,15 @@ def subject(payload: bytes) -> Subject:
 
 
 _NEXT: Final = {
-    Answer.NONE: "wait: the upstream is asked soon",
-    Answer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs",
-    Answer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
-    Answer.DAMAGED: "restore the file from a backup; its end may still come from the client",
-    Answer.ODD: "the upstream contradicts itself: look the transaction up there",
-    Answer.UNKNOWN: "find out whether its rows were there upstream, then: binlogctl decide {start_ts} "
+    TxnAnswer.NONE: "wait: the upstream is asked soon",
+    TxnAnswer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs",
+    TxnAnswer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
+    TxnAnswer.DAMAGED: "restore the file from a backup; its end may still come from the client",
+    TxnAnswer.ODD: "the upstream contradicts itself: look the transaction up there",
+    TxnAnswer.UNKNOWN: "find out whether its rows were there upstream, then: binlogctl decide {start_ts} "
     "rolled-back, or binlogctl decide {start_ts} COMMIT_TS",
-    Answer.NOT_WRITTEN: "free or repair the disk, then restart the pump",
-    Answer.ENDED: "wait for the index; if it does not move, see what /status says about it",
+    TxnAnswer.NOT_WRITTEN: "free or repair the disk, then restart the pump",
+    TxnAnswer.ENDED: "wait for the index; if it does not move, see what /status says about it",
 }
 
 
@@ -119,6 +120,6 @@ def next_step(start_ts: int, heard: Heard) -> str:
     return (heard.hint or _NEXT[heard.answer]).replace("{start_ts}", str(start_ts))
 
 
-def said(heard: Heard) -> str:
-    """The last answer, in a line."""
+def latest_answer(heard: Heard) -> str:
+    """In a line."""
     return f"{heard.answer.value}: {heard.detail}" if heard.detail else heard.answer.value

@@ -1,13 +1,13 @@
-"""Trace hold: what tells the end of an open prewrite is not collected upstream, also while its pump is away.
+"""Trace hold: the trace of how an open prewrite ended is not collected upstream, even while its pump is down.
 
 Drives  `common.upstream.garbage_hold`
 In      the open prewrites, the watermark
 Why     a commit whose primary key was overwritten since, and a rollback, leave a trace for as long as garbage
-        is kept and no longer. A pump that is away for longer finds none, and only a person can tell then
+        is kept and no longer. A pump that is down for longer finds none, and only a person can decide then
 Holds   from before the oldest start_ts that is open, and never later than the watermark: a prewrite that
-        comes before the next renewal began about then. For an hour behind the last renewal: a host may be
-        away for that long. Nothing before all that an earlier life left is read: it may need the hold. What
-        has been open for longer than may be held is told, and left out: all others would go with it
+        comes before the next renewal began about then. For an hour after the last renewal: a host may be
+        down for that long. Nothing before all that an earlier life left is read: it may need the hold. What
+        has been open for longer than may be held is reported, and left out: all others would go with it
 Stops   `release` lets go where nothing is open; otherwise the hold ends by itself
 """
 
@@ -36,7 +36,7 @@ _TRACE: Final = Held(
 )
 
 
-class Opens(Protocol):
+class Prewrites(Protocol):
     """What is needed of a storage."""
 
     @property
@@ -51,27 +51,27 @@ class Opens(Protocol):
 class TraceHold(Hold):
     """One pump's."""
 
-    def __init__(self, garbage: GarbageHold, node_id: str, opens: Opens, time: UpstreamTime) -> None:
+    def __init__(self, garbage: GarbageHold, node_id: str, storage: Prewrites, time: UpstreamTime) -> None:
         super().__init__(garbage, f"pump_{node_id}", self._needed, time, _TRACE, ttl_s=TTL_S, renew_s=RENEW_S)
-        self._opens = opens
+        self._storage = storage
         self._upstream_time = time
 
     async def run(self) -> None:
         """See `Hold.run`."""
-        await self._opens.replayed.wait()
+        await self._storage.replayed.wait()
         await super().run()
 
     def _needed(self) -> int:
         first_ts = self._ago_ts(_HELD_S)
-        held = [one.start_ts for one in self._opens.open_prewrites() if one.start_ts >= first_ts]
+        held = [one.start_ts for one in self._storage.open_prewrites() if one.start_ts >= first_ts]
         # What is left out keeps the watermark below it, and says nothing of what is to come.
-        oldest = min([*held, max(self._opens.watermark, self._ago_ts(TRANSACTION_S))])
+        oldest = min([*held, max(self._storage.watermark, self._ago_ts(TRANSACTION_S))])
         # A rollback stands at its start_ts, and is collected up to the safe point, itself included.
         return max(oldest - 1, 0)
 
     def _left_out_ts(self) -> int:
         first_ts = self._ago_ts(_HELD_S)
-        found = (one.start_ts for one in self._opens.open_prewrites() if one.start_ts < first_ts)
+        found = (one.start_ts for one in self._storage.open_prewrites() if one.start_ts < first_ts)
         return min(found, default=0)
 
     def _ago_ts(self, seconds: float) -> int:
@@ -79,5 +79,5 @@ class TraceHold(Hold):
 
     async def leave(self) -> None:
         """The pump stops: let go if nothing needs the hold."""
-        if not any(True for _ in self._opens.open_prewrites()):
+        if not any(True for _ in self._storage.open_prewrites()):
             await self.release()

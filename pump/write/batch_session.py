@@ -28,7 +28,7 @@ class Failure(NamedTuple):
     text: str
 
 
-class Answer(NamedTuple):
+class Acknowledgement(NamedTuple):
     """All payloads up to `answered` are durable or probes, but for the `failures` told so far."""
 
     answered: int
@@ -93,7 +93,7 @@ class WriteSession:
             part.failures += [Failure(number, failed.reason, failed.text) for number in part.stored[durable:]]
             part.failures.sort()
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> Acknowledgement | None:
         """The next answer; None if nothing new has ended."""
         failures: list[Failure] = []
         before = self.answered
@@ -102,4 +102,4 @@ class WriteSession:
             self.answered += part.count
             self.bytes_in_flight -= part.size
             failures += part.failures
-        return Answer(self.answered, failures) if self.answered > before else None
+        return Acknowledgement(self.answered, failures) if self.answered > before else None

@@ -31,7 +31,7 @@ from pump.log.record import none_above
 from pump.storage.storage import Storage, WriteFailed
 from pump.write import admission, write_request
 from pump.write.admission import Reason, Refuse, Store, Verdict
-from pump.write.batch_session import IN_FLIGHT_BYTES_MAX, Answer, Part, WriteSession
+from pump.write.batch_session import IN_FLIGHT_BYTES_MAX, Acknowledgement, Part, WriteSession
 from pump.write.disk_guard import DiskGuard
 
 _PAYLOAD_BYTES: Final = 400  # what one costs in memory besides its octets, and its failure
@@ -270,7 +270,7 @@ def _stopping() -> Unavailable:
     return Unavailable("the pump is stopping", hint="use another one")
 
 
-def _encoded(answer: Answer) -> bytes:
+def _encoded(answer: Acknowledgement) -> bytes:
     failures = [
         pump_pb2.WriteFailure(number=number, reason=_REASONS[reason], text=text)
         for number, reason, text in answer.failures

@@ -1,7 +1,7 @@
-"""Disk guard: how much room the data directory's file system has left.
+"""Disk guard: how many bytes the data directory's file system has left.
 
-Looks every few seconds from a worker thread; admission compares with the floor. A file system that does not
-answer leaves the last figure standing.
+Asks every few seconds from a worker thread; admission compares with the floor. Where a file system does not
+answer, the last figure counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _logger = log.get("disk_guard")
 
 
 class DiskGuard:
-    """`disk` is what was seen last."""
+    """`disk` is the last answer."""
 
     def __init__(self, path: str, floor: int) -> None:
         self._path = path
         self._floor = floor
         self.disk = Disk(0, floor)
 
-    async def look(self) -> None:
-        """Look once; raises `OSError`."""
+    async def refresh(self) -> None:
+        """Ask once; raises `OSError`."""
         found = await asyncio.to_thread(os.statvfs, self._path)
         before, self.disk = self.disk, Disk(found.f_bavail * found.f_frsize, self._floor)
         metrics.SIZE_BYTES.labels("capacity").set(found.f_blocks * found.f_frsize)
@@ -41,15 +41,15 @@ class DiskGuard:
             _logger.info("space is available again", available=self.disk.available)
 
     async def free_bytes(self) -> int:
-        """Look now. Raises `OSError`."""
-        await self.look()
+        """Ask now. Raises `OSError`."""
+        await self.refresh()
         return self.disk.available
 
     async def run(self) -> None:
-        """Look again and again; until cancelled."""
+        """Ask again and again; until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             try:
-                await self.look()
+                await self.refresh()
             except OSError as error:
                 _logger.warning("file system of the data directory does not answer", error=error)

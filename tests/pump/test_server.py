@@ -61,7 +61,7 @@ async def pump(path: Path, **options: Any) -> AsyncIterator[Pump]:
         time = UpstreamTime(oracle, clock)
         pullers = Pullers(storage, idle, CLUSTER, time=time)
         guard = DiskGuard(str(path), 0)
-        await guard.look()
+        await guard.refresh()
         made: list[Pump] = []
         server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, SystemClock(), time)
         made.append(Pump(storage, server, pullers, idle, oracle, transactions, guard, time, clock))

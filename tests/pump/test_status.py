@@ -29,7 +29,7 @@ from pump.pull.puller import Pullers
 from pump.status import StatusRoutes
 from pump.storage.storage import Limits
 from pump.watermark.idle import IdleWatermark
-from pump.watermark.stall_monitor import Watch
+from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
 from tests.pump.support.payloads import put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
@@ -57,7 +57,7 @@ class Registry:
 
 
 @dataclass
-class Presence:
+class Registration:
     node_id: str = "p1"
     state: str = node.ONLINE
 
@@ -78,11 +78,11 @@ class Retention:
 class Page:
     one: Scene
     registry: Registry
-    presence: Presence
+    registration: Registration
     oracle: ScriptedOracle
     time: UpstreamTime
     pullers: Pullers
-    watch: Watch
+    watch: StallMonitor
     routes: Routes
     left: list[tuple[str, bool]]
     refuse: str = ""
@@ -104,12 +104,12 @@ class Page:
 @asynccontextmanager
 async def page(path: Path, *, retention: Retention | None = None, **options: Any) -> AsyncIterator[Page]:
     async with scene(path, **options) as one:
-        oracle, registry, presence = ScriptedOracle(), Registry(), Presence()
+        oracle, registry, registration = ScriptedOracle(), Registry(), Registration()
         idle = IdleWatermark(oracle, lambda: one.storage.watermark, one.storage.mark)
         pullers = Pullers(one.storage, idle, CLUSTER)
-        watch, routes = Watch(one.storage, one.resolver, one.clock), Routes()
+        watch, routes = StallMonitor(one.storage, one.resolver, one.clock), Routes()
         time = UpstreamTime(oracle, one.clock)
-        made = Page(one, registry, presence, oracle, time, pullers, watch, routes, [])
+        made = Page(one, registry, registration, oracle, time, pullers, watch, routes, [])
 
         async def leave(action: str, force: bool) -> None:
             if made.refuse:
@@ -119,7 +119,7 @@ async def page(path: Path, *, retention: Retention | None = None, **options: Any
         found = StatusRoutes(
             one.storage,
             pullers,
-            presence,  # type: ignore[arg-type]
+            registration,  # type: ignore[arg-type]
             registry,  # type: ignore[arg-type]
             time,
             one.clock,
@@ -155,7 +155,7 @@ async def test_actions_and_refusals_have_their_text_and_a_status(tmp_path: Path)
             409,
             {"message": "no drainer is registered", "code": 3, "data": None},
         )
-        one.presence.state = node.PAUSED
+        one.registration.state = node.PAUSED
         assert await one.state("/state/p1/close") == (
             409,
             {"message": "this pump's state is paused, apply close failed!", "code": 3, "data": None},
@@ -170,7 +170,7 @@ async def test_close_is_passed_on_with_force_also_while_it_waits_already(tmp_pat
     async with page(tmp_path) as one:
         assert (await one.state("/state/p1/close"))[0] == 200
         assert (await one.state("/state/p1/close?force=true"))[0] == 200
-        one.presence.state = node.CLOSING
+        one.registration.state = node.CLOSING
         assert (await one.state("/state/p1/close"))[0] == 409
         assert (await one.state("/state/p1/pause?force=true"))[0] == 409
         assert (await one.state("/state/p1/close?force=false"))[0] == 409
@@ -199,7 +199,7 @@ async def test_an_operator_decides_what_nobody_knows(tmp_path: Path) -> None:
         one.one.clock.advance(1.5)
         await one.one.round()
         own = await one.pump()
-        assert own["oldest_open"]["upstream"] == "nobody knows it any more: no trace of it"
+        assert own["oldest_open"]["upstream"] == "the upstream does not know it any more: no trace of it"
         assert "binlogctl decide 10 rolled-back" in own["oldest_open"]["next"]
         for target, status in (
             ("/transactions/x/25", 400),
@@ -331,7 +331,7 @@ async def test_status_shows_what_holds_the_pump_up(tmp_path: Path) -> None:
         for _ in range(12):
             clock.advance(1.0)
             await one.one.round()
-            await one.watch.look()
+            await one.watch.observe()
         own = await one.pump()
         assert own["uptime_s"] == 12.0
         assert own["version"]

@@ -27,7 +27,7 @@ from common.etcd.registry import EtcdRegistry, connect_registry
 from common.serving.starting import Starting
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
-from pump.membership.registration import Presence
+from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 
@@ -365,7 +365,7 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
 ) -> None:
     calls: list[str] = []
     data_dir = DataDir(str(tmp_path))
-    presence = Presence(
+    registration = Registration(
         Replies(nodes.registry, 2),  # type: ignore[arg-type]
         upstream.oracle,
         "p1",
@@ -379,14 +379,14 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     async with drainer_at(0, calls) as port:
         await nodes.drainer("d1", f"127.0.0.1:{port}")
         starting = Starting(60.0, SystemClock(), lambda _: None)
-        await starting.wait_for(presence.register)
+        await starting.wait_for(registration.register)
         assert (await nodes.pump()).state == node.PAUSED
-        assert (presence.state, data_dir.is_unknown) == (node.OFFLINE, True)
-        await presence.enter(lambda _: None)
+        assert (registration.state, data_dir.is_unknown) == (node.OFFLINE, True)
+        await registration.go_online(lambda _: None)
     assert calls == ["notify"]
-    assert (presence.state, data_dir.is_unknown) == (node.ONLINE, False)
+    assert (registration.state, data_dir.is_unknown) == (node.ONLINE, False)
     assert (await nodes.pump()).state == node.ONLINE
-    await presence.leave(for_good=False)
+    await registration.leave(for_good=False)
     data_dir.close()
 
 

@@ -18,10 +18,10 @@ from common.errors import Corruption, Rejected
 from common.upstream_port import Committed, RolledBack, Undecided
 from pump.index import indexer
 from pump.storage.storage import Storage
-from pump.watermark.resolve_schedule import Answer, ResolveSchedule
+from pump.watermark.resolve_schedule import ResolveSchedule, TxnAnswer
 from pump.watermark.resolver import Resolver
-from pump.watermark.stall_monitor import Watch
-from pump.watermark.stall_report import Stuck
+from pump.watermark.stall_monitor import StallMonitor
+from pump.watermark.stall_report import StallReport
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedTransactions
 
@@ -129,7 +129,7 @@ async def test_a_lock_alive_for_eleven_minutes_is_held_named_and_delivered(
 ) -> None:
     async with scene(tmp_path) as one:
         one.upstream.answers[10] = [Undecided(20.0)]
-        watch = Watch(one.storage, one.resolver, one.clock, Stuck(first_s=10.0))
+        watch = StallMonitor(one.storage, one.resolver, one.clock, StallReport(first_s=10.0))
         await put_pair(one.storage, 5, 6)
         await one.prewrite(10)
         await put_pair(one.storage, 20, 21)
@@ -138,7 +138,7 @@ async def test_a_lock_alive_for_eleven_minutes_is_held_named_and_delivered(
             while one.clock.now_s - began_s < 660:
                 one.clock.advance(1.0)
                 await one.round()
-                await watch.look()
+                await watch.observe()
                 assert one.storage.is_open(10)
             # What order does not hold back has passed, and writes go on.
             assert one.storage.watermark == 6
@@ -155,7 +155,7 @@ async def test_a_lock_alive_for_eleven_minutes_is_held_named_and_delivered(
             one.clock.advance(5.0)
             assert await one.round() == [10]
             await one.settled()
-            await watch.look()
+            await watch.observe()
         assert await one.commits() == [6, 21, 25, 31]
         assert "the prewrite that held the watermark is settled" in caplog.text
 
@@ -177,7 +177,7 @@ async def test_a_store_that_is_away_for_an_hour_delays_and_loses_nothing(
         # The first round looked whether it is one of them alone; then one question a second at most.
         assert sum(len(asked) > 1 for asked in one.upstream.asked) < 20
         assert len(one.upstream.asked) <= 3600 + 2 * len(orphans)
-        assert {one.resolver.heard(start_ts).answer for start_ts in orphans} == {Answer.UNAVAILABLE}
+        assert {one.resolver.heard(start_ts).answer for start_ts in orphans} == {TxnAnswer.UNAVAILABLE}
         assert caplog.text.count("upstream does not answer about open prewrites") == 1
         # Meanwhile a client comes back with its commit: no question needs to be answered for that.
         await put(one.storage, binlog.commit(100, 200))
@@ -212,7 +212,7 @@ async def test_a_damaged_prewrite_is_named_and_the_others_are_asked_about(
         await until(lambda: one.storage.open_count == 1)
         assert [start_ts for start_ts, _ in one.upstream.asked[0]] == [10, 30]
         heard = one.resolver.heard(20)
-        assert heard.answer is Answer.DAMAGED
+        assert heard.answer is TxnAnswer.DAMAGED
         assert f"000000.vlog: offset {places[20].offset}" in heard.detail
         for _ in range(20):
             one.clock.advance(5.0)
@@ -249,7 +249,7 @@ async def test_where_nobody_answers_the_group_is_asked_once(tmp_path: Path) -> N
         one.clock.advance(1.5)
         assert await one.round() == [*orphans]
         assert len(one.upstream.asked) == 1
-        assert one.resolver.heard(117).answer is Answer.UNAVAILABLE
+        assert one.resolver.heard(117).answer is TxnAnswer.UNAVAILABLE
 
 
 async def test_one_of_many_without_an_answer_is_not_called_alive(tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ async def test_one_of_many_without_an_answer_is_not_called_alive(tmp_path: Path)
         await one.prewrite(10, 20)
         one.clock.advance(1.5)
         await one.round()
-        assert one.resolver.heard(10).answer is Answer.UNAVAILABLE
+        assert one.resolver.heard(10).answer is TxnAnswer.UNAVAILABLE
         assert one.resolver.heard(10).detail == "its region is away"
-        assert one.resolver.heard(20).answer is Answer.ALIVE
+        assert one.resolver.heard(20).answer is TxnAnswer.ALIVE
 
 
 async def test_a_question_that_hangs_holds_nobody_else_up(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_what_the_resolver_writes_can_be_read_before_it_counts(
         await until(refused.is_set)
         assert one.storage.is_open(10)
         assert one.storage.watermark == 0
-        assert one.resolver.heard(10).answer is Answer.ENDED
+        assert one.resolver.heard(10).answer is TxnAnswer.ENDED
         one.clock.advance(60.0)
         assert one.resolver.due() == []  # its end is stored: not asked, not written again
         failing = False
@@ -379,6 +379,6 @@ async def test_nothing_is_asked_once_the_log_takes_no_writes(tmp_path: Path) -> 
         one.storage.value_log.append = fail  # type: ignore[method-assign, assignment]
         one.upstream.answers[10] = [RolledBack()]
         assert await one.round() == [10]
-        assert one.resolver.heard(10).answer is Answer.NOT_WRITTEN
+        assert one.resolver.heard(10).answer is TxnAnswer.NOT_WRITTEN
         one.clock.advance(60.0)
         assert one.resolver.due() == []

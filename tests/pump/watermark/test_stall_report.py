@@ -14,10 +14,17 @@ from common.upstream_port import Committed, Undecided
 from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import START
-from pump.watermark import stall_report as stuck
-from pump.watermark.resolve_schedule import Answer, Heard
-from pump.watermark.stall_monitor import Watch
-from pump.watermark.stall_report import Settled, Stuck, Subject, Tell
+from pump.watermark.resolve_schedule import Heard, TxnAnswer
+from pump.watermark.stall_monitor import StallMonitor
+from pump.watermark.stall_report import (
+    Settled,
+    Stalled,
+    StallReport,
+    Subject,
+    latest_answer,
+    next_step,
+    subject_of,
+)
 from tests.pump.support.payloads import put
 from tests.pump.watermark.test_resolver import Scene, scene
 
@@ -39,72 +46,72 @@ def an_open(start_ts: int, since_s: float) -> OpenPrewrite:
 
 
 def test_told_after_ten_seconds_then_ever_more_rarely_and_once_at_the_end() -> None:
-    core, one = Stuck(first_s=10.0, pause_max_s=60.0), an_open(7, 100.0)
-    told: list[Tell] = []
+    core, one = StallReport(first_s=10.0, pause_max_s=60.0), an_open(7, 100.0)
+    told: list[Stalled] = []
     for now_s in range(100, 400):
-        for effect in core.look(one, float(now_s)):
-            assert isinstance(effect, Tell)
+        for effect in core.observe(one, float(now_s)):
+            assert isinstance(effect, Stalled)
             told.append(effect)
     assert [tell.age_s for tell in told] == [10, 20, 40, 80, 140, 200, 260]
     assert [tell.turn for tell in told] == [1, 2, 3, 4, 5, 6, 7]
-    assert core.told is one
-    assert core.look(None, 400.5) == [Settled(7, 300.5)]
-    assert core.look(None, 500.0) == []
-    assert core.told is None
+    assert core.reported is one
+    assert core.observe(None, 400.5) == [Settled(7, 300.5)]
+    assert core.observe(None, 500.0) == []
+    assert core.reported is None
 
 
 def test_the_next_one_that_holds_is_told_at_once_when_it_is_old_too() -> None:
-    core = Stuck(first_s=10.0)
+    core = StallReport(first_s=10.0)
     first, second, young = an_open(1, 0.0), an_open(2, 1.0), an_open(3, 19.0)
-    assert core.look(first, 12.0) == [Tell(first, 12.0, 1)]
-    assert core.look(second, 20.0) == [Settled(1, 20.0), Tell(second, 19.0, 1)]
-    assert core.look(young, 21.0) == [Settled(2, 20.0)]
-    assert core.look(young, 29.0) == [Tell(young, 10.0, 1)]
+    assert core.observe(first, 12.0) == [Stalled(first, 12.0, 1)]
+    assert core.observe(second, 20.0) == [Settled(1, 20.0), Stalled(second, 19.0, 1)]
+    assert core.observe(young, 21.0) == [Settled(2, 20.0)]
+    assert core.observe(young, 29.0) == [Stalled(young, 10.0, 1)]
 
 
 def test_every_short_history_agrees_with_the_rules() -> None:
     """Looks ten seconds apart at nobody, or one of three; what was told is settled exactly once."""
     for seen in itertools.product((0, 1, 2, 3), repeat=5):
-        core, told = Stuck(first_s=10.0), 0
+        core, told = StallReport(first_s=10.0), 0
         since: dict[int, float] = {}
         for turn, start_ts in enumerate(seen):
             now_s = turn * 10.0
             if start_ts:
                 since.setdefault(start_ts, now_s)
             oldest = an_open(start_ts, since[start_ts]) if start_ts else None
-            effects = core.look(oldest, now_s)
+            effects = core.observe(oldest, now_s)
             settled = [effect.start_ts for effect in effects if isinstance(effect, Settled)]
             assert settled == ([told] if told and told != start_ts else [])
-            new = [effect for effect in effects if isinstance(effect, Tell)]
+            new = [effect for effect in effects if isinstance(effect, Stalled)]
             due = start_ts and now_s - since[start_ts] >= 10.0
             assert len(new) <= 1
             if due and told != start_ts:
                 assert [(tell.prewrite.start_ts, tell.turn) for tell in new] == [(start_ts, 1)]
             told = start_ts if due else 0
-            assert (core.told.start_ts if core.told else 0) == told
+            assert (core.reported.start_ts if core.reported else 0) == told
 
 
 # -- what ----------------------------------------------------------------------------------------
 
 
 def test_subject_is_the_first_table_or_the_ddl_and_never_a_row() -> None:
-    found = stuck.subject(rows(1, 45, 46, 45))
+    found = subject_of(rows(1, 45, 46, 45))
     assert found == Subject(table_id=45, tables=2)
     assert found.fields() == {"table_id": 45, "tables": 2}
-    ddl = stuck.subject(binlog.prewrite_ddl(1, b"k", "create table t " + "x" * 500, 77))
+    ddl = subject_of(binlog.prewrite_ddl(1, b"k", "create table t " + "x" * 500, 77))
     assert (ddl.ddl_job_id, len(ddl.ddl_query), ddl.ddl_query[:14]) == (77, 200, "create table t")
     assert ddl.fields() == {"ddl_job_id": 77, "ddl_query": ddl.ddl_query}
     for payload in (b"\xff", binlog.prewrite(1, b"k", b"\xff\xff"), binlog.prewrite(1, b"k", b"")):
-        assert stuck.subject(payload).fields() == {}
+        assert subject_of(payload).fields() == {}
 
 
 def test_every_answer_has_words_and_a_next_step() -> None:
-    for answer in Answer:
+    for answer in TxnAnswer:
         heard = Heard(3, answer, "for 2 s more at least")
-        assert stuck.said(heard).startswith(answer.value)
-        assert stuck.next_step(99, heard)
-    assert "start_ts 99" in stuck.next_step(99, Heard(1, Answer.ALIVE))
-    assert stuck.said(Heard()) == "not asked yet"
+        assert latest_answer(heard).startswith(answer.value)
+        assert next_step(99, heard)
+    assert "start_ts 99" in next_step(99, Heard(1, TxnAnswer.ALIVE))
+    assert latest_answer(Heard()) == "not asked yet"
 
 
 # -- where ---------------------------------------------------------------------------------------
@@ -114,18 +121,18 @@ def told_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [record.fields for record in caplog.records if "holds the watermark" in record.message]  # type: ignore[attr-defined]
 
 
-async def stuck_for(one: Scene, watch: Watch, seconds: int) -> None:
+async def stuck_for(one: Scene, watch: StallMonitor, seconds: int) -> None:
     for _ in range(seconds):
         one.clock.advance(1.0)
         await one.round()
-        await watch.look()
+        await watch.observe()
 
 
 async def test_log_status_and_metrics_name_the_transaction(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scene(tmp_path) as one:
-        watch = Watch(one.storage, one.resolver, one.clock)
+        watch = StallMonitor(one.storage, one.resolver, one.clock)
         watch.bind_gauges()
         start_ts = tso.compose(1_700_000_000_000, 5)
         one.upstream.answers[start_ts] = [Undecided(3.0)]
@@ -168,7 +175,7 @@ async def test_a_ddl_and_a_store_that_is_away_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scene(tmp_path) as one:
-        watch = Watch(one.storage, one.resolver, one.clock)
+        watch = StallMonitor(one.storage, one.resolver, one.clock)
         one.upstream.gone = True
         await put(one.storage, binlog.prewrite_ddl(10, b"k", "drop table important", 77))
         await stuck_for(one, watch, 12)
@@ -182,7 +189,7 @@ async def test_a_prewrite_that_cannot_be_read_is_told_without_its_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scene(tmp_path) as one:
-        watch = Watch(one.storage, one.resolver, one.clock)
+        watch = StallMonitor(one.storage, one.resolver, one.clock)
         await one.prewrite(10)
         with (tmp_path / "value" / "000000.vlog").open("r+b") as log:
             log.seek(20)
@@ -197,12 +204,12 @@ async def test_a_prewrite_that_cannot_be_read_is_told_without_its_table(
 
 async def test_nothing_is_told_of_a_pump_that_moves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with scene(tmp_path) as one:
-        watch = Watch(one.storage, one.resolver, one.clock)
+        watch = StallMonitor(one.storage, one.resolver, one.clock)
         for start_ts in range(100, 400, 10):
             await one.prewrite(start_ts)
             one.clock.advance(1.0)
             await put(one.storage, binlog.commit(start_ts, start_ts + 5))
-            await watch.look()
+            await watch.observe()
         await one.settled()
         assert told_lines(caplog) == []
         assert watch.oldest() == []
@@ -216,6 +223,6 @@ async def test_nothing_is_told_of_a_pump_that_moves(tmp_path: Path, caplog: pyte
 
 def test_the_upstream_says_what_can_be_done_about_its_own_transactions() -> None:
     """A lease, a prepared transaction and a lock of TiDB end in different ways."""
-    told = Heard(1, Answer.ALIVE, hint="ask for {start_ts} there")
-    assert stuck.next_step(10, told) == "ask for 10 there"
-    assert "start_ts 10" in stuck.next_step(10, Heard(1, Answer.ALIVE))
+    told = Heard(1, TxnAnswer.ALIVE, hint="ask for {start_ts} there")
+    assert next_step(10, told) == "ask for 10 there"
+    assert "start_ts 10" in next_step(10, Heard(1, TxnAnswer.ALIVE))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pump.write.admission import PROBE, STORE, Reason, Refuse, Verdict
-from pump.write.batch_session import Answer, Failure, Part, WriteSession
+from pump.write.batch_session import Acknowledgement, Failure, Part, WriteSession
 
 NO_ROOM = Refuse(Reason.DISK, "no room")
 BROKEN = Refuse(Reason.WRITER, "broken")
@@ -89,7 +89,7 @@ def test_what_is_in_flight_is_bounded_until_its_answer_is_made() -> None:
     assert session.is_full
     session.end(small)
     assert session.is_full
-    assert session.answer() == Answer(2, [])
+    assert session.answer() == Acknowledgement(2, [])
     assert not session.is_full
 
 

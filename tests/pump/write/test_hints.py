@@ -18,7 +18,7 @@ from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Committed, RolledBack, Undecided, Unknown
 from pump.index.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
 from pump.log.record import LogRecord, ValuePointer
-from pump.watermark.resolve_schedule import Answer
+from pump.watermark.resolve_schedule import TxnAnswer
 from pump.watermark.trace_hold import RENEW_S, TRANSACTION_S, TTL_S, TraceHold
 from tests.pump.support.payloads import opened, put
 from tests.pump.support.scripted import ScriptedOracle
@@ -138,8 +138,8 @@ async def test_what_nobody_knows_is_told_once_and_waits_for_a_person(
         for _ in range(20):
             one.clock.advance(10.0)
             assert await one.round() == [10]
-        assert caplog.text.count("nobody knows any more") == 1
-        [record] = [record for record in caplog.records if "nobody knows" in record.message]
+        assert caplog.text.count("unknown upstream") == 1
+        [record] = [record for record in caplog.records if "unknown upstream" in record.message]
         assert "binlogctl decide 10 rolled-back" in record.fields["next"]  # type: ignore[attr-defined]
         assert one.storage.is_open(10)
         assert one.storage.watermark < 45
@@ -174,7 +174,7 @@ async def test_an_end_that_comes_after_all_settles_it(tmp_path: Path) -> None:
         await one.prewrite(10)
         one.clock.advance(1.5)
         await one.round()
-        assert one.resolver.heard(10).answer is Answer.UNKNOWN
+        assert one.resolver.heard(10).answer is TxnAnswer.UNKNOWN
         one.clock.advance(5.0)
         assert await one.round() == [10]
         await one.settled()
