@@ -8,6 +8,7 @@
     2019-04-28                   its first moment
 
 Never  guesses: a number that is too small for a timestamp is refused, for it would be a moment in 1970
+Tests  tests/deploy/ctl/commands/test_position.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Ports, written from the need of pump, drainer and embedding programs. Adapters: `tidb` (PD and TiKV) and
 `standalone` (all in etcd). `Upstream` bundles them with the cluster id.
+
+Tests  tests/common/upstream/test_contract.py
 """
 
 from __future__ import annotations

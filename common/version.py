@@ -1,4 +1,7 @@
-"""Which build this is: what `-V` prints and what daemons log at start."""
+"""Which build this is: what `-V` prints and what daemons log at start.
+
+Tests  tests/common/config/test_loading.py
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ status. `announced` has the status's revision exactly as long as its last writer
 lease; a Go node that takes over writes the status alone, and its missing lease then means nothing.
 
 Every write is compare-and-set on the entry's revision; nobody overwrites what he has not seen.
+
+Tests  tests/common/etcd/test_registry.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ other's entry, and clients and drainers follow whoever wrote last. An entry that
 address than ours, may be such a node, or what it left when it was killed. A node that was stopped, ran at our
 address, or whose port answers nobody, is gone, and its place is free at once; otherwise the entry is watched
 for two of its heartbeats.
+
+Tests  tests/common/cluster/test_heartbeat.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Holds  a value has the type of its kind: what is given as text, or in the file, becomes that or a `ValueError`
        that says what is expected
+Tests  tests/common/config/test_loading.py
 """
 
 from __future__ import annotations

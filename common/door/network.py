@@ -1,4 +1,7 @@
-"""Network: what one peer has of addresses. Of IPv4 one; of IPv6 a /64, all of which a host may use."""
+"""Network: what one peer has of addresses. Of IPv4 one; of IPv6 a /64, all of which a host may use.
+
+Tests  tests/common/door/test_limits_budget.py
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ linearizable. Several endpoints: one is used until it does not answer, then the 
 Errors: `Unavailable` (no answer in time, no leader, out of space) says nothing about whether a write took
 place; `LeaseLost`; `Compacted` for a watch that starts too early; `Rejected` for everything that etcd will
 never accept.
+
+Tests  tests/common/etcd/test_registry.py
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from typing import Any, Final, Self
 
 from aetcd import rpc as messages
 
+from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
-from common.etcd import clock
+from common.net.http_client import HttpClient
 from common.net.tls import Reread, TlsConfig
 
 HINT: Final = "start etcd or pass --pd-urls"
 REQUEST_TIMEOUT_S: Final = 5.0
+_VERSION_BYTES_MAX: Final = 1 << 14
 OPS_MAX: Final = 128  # etcd's default limit of operations in a transaction
 REQUEST_BYTES_MAX: Final = 1536 * 1024  # etcd's default limit of a request
 
@@ -258,9 +262,17 @@ class EtcdClient:
         return await self._call(call)
 
     async def clocks(self, timeout_s: float) -> list[float | None]:
-        """What time it is at each endpoint, seconds since 1970; None for one that does not say."""
-        asked = (clock.ask(endpoint.address, self._tls, timeout_s) for endpoint in self._endpoints)
-        return await asyncio.gather(*asked)
+        """What time it is at each endpoint, seconds since 1970, cut to whole ones; None for one that does not
+        say: etcd answers HTTP on the port of its clients, unless that takes gRPC alone."""
+        http = HttpClient(SystemClock(), self._tls, timeout_s, _VERSION_BYTES_MAX)
+
+        async def date_s(address: str) -> float | None:
+            try:
+                return (await http.get(address, "/version")).date_s
+            except Unavailable:
+                return None
+
+        return await asyncio.gather(*(date_s(endpoint.address) for endpoint in self._endpoints))
 
     async def get(self, key: bytes) -> KeyValue | None:
         request = messages.RangeRequest(key=key)

@@ -3,6 +3,7 @@
 Why     rich is imported where it is needed: it costs a start a tenth of a second, and JSON, log lines and a
         daemon without a terminal do without it
 Never   lets a name or a text from outside steer the terminal (`common.observe.printable`)
+Tests   tests/common/observe/test_printable.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 All numbers are little-endian. Containers carry their size and tables of offsets relative to their own first
 byte. Those offsets come from outside: every one must lie behind whatever was read before it, so the work and
 the output stay proportional to the input and a container can never be visited twice.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ meets, decodes the common short forms in place, and hands the row to the strict 
 accepts a subset of what the strict reader accepts, with the same values. It never raises for a bad row.
 
 What a value becomes (a Python value, a piece of SQL) is the target's business: a `Conversion` per column.
+
+Tests  tests/common/rowcodec/test_hostile.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Nothing here knows columns. Every function takes the whole row and the offset of the flag byte and gives the
 offset behind the datum. IndexError means that the row ends inside; `RowError` that it is wrong.
+
+Tests  tests/common/rowcodec/test_hostile.py
 """
 
 from __future__ import annotations

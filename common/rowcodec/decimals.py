@@ -5,6 +5,8 @@
 The outer chunks may be shorter than nine digits. Negative numbers have every byte inverted, and the top bit
 of the first byte is flipped for all, so that bytes sort as numbers do. Each datum describes itself: the
 column's own precision is never used to read it.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Writers leave a NULL out of an INSERT when the column's default is NULL; a row that is older than its column
 lacks it, and holds the column's `origin_default`. In this order: nullable without an origin default is NULL;
 an origin default is itself; NOT NULL without one is the type's zero.
+
+Tests  tests/common/rowcodec/test_recorded.py
 """
 
 from __future__ import annotations

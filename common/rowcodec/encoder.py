@@ -9,6 +9,8 @@ order; a mapping may leave columns out (NULL) and may name stored generated colu
 Byte-equal to TiDB, except for the sort key in front of an INSERT whose clustered key has text under a
 case-insensitive collation: it is exact for ASCII under `*_general_ci` and a stand-in otherwise. TiDB puts the
 real text into the body of such rows, and readers take it from there.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

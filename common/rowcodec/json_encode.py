@@ -2,6 +2,8 @@
 
 A str is JSON text; anything else is the document itself (dict, list, str inside them, int, float, bool,
 None). Keys are sorted by their bytes, one value per key, values lie one after another in order.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

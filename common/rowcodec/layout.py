@@ -4,6 +4,8 @@
 
 Writers emit columns in table order, the hidden row id last. Readers here *expect* that order, because it is
 fast to check, and fall back to `strict`, which takes any order.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Decoding plan of one table version: from encoded rows to Python values.
 
 `compile_table` is a pure function of the definition. A plan may be used from several threads.
+
+Tests  tests/common/rowcodec/test_hostile.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Takes what the readers give and a little more (numbers as text, ENUM and SET as number or text, Decimal).
 ValueError or TypeError if a value does not fit the type.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The one error of the row codec: which column, what is wrong, where in the row."""
+"""The one error of the row codec: which column, what is wrong, where in the row.
+
+Tests  tests/common/rowcodec/test_hostile.py
+"""
 
 from __future__ import annotations
 

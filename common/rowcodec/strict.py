@@ -2,6 +2,8 @@
 
 Slow and complete. Generated readers hand it every row that is not exactly what they expect, so this module
 decides what is a row. It walks to the end of each body, and holds at most `PAIRS_MAX` offsets.
+
+Tests  tests/common/rowcodec/test_hostile.py
 """
 
 from __future__ import annotations

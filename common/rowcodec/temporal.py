@@ -3,6 +3,8 @@
 A packed time is `(year * 13 + month) << 46 | day << 41 | hour << 36 | minute << 30 | second << 24 | us`.
 Zero dates, month or day 0 and days such as 2010-02-30 are legal and pass through as text: values are never
 handed to `datetime`. TIMESTAMP is UTC, here and in the row. TIME is a signed count of nanoseconds.
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ BINARY, VARBINARY, BLOB      bytes
 ENUM, SET                    str with `number`: index from 1, or mask
 JSON                         str, canonical text
 NULL                         None
+
+Tests  tests/common/rowcodec/test_golden.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Readers take the whole buffer and an offset and give (value, next offset). Running out of bytes raises
 IndexError, which the caller turns into an error with a place; more than 64 bits raises `RowError`.
+
+Tests  tests/common/rowcodec/test_hostile.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A transport that counts memory sets it for each streaming call; a service that makes large replies asks for
 their octets before it reads or makes them, and says when it has done with a request. Without such a transport
 everything is granted at once.
+
+Tests  tests/pump/pull/test_peer_memory.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""grpcio's server behind the same registration as the door: the option `rpc-server = "grpcio"`."""
+"""grpcio's server behind the same registration as the door: the option `rpc-server = "grpcio"`.
+
+Tests  tests/common/rpc/test_rpc.py
+"""
 
 from __future__ import annotations
 

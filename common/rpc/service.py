@@ -4,6 +4,8 @@ Transports (`common.door`, grpcio's server) carry services; a service knows noth
 them in tests. `Unavailable` goes as UNAVAILABLE, `Corruption` as DATA_LOSS, an `RpcStatus` as what it says,
 every other `BinlogError` as UNKNOWN, which is what Go peers expect of a failed handler. What is not a
 `BinlogError` is our mistake: logged with its traceback, INTERNAL to the peer.
+
+Tests  tests/common/rpc/test_rpc.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 GET /healthz   200 as long as the process answers at all
 GET /readyz    200 when the node does its work, else 503 with the reason
+
+Tests  tests/pump/membership/test_lifecycle.py
 """
 
 from __future__ import annotations

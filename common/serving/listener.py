@@ -6,6 +6,8 @@ rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by
 
 A daemon that has to wait for others before it can work listens first, with services that say so, and offers
 the real ones later.
+
+Tests  tests/pump/test_process_listener.py
 """
 
 from __future__ import annotations

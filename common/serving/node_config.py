@@ -2,6 +2,7 @@
 
 In     command line, environment and file (`common.config`)
 Out    where the node listens and whom it lets in, where the cluster is, where metrics and logs go
+Tests  tests/pump/test_config.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 PD and the etcd of a standalone cluster answer on the same kind of address. `auto` asks for PD's members: who
 answers is PD, who does not know the question is a plain etcd, and who does not answer says nothing at all.
 Never  takes a PD that is down for a plain etcd, or founds a standalone cluster inside a TiDB cluster
+Tests  tests/common/upstream/test_contract.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ In      from which timestamp on it is needed, 0: nothing is
 Order   each `renew_s` anew, for `ttl_s`: who dies lets go so, who restarts in time still finds it held
 Holds   never more than a day back: what is held is not collected in all of the cluster
 Stops   by cancellation; `release` lets go at once, for who will not come back
+Tests   tests/drainer/schema/test_gc_safe_point.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """HTTP calls: HTTP requests on HTTP/2 streams that are not gRPC; the routes answer them as on HTTP/1.1.
 
 Why    h2spec and `curl --http2-prior-knowledge` speak so, and the pages are the same on either protocol
+Tests  tests/common/door/server/test_listener_http.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Methods: what services offer, by path, with what was counted of their calls."""
+"""Methods: what services offer, by path, with what was counted of their calls.
+
+Tests  tests/common/rpc/test_rpc.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 Drives  `common.budget`
 Holds   whatever ends the call, its tickets are closed by the service's own `finally`; one not granted
         yet is closed here
+Tests   tests/pump/pull/test_peer_memory.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Holds  beyond a few MiB, a connection's large requests come one after the other:
        message, not one a stream. Memory of requests is counted for the connection, its address and all: over
        the first limit the call that asks is refused, over the others the largest unfinished one of the
        connection that holds most. A stream that nobody reads ends when somebody waits for its memory
+Tests  tests/common/door/calls/test_grpc_calls.py
 """
 
 from __future__ import annotations

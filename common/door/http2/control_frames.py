@@ -1,4 +1,7 @@
-"""Control frames: the frames that govern a connection and its streams, and carry nothing (R6.3 to R6.9)."""
+"""Control frames: the frames that govern a connection and its streams, and carry nothing (R6.3 to R6.9).
+
+Tests  tests/common/door/http2/test_connection_rules.py
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
     | payload (length octets)                       |
 
 R is RFC 9113, H is RFC 7541, P is gRPC's PROTOCOL-HTTP2 throughout this package.
+
+Tests  tests/common/door/http2/test_connection_rules.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""gRPC's words: what its header fields say (P), and the blocks that say it back."""
+"""gRPC's words: what its header fields say (P), and the blocks that say it back.
+
+Tests  tests/common/door/calls/test_grpc_calls.py
+"""
 
 from __future__ import annotations
 

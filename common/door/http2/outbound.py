@@ -6,6 +6,7 @@ Holds  never more DATA than the stream's and the connection's window; never a fr
        SETTINGS_MAX_FRAME_SIZE; streams with queued DATA take turns
 Why    a whole reply that fits the windows is three frames in one piece of memory; only what does not fit is
        queued. Queues hold views of the services' own bytes
+Tests  tests/common/door/http2/test_connection_windows.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 Holds  blocks are encoded in the order in which they are sent (H2.2); what differs from call to call is a
        literal that touches no table. We insert two fields and nothing else, so their indices are 62 and 63
 Why    these two fields are all that a good reply says, and a constant block costs nothing to make
+Tests  tests/common/door/calls/test_grpc_calls.py
 """
 
 from __future__ import annotations

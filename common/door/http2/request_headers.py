@@ -4,6 +4,7 @@ In     HEADERS and CONTINUATION payloads
 Out    `Head`; `Malformed`; `ConnectionFault` when the decoder's state is lost or a limit is passed
 Why    a block that changes no table means the same until one does: C-core's second and every later block is
        eight octets that are looked up, not decoded
+Tests  tests/common/door/http2/test_connection_rules.py
 """
 
 from __future__ import annotations

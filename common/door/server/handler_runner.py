@@ -4,6 +4,7 @@ Drives  `calls` (a reply, a failure, a message to send) and `plain`
 Owns    a Task for each call, except `inline` ones: those are stepped here, and one that waits for a future is
         stepped on by the future's callback, which costs a quarter of a Task
 Stops   a cancelled handler sees CancelledError where it waits; its end is told to its call in any case
+Tests   tests/common/door/server/test_listener.py
 """
 
 from __future__ import annotations

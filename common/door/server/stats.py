@@ -1,4 +1,7 @@
-"""Stats: what the doors of this process did, as plain integers that metrics read when scraped."""
+"""Stats: what the doors of this process did, as plain integers that metrics read when scraped.
+
+Tests  tests/common/rpc/test_rpc.py
+"""
 
 from __future__ import annotations
 

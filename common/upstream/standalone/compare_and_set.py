@@ -2,6 +2,8 @@
 
 Each is decided on its own (nested transactions) but they share a round trip and a disk write: everything
 that waits while one transaction is under way goes into the next.
+
+Tests  tests/common/upstream/standalone/test_transactions.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""DDL history in etcd: TiDB's job JSON by job id, for programs that stand in for TiDB."""
+"""DDL history in etcd: TiDB's job JSON by job id, for programs that stand in for TiDB.
+
+Tests  tests/common/upstream/test_contract.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of transactions as a whole, read and not touched: nothing is judged or ended by looking."""
+"""The table of transactions as a whole, read and not touched: nothing is judged or ended by looking.
+
+Tests  tests/pumpclient/publish/test_publisher_crashes.py
+"""
 
 from __future__ import annotations
 

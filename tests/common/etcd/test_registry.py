@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -493,3 +494,13 @@ def test_malformed_endpoints(text: str, message: str) -> None:
 
 def test_endpoint_forms() -> None:
     assert etcd_client.parse_endpoints("http://a:1, b:2,https://[::1]:3,") == ["a:1", "b:2", "[::1]:3"]
+
+
+async def test_the_clocks_of_etcds_hosts(etcd: str, free_port: Callable[[], int]) -> None:
+    client = await EtcdClient.connect(f"{etcd},127.0.0.1:{free_port()}")
+    before_s = time.time()
+    there_s, absent = await client.clocks(5.0)
+    assert there_s is not None
+    assert int(before_s) <= there_s <= time.time()
+    assert absent is None
+    await client.close()

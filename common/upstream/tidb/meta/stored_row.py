@@ -6,6 +6,8 @@
 
 Only what the tables of the DDL framework need: a column of bytes. Both formats: a cluster that was upgraded
 from TiDB 3 still writes the old one.
+
+Tests  tests/common/upstream/tidb/meta/test_meta_keys.py
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Stops   `close` ends all calls
 
 Every PD may be away and come back, in any order, at the same or at other addresses: what is configured is
 kept in mind for ever. Nothing here waits without an end, and no call waits for another one.
+
+Tests   tests/common/upstream/tidb/pd/test_pd.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Safe points: what PD keeps from being collected because somebody still reads it, and what is collected."""
+"""Safe points: what PD keeps from being collected because somebody still reads it, and what is collected.
+
+Tests  tests/common/upstream/tidb/pd/test_pd.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 In     the error of a key in a reply
 Out    an error of ours, whose class says whether to ask again
 Never  shows a key: it may hold column values
+Tests  tests/common/upstream/tidb/tikv/test_snapshot.py
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ Order   the status of the transaction at its primary key, by the time of the ora
 Stops   with the caller's deadline
 Never   rolls back a live lock: the time that is given to TiKV is the oracle's, also for a lock with ttl 0,
         and an async-commit transaction is asked about at its secondary keys only once it has expired
+Tests   tests/common/upstream/tidb/tikv/test_transactions.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,21 @@
+"""The collector's thresholds, set once a process."""
+
+from __future__ import annotations
+
+import gc
+
+from common.process.garbage import collect_rarely
+
+
+def test_it_is_set_once() -> None:
+    before = gc.get_threshold()
+    try:
+        collect_rarely()
+        assert gc.get_threshold() > before
+        frozen = gc.get_freeze_count()
+        assert frozen
+        collect_rarely()
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
