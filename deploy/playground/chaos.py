@@ -6,6 +6,7 @@ Owns    the random choice of fault and moment (seeded)
 Stops   at the moment given, with every process running and every fault taken back
 Never   breaks etcd while a session works: it stands for the database's own storage, whose loss the sessions
         would have to survive, not what is tested here. Sessions pause until it is back
+Tests   tests/deploy/playground/test_run.py
 """
 
 from __future__ import annotations

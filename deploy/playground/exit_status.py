@@ -1,4 +1,7 @@
-"""Exit status of a playground, the signals that end one, and how a failure becomes text and a status."""
+"""Exit status of a playground, the signals that end one, and how a failure becomes text and a status.
+
+Tests  tests/deploy/playground/test_run.py
+"""
 
 from __future__ import annotations
 

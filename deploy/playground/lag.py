@@ -3,6 +3,8 @@
 A probe transaction writes the next row of its own table at a fixed pace, through the same Pumps, queues and
 lanes as everything else; a reader on a connection of its own asks MariaDB for the newest row while one is
 awaited. What is measured is what an application downstream would see, polling included (a few ms).
+
+Tests  tests/deploy/playground/test_run.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Stops   when everything is acknowledged and the clock stands at the largest reco
 Never   sends the end of a transaction before every earlier prewrite of that Pump is acknowledged (a commit
         timestamp tells a Pump that each prewrite that comes later commits later), tells an outcome before
         that moment, or moves the clock past a record that is not acknowledged
+Tests   tests/deploy/playground/test_scenario.py
 """
 
 from __future__ import annotations

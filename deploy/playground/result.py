@@ -1,4 +1,7 @@
-"""What a run prints at its end. Pure: text from figures."""
+"""What a run prints at its end. Pure: text from figures.
+
+Tests  tests/deploy/playground/test_options.py
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Drives  the Drainer's configuration file and its reload, now and then kill -9 be
 Holds   every row is in exactly one of the two tables, whichever the rules were when it came
 Why     what a lane has applied was applied by the rules of then: taken for the rules of now, rows would be
         left out or come twice
+Tests   tests/deploy/playground/workload/test_model.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Drives  a private cluster with an archiving Drainer; `binlog-spark` as a user runs it, in processes of its own
 Owns    the report, and the JSON beside it; the scratch directory is gone afterwards
 Holds   the replayed tables are compared with the model of the workload, which knows nothing of archives
+Tests   tests/spark/test_demo_of_spark.py
 """
 
 from __future__ import annotations

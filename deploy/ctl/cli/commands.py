@@ -3,6 +3,8 @@
 A command is called by its words (`binlogctl config check FILE`) or, where `cmd` is set, as the Go binlogctl
 calls it (`binlogctl -cmd pumps`). A Go call takes every flag and prints log lines; the others take the flags
 they name and print tables.
+
+Tests  tests/deploy/ctl/cli/test_command_line.py
 """
 
 from __future__ import annotations

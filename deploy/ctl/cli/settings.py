@@ -3,6 +3,8 @@
 Names, defaults and meaning of the first block are those of the Go binlogctl. Only where to connect, TLS, the
 form of the output and the time zone may come from the environment (`BINLOGCTL_<FLAG>`): what a command does
 stands on its command line.
+
+Tests  tests/deploy/ctl/cli/test_command_line.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Skew: what a node says of the upstream's clock against its host's, in words."""
+"""Skew: what a node says of the upstream's clock against its host's, in words.
+
+Tests  tests/deploy/ctl/cluster/test_node_table.py
+"""
 
 from __future__ import annotations
 

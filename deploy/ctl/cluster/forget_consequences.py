@@ -4,6 +4,7 @@ In     the registry, and which node is given up
 Out    a `Loss`: in words, and whether somebody still needs what goes
 Why    a pump's binlogs are nowhere else. What it had stored after its last word to the registry nobody knows:
        that is said too
+Tests  tests/deploy/ctl/cluster/test_node_lookup.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Document: what a node says of itself in JSON, read without trust.
 
 Holds  what is not what it should be, or not where it should be, counts as not said
+Tests  tests/deploy/ctl/cluster/test_overview.py
 """
 
 from __future__ import annotations

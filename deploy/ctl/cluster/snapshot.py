@@ -1,4 +1,7 @@
-"""Look: one look at a whole cluster: the registry and what is prepared, then every node at once."""
+"""Look: one look at a whole cluster: the registry and what is prepared, then every node at once.
+
+Tests  tests/deploy/ctl/commands/test_top.py
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """binlogctl advance: the clock of a standalone cluster, set forward by who knows the time.
 
 Nodes find the time themselves as long as etcd's hosts tell theirs (`common.upstream.standalone.time_bound`).
+
+Tests  tests/deploy/ctl/commands/test_position.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """binlogctl completion: scripts for bash, zsh and fish, made from the table of commands.
 
 Holds  every command, every flag of each and every choice is offered; files where a command or flag takes one
+Tests  tests/deploy/ctl/cli/test_command_line.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
     config show FILE     every setting in force, and where it comes from; secrets masked
 
 Which of the two daemons a file is for shows in its keys; where both could be meant, -kind says it.
+
+Tests  tests/deploy/ctl/commands/test_forget.py
 """
 
 from __future__ import annotations

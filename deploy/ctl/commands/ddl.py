@@ -9,6 +9,7 @@
 In     the drainer's address, from the registry: `-node-id`, or the only one that lives
 Out    lines, a table or JSON; a failed request is an error that says what to do
 Never  decides by itself: the drainer stores a decision before it answers
+Tests  tests/drainer/quarantine/test_http_routes.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""binlogctl doctor: the command in front of `deploy.ctl.doctor`."""
+"""binlogctl doctor: the command in front of `deploy.ctl.doctor`.
+
+Tests  tests/integration/test_readme.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 In     the text from a prompt that does not show it, or one line of standard input; never from the command
        line, which everybody on the host can read (`-cmd encrypt -text` does, as Go has it)
 Out    the encrypted form alone on standard output, remarks on standard error
+Tests  tests/deploy/ctl/commands/test_forget.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""binlogctl nodes: all pumps and drainers as the registry has them."""
+"""binlogctl nodes: all pumps and drainers as the registry has them.
+
+Tests  tests/deploy/ctl/commands/test_leave_cluster.py
+"""
 
 from __future__ import annotations
 

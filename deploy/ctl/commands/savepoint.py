@@ -4,6 +4,7 @@
 
 Holds  the file is there whole or as it was; another one is replaced only when the operator says so, since it
        may be the checkpoint of a drainer
+Tests  tests/deploy/ctl/commands/test_position.py
 """
 
 from __future__ import annotations

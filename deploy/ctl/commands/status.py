@@ -1,4 +1,7 @@
-"""binlogctl status: a cluster on one page."""
+"""binlogctl status: a cluster on one page.
+
+Tests  tests/deploy/ctl/cluster/test_in_doubt.py
+"""
 
 from __future__ import annotations
 

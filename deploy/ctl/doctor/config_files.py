@@ -2,6 +2,7 @@
 the downstream.
 
 Drives  `look_files`, `judge_files`
+Tests   tests/deploy/ctl/doctor/checks/test_files.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Times are seconds since 1970, `_ts` timestamps of the oracle, sizes bytes. None: not known. An `error` is one
 line that may be shown.
+
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Out   the report on standard output, progress on standard error: a line that moves on a terminal, plain lines
       elsewhere
+Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Connection: to the registry and to the source of timestamps, for as long as a command lasts."""
+"""Connection: to the registry and to the source of timestamps, for as long as a command lasts.
+
+Tests  tests/deploy/ctl/commands/test_go_compat.py
+"""
 
 from __future__ import annotations
 

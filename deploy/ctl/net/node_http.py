@@ -4,6 +4,7 @@ In     the address as the registry has it; TLS: https with our certificate, and 
 Holds  an answer within the deadline, or `Unavailable`
 Why    the Go nodes answer 200 whatever happened and put a code into the body, ours answer with a status. Both
        are read: what is no success in either is a refusal, in the node's own words
+Tests  tests/deploy/ctl/commands/test_go_compat.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Values come as the server prints them, through expressions that lose nothing: the double of a FLOAT, bytes in
 hexadecimal, text in UTF-8, times in UTC.
+
+Tests  tests/deploy/playground/cluster/test_mariadb.py
 """
 
 from __future__ import annotations

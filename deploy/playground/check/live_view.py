@@ -1,6 +1,8 @@
 """Shows a run while it goes on: a table on a terminal, plain lines otherwise, nothing with `--json`.
 
 Only shows; what is shown is collected by others.
+
+Tests  tests/deploy/playground/test_options.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Figures of a run: rates over a sliding window and over all, quantiles of the lag. Pure."""
+"""Figures of a run: rates over a sliding window and over all, quantiles of the lag. Pure.
+
+Tests  tests/deploy/playground/test_options.py
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Drives  supervisor (processes), the standalone upstream (an own connection)
 Owns    the directory's layout, the ports, the configuration files
 Stops   `stop` ends every process; `remove` deletes the directory
 Never   listens on anything but loopback, or uses a port or file of another cluster
+Tests   tests/deploy/playground/test_run.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Run as a file, never imported: it asks the kernel for SIGKILL on the parent's death and becomes the program,
 so that even a killed playground leaves no process behind. Where the kernel has no such call (not Linux) the
 program runs without the leash.
+
+Tests  tests/deploy/playground/cluster/test_supervisor.py
 """
 
 import ctypes

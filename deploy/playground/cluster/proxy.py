@@ -2,6 +2,7 @@
 
 Owns    a listening port and every connection through it
 Stops   `close` ends all of it
+Tests   tests/integration/test_back_in_time.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Owns    a mount; only root may make one, and `possible` says so before anybody relies on it
 Stops   `remove` takes it away, whatever is open on it
+Tests   tests/deploy/playground/test_run.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ timestamp seen so far in their own recording: a prewrite then always comes befor
 only exist after it, because a commit timestamp is drawn after its prewrite was acknowledged. The clock of
 the upstream may show the key of the last record of the gapless acknowledged beginning, and nothing above:
 every transaction with a commit timestamp at or below that value has its prewrite in a Pump.
+
+Tests  tests/deploy/playground/test_scenario.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The tables for every kind of key keep their definition; `evolving` and short-lived tables change. Only such
 changes are made as keep every value (columns are widened, never narrowed): what a lossy one does to a value
 depends on the server.
+
+Tests  tests/deploy/playground/workload/test_model.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A Drainer reads a job by the id that a DDL binlog names and learns from it what the schema is from that
 version on.
+
+Tests  tests/deploy/playground/workload/test_tables.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Column types of the demo: SQL text, TiDB's field type, and how a value is shown when compared."""
+"""Column types of the demo: SQL text, TiDB's field type, and how a value is shown when compared.
+
+Tests  tests/deploy/playground/workload/test_encoding.py
+"""
 
 from __future__ import annotations
 

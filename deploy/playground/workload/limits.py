@@ -2,6 +2,8 @@
 
 A row that differs only inside these limits is counted and named in the report instead of being a difference.
 Anything that a Drainer could do better does not belong here.
+
+Tests  tests/deploy/playground/check/test_verify.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Random values of every column type, how each is shown, and when two of them are one key. Pure."""
+"""Random values of every column type, how each is shown, and when two of them are one key. Pure.
+
+Tests  tests/deploy/playground/workload/test_model.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each plan is one transaction of a few statements of mixed forms (inserts, updates, deletes, moves and swaps of
 keys, the same row changed several times) and what is to become of it.
+
+Tests  tests/deploy/playground/workload/test_model.py
 """
 
 from __future__ import annotations

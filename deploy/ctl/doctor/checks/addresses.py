@@ -2,6 +2,7 @@
 
 In     host:port as advertised, what its name resolves to here, where the endpoints of the cluster are
 Out    findings about one address, and about addresses that two nodes share
+Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
 from __future__ import annotations

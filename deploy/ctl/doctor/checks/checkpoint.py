@@ -2,6 +2,7 @@
 
 In     the rows of the checkpoint tables, the cluster's id, what time it is there, the nodes
 Out    findings: rows of other clusters, damaged ones, ones ahead of the upstream or behind what pumps hold
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     offsets with the slack of each measurement
 Out    a finding for each clock that is off; one about this host when all the others agree against it
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

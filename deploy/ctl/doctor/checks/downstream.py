@@ -2,6 +2,7 @@
 
 In     `DownstreamSeen`, seen with the drainer's own user; what it replicates; the upstream's zone if told
 Out    findings: whether it can be reached, its version, rights, and its settings (`judge_variables`)
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

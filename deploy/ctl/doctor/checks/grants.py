@@ -5,6 +5,8 @@ Out    rights that are missing, by the place where they are
 Never  shows a line: MariaDB puts the hash of the password into the first one
 
 Source of the rights: what the README lists for a drainer's user.
+
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In     `NodeSeen` of each, the upstream's cluster id, the time
 Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that nobody has
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In     `NodeSeen` of pumps and drainers, the upstream's time
 Out    findings: volumes that can never work, that are full or nearly so; drainers that binlogs were purged
        for, or soon will be
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In     what was found at each address
 Out    findings: who does not answer, who belongs to another cluster, whether one more may fail; which TiDB
        servers write no binlog
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

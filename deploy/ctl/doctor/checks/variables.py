@@ -4,6 +4,7 @@ In     `DownstreamSeen`, what the drainer writes, the upstream's time zone if it
 Out    findings: modes, time zone, character set, limits, engine
 Why    a drainer gives its own sessions the modes and the time zone that its literals are made for. The global
        ones count for everybody else: whoever loads the first snapshot, a Go drainer, readers
+Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ In     the bodies of /status and /metrics
 Out    `Answer`; None for what no node says
 Why    a Go node tells little: no id of its own, no cluster, no version. Its metrics have the disk and what it
        purged, under the names that ours have too
+Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
 from __future__ import annotations

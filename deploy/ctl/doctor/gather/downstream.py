@@ -3,6 +3,7 @@
 Drives  `drainer.sink.mysql.connection.connect`: the same session, TLS and variables, or the same error
 Out     `DownstreamSeen`, with the checkpoint tables
 Never   shows a password, a grant's line or a row of replicated data
+Tests   tests/deploy/ctl/doctor/test_examination.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Out    settings, or the error that the daemon would end with; `CertificateSeen` of each certificate
 Never  shows what a key or a password file holds
+Tests  tests/deploy/ctl/doctor/checks/test_files.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Node look: the registry as etcd has it, then every node and TiDB server at the address it gives.
 
 Out    `RegistrySeen`: the nodes with what they answered, keys that are no entries, TiDB servers, clocks
+Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
 from __future__ import annotations
