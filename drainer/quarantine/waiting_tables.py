@@ -37,8 +37,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from common.ddl_job import ActionType
 from drainer.schema import sql_tokens as ddl_text
+from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 
@@ -46,8 +46,6 @@ RETRY: Final = "retry"
 SKIP: Final = "skip"
 REWRITE: Final = "rewrite"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
-
-_READ_OTHERS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.CREATE_VIEW})  # LIKE, SELECT
 
 ROWS: Final = 10**12
 """From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
@@ -223,7 +221,8 @@ class Quarantine:
             if found is not None:
                 touched[found[1]] = found[0]
         databases = {schema for schema, table in names if not table}
-        read = ddl_text.tables_read(ddl.query, ddl.schema) if ddl.action in _READ_OTHERS else frozenset()
+        creates = effect_kind(ddl.action) is EffectKind.CREATE
+        read = ddl_text.tables_read(ddl.query, ddl.schema) if creates else frozenset()
         read |= {(schema, "") for schema, _ in read}
         for key, (queue, entry) in self._owners.items():
             if entry.tables[key] <= ddl.commit_ts and (key[0] in databases or key in read):

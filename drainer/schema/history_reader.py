@@ -23,6 +23,7 @@ from common.ddl_job import ActionType, DdlJob, JobHead
 from common.errors import Corruption
 from common.upstream_port import SchemaPage
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, has_defaults, id_and_name
+from drainer.schema.ddl_effect import EffectKind, effect_kind
 
 WINDOW: Final = 2048
 JOBS_REMEMBERED: Final = 512
@@ -30,46 +31,19 @@ JOBS_REMEMBERED: Final = 512
 FRESH_MAX: Final = 8192
 Job = DdlJob | JobHead
 
-_DROPS: Final = frozenset({ActionType.DROP_TABLE, ActionType.DROP_VIEW, ActionType.DROP_SEQUENCE})
-_PLACES: Final = frozenset(
-    {
-        ActionType.CREATE_TABLE,
-        ActionType.CREATE_SEQUENCE,
-        ActionType.RECOVER_TABLE,
-        ActionType.RENAME_TABLE,
-        ActionType.TRUNCATE_TABLE,
-    }
-)
+_DROPS: Final = frozenset(action for action in ActionType if effect_kind(action) is EffectKind.DROP)
+_ONE_TABLE: Final = (EffectKind.CREATE, EffectKind.RECOVER, EffectKind.RENAME, EffectKind.TRUNCATE)
+_PLACES: Final = frozenset(action for action in ActionType if effect_kind(action) in _ONE_TABLE) - {
+    ActionType.CREATE_VIEW,  # it may replace another one
+    ActionType.RENAME_TABLES,
+}
 """Actions that say which database their table is in."""
-_UPDATES: Final = (
-    frozenset(ActionType)
-    - _DROPS
-    - _PLACES
-    - {
-        ActionType.NONE,
-        ActionType.CREATE_SCHEMA,
-        ActionType.DROP_SCHEMA,
-        ActionType.CREATE_VIEW,
-        ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE,
-        ActionType.LOCK_TABLE,
-        ActionType.UNLOCK_TABLE,
-        ActionType.EXCHANGE_TABLE_PARTITION,
-        ActionType.RENAME_TABLES,
-        ActionType.CREATE_PLACEMENT_POLICY,
-        ActionType.ALTER_PLACEMENT_POLICY,
-        ActionType.DROP_PLACEMENT_POLICY,
-        ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT,
-        ActionType.CREATE_TABLES,
-        ActionType.FLASHBACK_CLUSTER,
-        ActionType.RECOVER_SCHEMA,
-        ActionType.CREATE_RESOURCE_GROUP,
-        ActionType.ALTER_RESOURCE_GROUP,
-        ActionType.DROP_RESOURCE_GROUP,
-        ActionType.ALTER_TABLE_PARTITIONING,
-        ActionType.REMOVE_PARTITIONING,
-        ActionType.ADD_COLUMNAR_INDEX,
-    }
-)
+_UPDATES: Final = frozenset(action for action in ActionType if effect_kind(action) is EffectKind.ALTER) - {
+    ActionType.LOCK_TABLE,  # several tables
+    ActionType.UNLOCK_TABLE,
+    ActionType.ALTER_TABLE_PARTITIONING,  # another id
+    ActionType.REMOVE_PARTITIONING,
+}
 """Actions that replace the definition of one table under its id."""
 _SHORTEST: Final = 64
 """Bytes; a definition has more, `null` has less."""

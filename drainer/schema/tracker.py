@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.ddl_job import ActionType, DdlJob
@@ -26,16 +25,15 @@ from common.tso import TS_MAX
 from common.upstream_port import SchemaAt, SchemaPage
 from drainer.schema import ddl_effect
 from drainer.schema.catalog import TABLE_ID_MAX, Catalog, Row, name_in
+from drainer.schema.ddl_effect import DdlEffect, EffectKind, Name, Names, effect_kind
 from drainer.schema.history_reader import JOBS_REMEMBERED, PendingJob, SchemaReading, Until, put_page
 from drainer.schema.sql_tokens import RenamePair, rename_pairs
-from drainer.txn import TableVersion, Tracked
+from drainer.txn import TableVersion
 
 SYSTEM_SCHEMAS: Final = frozenset(
     {"mysql", "information_schema", "performance_schema", "metrics_schema", "inspection_schema", "sys"}
 )
 _JOBS_KEY: Final = "jobs/applied"
-
-Names = tuple[tuple[str, str], ...]
 
 
 def is_system_schema(name: str) -> bool:
@@ -44,23 +42,6 @@ def is_system_schema(name: str) -> bool:
 
 class UnknownTable(Corruption):
     """Rows of a table that no DDL up to here has made."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """What a job touched: the database its statement ran in, and (schema, table) names, old and new.
-
-    `renames` are the (old, new) names of a rename in statement order; `inside` the tables that went with a
-    dropped database, as (schema, table, "table", "view" or "sequence"). `before` and `after` are the
-    definitions of the tables that it changed, where they existed.
-    """
-
-    schema: str = ""
-    tables: Names = ()
-    renames: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = ()
-    inside: tuple[tuple[str, str, str], ...] = ()
-    before: tuple[Tracked, ...] = field(default=(), repr=False)
-    after: tuple[Tracked, ...] = field(default=(), repr=False)
 
 
 class SchemaTracker:
@@ -73,7 +54,7 @@ class SchemaTracker:
         self.version = 0
         self.generation = 0
         self._catalog = Catalog()
-        self._applied: dict[int, SchemaChange | None] = {}  # the last ones, oldest first
+        self._applied: dict[int, DdlEffect | None] = {}  # the last ones, oldest first
         self._jobs_changed = False
         self._pending: dict[int, PendingJob] = {}
         self._history_read = 0
@@ -225,15 +206,14 @@ class SchemaTracker:
                 )
             )
 
-    def apply(self, job: DdlJob) -> SchemaChange:
+    def apply(self, job: DdlJob) -> DdlEffect:
         """Change the schema as the job did; the names it touched. Again, or rolled back: names only."""
         if self._pending.pop(job.id, None) is not None:
             self._note_pending()
         if job.id in self._applied or not job.took_effect:
             return self._applied.get(job.id) or self._touched(job)
         self._catalog.watch()
-        handler = _HANDLERS.get(job.action, SchemaTracker._update)
-        change = handler(self, job)
+        change = _HANDLERS[effect_kind(job.action)](self, job)
         before, after = self._catalog.seen()
         change = dataclasses.replace(change, before=before, after=after)
         self._applied[job.id] = change
@@ -263,77 +243,79 @@ class SchemaTracker:
         database = self._catalog.databases.get(job.schema_id if schema_id is None else schema_id)
         return job.schema_name if database is None else database.name
 
-    def _touched(self, job: DdlJob) -> SchemaChange:
+    def _touched(self, job: DdlJob) -> DdlEffect:
         """Names of a job that changes nothing (any more)."""
         if job.db_info is not None:
             name = name_in(job.db_info, "db_name")
-            return SchemaChange(name if job.action in _IN_DATABASE else "", ((name, ""),))
+            return _about(
+                job, name if effect_kind(job.action) is EffectKind.ALTER_DATABASE else "", ((name, ""),)
+            )
         documents = job.table_infos or ((job.table_info,) if job.table_info is not None else ())
         if not documents:
-            return SchemaChange()
+            return _about(job)
         schema = self._home(job)
-        return SchemaChange(schema, tuple(dict.fromkeys((schema, name_in(one)) for one in documents)))
+        return _about(job, schema, tuple(dict.fromkeys((schema, name_in(one)) for one in documents)))
 
-    # -- one method an action ---------------------------------------------------------------------------
+    # -- one method a kind of effect -------------------------------------------------------------------------
 
-    def _create_schema(self, job: DdlJob) -> SchemaChange:
+    def _create_schema(self, job: DdlJob) -> DdlEffect:
         name = self._catalog.put_database(ddl_effect.required(job.db_info, job))
-        return SchemaChange("", ((name, ""),))
+        return _about(job, "", ((name, ""),))
 
-    def _modify_schema(self, job: DdlJob) -> SchemaChange:
+    def _modify_schema(self, job: DdlJob) -> DdlEffect:
         name = self._catalog.put_database(ddl_effect.required(job.db_info, job))
-        return SchemaChange(name, ((name, ""),))
+        return _about(job, name, ((name, ""),))
 
-    def _drop_schema(self, job: DdlJob) -> SchemaChange:
+    def _drop_schema(self, job: DdlJob) -> DdlEffect:
         inside = tuple(
-            (*table.key, ddl_effect.kind_of(table.current.document))
+            (*table.key, ddl_effect.object_of(table.current.document))
             for table in self._catalog.tables.values()
             if table.schema_id == job.schema_id
         )
         name = self._catalog.drop_database(job.schema_id, job.schema_version) or job.schema_name
-        return SchemaChange("", ((name, ""),), inside=inside)
+        return _about(job, "", ((name, ""),), inside=inside)
 
-    def _recover_schema(self, job: DdlJob) -> SchemaChange:
+    def _recover_schema(self, job: DdlJob) -> DdlEffect:
         document = ddl_effect.required(job.db_info, job)
         name = self._catalog.put_database(document)
         arguments = job.raw_args[0] if isinstance(job.raw_args, list) and job.raw_args else None
         recovered = arguments.get("RecoverTabsInfo") if isinstance(arguments, dict) else None
         for table in recovered or ():
             self._catalog.put(table["TableInfo"], int(document["id"]), name, job.schema_version)
-        return SchemaChange("", ((name, ""),))
+        return _about(job, "", ((name, ""),))
 
-    def _create_table(self, job: DdlJob) -> SchemaChange:
+    def _create_table(self, job: DdlJob) -> DdlEffect:
         document = ddl_effect.required(job.table_info, job)
         schema, name = self._home(job), name_in(document)
         replaced = self._catalog.table_named(schema, name)
         if replaced is not None and replaced.id != document["id"]:  # CREATE OR REPLACE VIEW
             self._catalog.remove(replaced.id, job.schema_version)
         self._put(document, job.schema_id, schema, job)
-        return SchemaChange(schema, ((schema, name),))
+        return _about(job, schema, ((schema, name),))
 
-    def _create_tables(self, job: DdlJob) -> SchemaChange:
+    def _create_tables(self, job: DdlJob) -> DdlEffect:
         schema = self._home(job)
         documents = job.table_infos or (ddl_effect.required(job.table_info, job),)
         for document in documents:
             self._put(document, job.schema_id, schema, job)
-        return SchemaChange(schema, tuple((schema, name_in(document)) for document in documents))
+        return _about(job, schema, tuple((schema, name_in(document)) for document in documents))
 
-    def _drop_table(self, job: DdlJob) -> SchemaChange:
+    def _drop_table(self, job: DdlJob) -> DdlEffect:
         removed = self._catalog.remove(job.table_id, job.schema_version)
         if removed is not None:
             key = removed.key
         else:
             key = self._home(job), name_in(job.table_info) if job.table_info else job.table_name
-        return SchemaChange(key[0], (key,))
+        return _about(job, key[0], (key,))
 
-    def _truncate(self, job: DdlJob) -> SchemaChange:
+    def _truncate(self, job: DdlJob) -> DdlEffect:
         document = ddl_effect.required(job.table_info, job)
         old = self._catalog.remove(job.table_id, job.schema_version, truncated=True)
         schema = old.current.schema if old else self._home(job)
         self._put(document, job.schema_id, schema, job)
-        return SchemaChange(schema, ((schema, name_in(document)),))
+        return _about(job, schema, ((schema, name_in(document)),))
 
-    def _rename(self, job: DdlJob) -> SchemaChange:
+    def _rename(self, job: DdlJob) -> DdlEffect:
         documents = job.table_infos or (ddl_effect.required(job.table_info, job),)
         pairs = rename_pairs(job.query)
         if len(pairs) != len(documents):
@@ -353,7 +335,7 @@ class SchemaTracker:
                 session = schema
             names.append((schema, name_in(document)))
             self._catalog.put(document, schema_id, schema, job.schema_version)
-        return SchemaChange(session or names[0][0], _unique(names), renames=tuple(renames))
+        return _about(job, session or names[0][0], _unique(names), renamed=tuple(renames))
 
     def _rename_targets(
         self, job: DdlJob, documents: tuple[dict[str, Any], ...], pairs: tuple[RenamePair, ...]
@@ -382,7 +364,7 @@ class SchemaTracker:
             targets.append((schema_id, self._home(job, schema_id)))
         return targets
 
-    def _exchange_partition(self, job: DdlJob) -> SchemaChange:
+    def _exchange_partition(self, job: DdlJob) -> DdlEffect:
         """The plain table and a partition swap ids; rows of partitions carry the partitioned table's id."""
         document = ddl_effect.required(job.table_info, job)
         partitioned = self._catalog.tables.get(int(document["id"]))
@@ -397,19 +379,19 @@ class SchemaTracker:
             names.append(plain.key)
             if len(gone) == 1:
                 self._catalog.move(plain, gone.pop(), job.schema_version)
-        return SchemaChange(schema, _unique(names))
+        return _about(job, schema, _unique(names))
 
-    def _update(self, job: DdlJob) -> SchemaChange:
+    def _update(self, job: DdlJob) -> DdlEffect:
         """Everything that replaces one table's definition, and actions of the future."""
         document = job.table_info
         if document is None:
-            return SchemaChange() if job.db_info is None else self._modify_schema(job)
+            return _about(job) if job.db_info is None else self._modify_schema(job)
         known = self._catalog.tables.get(job.table_id) or self._catalog.tables.get(int(document["id"]))
         schema = known.current.schema if known else self._home(job)
         if known is not None and known.id != document["id"]:  # PARTITION BY, REMOVE PARTITIONING
             self._catalog.move(known, int(document["id"]), job.schema_version)
         self._put(document, known.schema_id if known else job.schema_id, schema, job)
-        return SchemaChange(schema, ((schema, name_in(document)),))
+        return _about(job, schema, ((schema, name_in(document)),))
 
     def _put(self, document: dict[str, Any], schema_id: int, schema: str, job: DdlJob) -> None:
         if int(document["id"]) <= TABLE_ID_MAX:
@@ -420,27 +402,30 @@ def _unique(names: list[tuple[str, str]]) -> Names:
     return tuple(dict.fromkeys(names))
 
 
-_IN_DATABASE: Final = (
-    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE,
-    ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT,
-)
+def _about(
+    job: DdlJob,
+    schema: str = "",
+    tables: Names = (),
+    *,
+    renamed: tuple[tuple[Name, Name], ...] = (),
+    inside: tuple[tuple[str, str, str], ...] = (),
+) -> DdlEffect:
+    known = ddl_effect.effect(job.action, ddl_effect.sub_actions(job.document))
+    return dataclasses.replace(known, schema=schema, tables=tables, renamed=renamed, inside=inside)
 
-_HANDLERS: Final[dict[int, Callable[[SchemaTracker, DdlJob], SchemaChange]]] = {
-    ActionType.CREATE_SCHEMA: SchemaTracker._create_schema,
-    ActionType.DROP_SCHEMA: SchemaTracker._drop_schema,
-    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE: SchemaTracker._modify_schema,
-    ActionType.MODIFY_SCHEMA_DEFAULT_PLACEMENT: SchemaTracker._modify_schema,
-    ActionType.RECOVER_SCHEMA: SchemaTracker._recover_schema,
-    ActionType.CREATE_TABLE: SchemaTracker._create_table,
-    ActionType.CREATE_VIEW: SchemaTracker._create_table,
-    ActionType.CREATE_SEQUENCE: SchemaTracker._create_table,
-    ActionType.RECOVER_TABLE: SchemaTracker._create_table,
-    ActionType.CREATE_TABLES: SchemaTracker._create_tables,
-    ActionType.DROP_TABLE: SchemaTracker._drop_table,
-    ActionType.DROP_VIEW: SchemaTracker._drop_table,
-    ActionType.DROP_SEQUENCE: SchemaTracker._drop_table,
-    ActionType.TRUNCATE_TABLE: SchemaTracker._truncate,
-    ActionType.RENAME_TABLE: SchemaTracker._rename,
-    ActionType.RENAME_TABLES: SchemaTracker._rename,
-    ActionType.EXCHANGE_TABLE_PARTITION: SchemaTracker._exchange_partition,
+
+_HANDLERS: Final[dict[EffectKind, Callable[[SchemaTracker, DdlJob], DdlEffect]]] = {
+    EffectKind.CREATE_DATABASE: SchemaTracker._create_schema,
+    EffectKind.ALTER_DATABASE: SchemaTracker._modify_schema,
+    EffectKind.DROP_DATABASE: SchemaTracker._drop_schema,
+    EffectKind.RECOVER_DATABASE: SchemaTracker._recover_schema,
+    EffectKind.CREATE: SchemaTracker._create_table,
+    EffectKind.RESTORE: SchemaTracker._create_tables,
+    EffectKind.RECOVER: SchemaTracker._create_table,
+    EffectKind.DROP: SchemaTracker._drop_table,
+    EffectKind.TRUNCATE: SchemaTracker._truncate,
+    EffectKind.RENAME: SchemaTracker._rename,
+    EffectKind.EXCHANGE: SchemaTracker._exchange_partition,
+    EffectKind.REWIND: SchemaTracker._update,
+    EffectKind.ALTER: SchemaTracker._update,
 }

@@ -28,15 +28,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import ddl_job
-from common.ddl_job import ActionType, DdlJob
+from common.ddl_job import DdlJob
 from drainer.rules.rule_set import Rules
 from drainer.schema import sql_tokens as ddl_text
-from drainer.schema.tracker import Names, SchemaChange
+from drainer.schema.ddl_effect import DdlEffect, EffectKind, Names
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Name = tuple[str, str]
 
-_TAKES_ROWS_AWAY: Final = (ActionType.DROP_TABLE, ActionType.TRUNCATE_TABLE)
 _COPY_HINT: Final = "copy it downstream as of this commit_ts and skip the DDL, or change the filter"
 
 
@@ -50,28 +49,28 @@ class Verdict:
     instead: tuple[str, ...] = ()
 
 
-def judge(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdict:
+def judge(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
     """`known`: the names of all tables after the change. Raises `ConfigError` for contradicting routes."""
     names = change.tables
     if not names:
         return Verdict(names)
-    if change.renames:
+    if change.renamed:
         verdict = _rename(change, rules, known)
-    elif job.action == ActionType.DROP_SCHEMA:
+    elif change.kind is EffectKind.DROP_DATABASE:
         verdict = _drop_database(change, rules, known)
     else:
         verdict = _by_names(job, change, rules, known)
     return verdict if verdict.skip else _by_events(job, change, verdict, rules)
 
 
-def _by_names(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
     names = change.tables
     kept = tuple(name for name in names if rules.allows(*name))
     if not kept:
         # A database that comes back brings tables that its own name does not tell of.
         kept = tuple((one.schema, one.name) for one in change.after if rules.allows(one.schema, one.name))
         return Verdict(kept) if kept else Verdict(names, skip="filtered")
-    if job.action == ActionType.CREATE_TABLES:
+    if change.kind is EffectKind.RESTORE:
         return Verdict(kept)
     if len(kept) < len(names):
         out = ", ".join(_dotted(name) for name in names if name not in kept)
@@ -80,21 +79,21 @@ def _by_names(job: DdlJob, change: SchemaChange, rules: Rules, known: Iterable[N
             refused=f"{ddl_job.action_name(job.action)} brings in rows of {out}, which does not replicate:"
             f" {_COPY_HINT}",
         )
-    if job.action in _TAKES_ROWS_AWAY and (others := _sharing(names[0], rules, known)):
+    if change.takes_rows_away and (others := _sharing(names[0], rules, known)):
         return Verdict(names, refused=_shared(ddl_job.action_name(job.action), names[0], rules, others))
     return Verdict(names)
 
 
-def _by_events(job: DdlJob, change: SchemaChange, verdict: Verdict, rules: Rules) -> Verdict:
+def _by_events(job: DdlJob, change: DdlEffect, verdict: Verdict, rules: Rules) -> Verdict:
     """The event filter asks about the new name of a rename, and about every other name."""
     if rules.events.is_empty:
         return verdict
-    renamed = {new for _, new in change.renames}
+    renamed = {new for _, new in change.renamed}
     asked = [name for name in verdict.tables if not renamed or name in renamed]
     events = ddl_text.events_of(job.query, job.action)
     found = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
     wanted = tuple(name for name in verdict.tables if not found.get(name))
-    if job.action == ActionType.CREATE_TABLES and wanted:
+    if change.kind is EffectKind.RESTORE and wanted:
         return Verdict(wanted)
     if all(found.values()):
         return Verdict(
@@ -127,8 +126,8 @@ def _moves(renames: Sequence[tuple[Name, Name]]) -> list[_Move]:
     return moves
 
 
-def _rename(change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdict:
-    moves = _moves(change.renames)
+def _rename(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
+    moves = _moves(change.renamed)
     kept = [move for move in moves if rules.allows(*move.old) or rules.allows(*move.new)]
     if not kept:
         return Verdict(change.tables, skip="filtered")
@@ -146,9 +145,9 @@ def _rename(change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdic
     return _renamed(change, kept, rules)
 
 
-def _renamed(change: SchemaChange, kept: Sequence[_Move], rules: Rules) -> Verdict:
+def _renamed(change: DdlEffect, kept: Sequence[_Move], rules: Rules) -> Verdict:
     """Which steps run, under which names."""
-    steps = [change.renames[step] for step in sorted(step for move in kept for step in move.steps)]
+    steps = [change.renamed[step] for step in sorted(step for move in kept for step in move.steps)]
     route = rules.router.route
     routed = [(route(*old), route(*new)) for old, new in steps]
     homes = {
@@ -156,7 +155,7 @@ def _renamed(change: SchemaChange, kept: Sequence[_Move], rules: Rules) -> Verdi
         for move in kept
         if move.new[0].lower() != move.old[0].lower() and not rules.allows(move.new[0])
     }
-    if len(steps) == len(change.renames) and routed == steps and not homes:
+    if len(steps) == len(change.renamed) and routed == steps and not homes:
         return Verdict(change.tables)
     tables = tuple(dict.fromkeys(name for pair in steps for name in pair))
     effective = [(old, new) for old, new in routed if old != new]
@@ -191,7 +190,7 @@ def _shared_by_rename(
 # -- databases, shared targets ----------------------------------------------------------------------------
 
 
-def _drop_database(change: SchemaChange, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _drop_database(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
     """The database itself if it replicates and nothing is routed around it; else the tables in it that do."""
     ((schema, _),) = change.tables
     inside = [(name, kind) for *name, kind in change.inside]

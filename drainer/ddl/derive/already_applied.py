@@ -6,11 +6,11 @@ Out    verdicts, for a start at a position behind which another program may have
 
 from __future__ import annotations
 
-from common.ddl_job import ActionType
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.derive.compare import differences
 from drainer.ddl.derive.derive import Change
+from drainer.schema.ddl_effect import EffectKind
 from drainer.txn import Tracked
 
 
@@ -25,7 +25,7 @@ def shows(change: Change) -> bool:
         was, now = ddl_definition.read(old.document), ddl_definition.read(one.document)
         meanings = [[column.name for column in was.columns], was.keys, was.partitioning]
         if meanings != [[column.name for column in now.columns], now.keys, now.partitioning]:
-            return change.action not in (ActionType.TRUNCATE_TABLE, ActionType.EXCHANGE_TABLE_PARTITION)
+            return change.effect.kind not in (EffectKind.TRUNCATE, EffectKind.EXCHANGE)
     return False
 
 

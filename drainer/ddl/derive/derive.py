@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common import table_info as ti
-from common.ddl_job import ActionType
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.alter_table import alter, counterparts, meaning, needs_origin
 from drainer.ddl.derive.alteration import Alteration, Route
@@ -25,6 +24,7 @@ from drainer.ddl.derive.create_table import alter_sequence, create, only_upstrea
 from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
 from drainer.ddl.derive.steps import Derived, of, step
+from drainer.schema.ddl_effect import DdlEffect, EffectKind, effect
 from drainer.txn import Tracked
 
 Name = tuple[str, str]
@@ -54,8 +54,9 @@ class Change:
     route: Route = same_names
     ran: bool = False
 
-    def did(self, action: int) -> bool:
-        return action in (self.action, *self.sub_actions)
+    @property
+    def effect(self) -> DdlEffect:
+        return effect(self.action, self.sub_actions)
 
     def at(self, tracked: Tracked) -> Name:
         """Where the table is downstream."""
@@ -70,12 +71,6 @@ def names(change: Change) -> tuple[Name, ...]:
     return tuple(dict.fromkeys(change.at(one) for one in (*change.before, *change.after)))
 
 
-def sub_actions(job: dict[str, Any] | None) -> tuple[int, ...]:
-    """What a multi-schema change consists of."""
-    found = ((job or {}).get("multi_schema_info") or {}).get("sub_jobs") or ()
-    return tuple(int(one.get("type") or 0) for one in found)
-
-
 def database_of(job: dict[str, Any] | None) -> tuple[str, str, str] | None:
     """(name, charset, collation) of a job on a database."""
     document = ((job or {}).get("binlog") or {}).get("DBInfo")
@@ -87,9 +82,10 @@ def database_of(job: dict[str, Any] | None) -> tuple[str, str, str] | None:
 
 def derive(change: Change) -> Derived:
     """Raises `NotDerivable`, or `Corruption` for a definition that cannot be read."""
-    handler = _HANDLERS.get(change.action)
-    if handler is not None:
-        return handler(change)
+    return _HANDLERS[change.effect.kind](change)
+
+
+def _alter_all(change: Change) -> Derived:
     if not change.after:
         if change.database is not None:
             return _alter_database(change)
@@ -250,8 +246,8 @@ def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
         server=change.server,
         route=change.route,
         ran=change.ran,
-        modified=change.did(ActionType.MODIFY_COLUMN),
-        rebased=change.did(ActionType.REBASE_AUTO_ID),
+        modified=change.effect.modifies_columns,
+        rebased=change.effect.rebases_auto_id,
     )
 
 
@@ -266,8 +262,8 @@ def _alter(change: Change, one: Tracked) -> Derived:
         return Derived()
     partitions = alter_partitions(
         alteration,
-        emptied=change.did(ActionType.TRUNCATE_TABLE_PARTITION),
-        dropped=change.did(ActionType.DROP_TABLE_PARTITION),
+        emptied=change.effect.empties_partitions,
+        dropped=change.effect.drops_partitions,
     )
     return alter(alteration) + partitions
 
@@ -291,24 +287,20 @@ def _flashback(change: Change) -> Derived:
     raise NotDerivable("rows of every table went back in time upstream, and the binlog does not have them")
 
 
-_HANDLERS: Final[dict[int, Callable[[Change], Derived]]] = {
-    ActionType.CREATE_SCHEMA: _create_database,
-    ActionType.MODIFY_SCHEMA_CHARSET_AND_COLLATE: _alter_database,
-    ActionType.DROP_SCHEMA: _drop_database,
-    ActionType.RECOVER_SCHEMA: _recover_database,
-    ActionType.CREATE_TABLE: _create,
-    ActionType.CREATE_TABLES: _create,
-    ActionType.CREATE_VIEW: _create,
-    ActionType.CREATE_SEQUENCE: _create,
-    ActionType.RECOVER_TABLE: _recover,
-    ActionType.DROP_TABLE: _drop,
-    ActionType.DROP_VIEW: _drop,
-    ActionType.DROP_SEQUENCE: _drop,
-    ActionType.TRUNCATE_TABLE: _truncate,
-    ActionType.RENAME_TABLE: _rename,
-    ActionType.RENAME_TABLES: _rename,
-    ActionType.EXCHANGE_TABLE_PARTITION: _exchange,
-    ActionType.FLASHBACK_CLUSTER: _flashback,
+_HANDLERS: Final[dict[EffectKind, Callable[[Change], Derived]]] = {
+    EffectKind.CREATE_DATABASE: _create_database,
+    EffectKind.ALTER_DATABASE: _alter_database,
+    EffectKind.DROP_DATABASE: _drop_database,
+    EffectKind.RECOVER_DATABASE: _recover_database,
+    EffectKind.CREATE: _create,
+    EffectKind.RESTORE: _create,
+    EffectKind.RECOVER: _recover,
+    EffectKind.DROP: _drop,
+    EffectKind.TRUNCATE: _truncate,
+    EffectKind.RENAME: _rename,
+    EffectKind.EXCHANGE: _exchange,
+    EffectKind.REWIND: _flashback,
+    EffectKind.ALTER: _alter_all,
 }
 
 
@@ -326,7 +318,7 @@ def text_says_all(change: Change, query: str, *, zone_known: bool = False) -> bo
         after = ddl_definition.read(one.document)
         was = before_of(change, one)
         before = ddl_definition.read(was.document) if was else None
-        old = counterparts(before, after, modified=change.did(ActionType.MODIFY_COLUMN))
+        old = counterparts(before, after, modified=change.effect.modifies_columns)
         for column in after.columns:
             known = old.get(column.id)
             if before is not None and known is None and needs_origin(column):

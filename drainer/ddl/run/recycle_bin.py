@@ -17,17 +17,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import tso
-from common.ddl_job import ActionType
 from drainer.ddl.derive.compare import TABLE
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
 from drainer.ddl.derive.steps import Derived, Step, of, step
+from drainer.schema.ddl_effect import DdlEffect, EffectKind
 
 Name = tuple[str, str]
 
-TAKES_AWAY: Final = frozenset({ActionType.DROP_TABLE, ActionType.TRUNCATE_TABLE, ActionType.DROP_SCHEMA})
-BRINGS_BACK: Final = frozenset({ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA})
+_BRINGS_BACK: Final = frozenset({EffectKind.RECOVER, EffectKind.RECOVER_DATABASE})
 _NAME: Final = re.compile(r"dropped_(\d+)_(\d+)_(\d+)")
+
+
+def takes_away(effect: DdlEffect) -> bool:
+    """Whether tables are gone or empty after a DDL."""
+    return effect.takes_rows_away or effect.kind is EffectKind.DROP_DATABASE
+
+
+def brings_back(effect: DdlEffect) -> bool:
+    """Whether a DDL brings back what was dropped."""
+    return effect.kind in _BRINGS_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,12 @@ def take_away(
         if one.id not in aside:
             continue
         table, place = aside[one.id]
-        if change.action == ActionType.TRUNCATE_TABLE:
+        if change.effect.kind is EffectKind.TRUNCATE:
             steps.append(_empty(keep, one.id, table, place))
         else:
             drop = step(f"DROP TABLE IF EXISTS {name_of(*table)}")
             steps.append(Step((f"RENAME TABLE {name_of(*table)} TO {name_of(*place)}",), instead=(drop,)))
-    if change.action == ActionType.DROP_SCHEMA and change.database is not None:
+    if change.effect.kind is EffectKind.DROP_DATABASE and change.database is not None:
         name = change.route(change.database[0], "")[0]
         if name == change.database[0]:
             steps.append(step(f"DROP DATABASE IF EXISTS {name_of(name)}"))

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from common import ddl_job
-from common.ddl_job import ActionType
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.checkpoint.value import Intent
@@ -39,6 +38,7 @@ from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import Session, session_of
 from drainer.schema import sql_tokens as ddl_text
+from drainer.schema.ddl_effect import EffectKind, effect, sub_actions
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
@@ -47,15 +47,8 @@ from drainer.txn import Ddl, Tracked
 logger = log.get(__name__)
 T = TypeVar("T")
 
-_DROPS: Final[dict[int, bytes]] = {
-    ActionType.DROP_TABLE: b"DROP TABLE",
-    ActionType.DROP_VIEW: b"DROP VIEW",
-    ActionType.DROP_SEQUENCE: b"DROP SEQUENCE",
-}
-_NEVER_AS_TEXT: Final = frozenset({ActionType.CREATE_TABLES, ActionType.FLASHBACK_CLUSTER})
-_MOVES: Final = frozenset(
-    {ActionType.RENAME_TABLE, ActionType.RENAME_TABLES, ActionType.EXCHANGE_TABLE_PARTITION}
-)
+_NEVER_AS_TEXT: Final = frozenset({EffectKind.RESTORE, EffectKind.REWIND})
+_MOVES: Final = frozenset({EffectKind.RENAME, EffectKind.EXCHANGE})
 _MISSING_KEPT: Final = 200
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
@@ -100,10 +93,10 @@ def statement_of(ddl: Ddl) -> bytes:
     `DROP TABLE a, b` is one job (and one binlog) for each table, all with the same text; each job drops its
     own table, or rows of `b` that come between the two would meet no table.
     """
-    kind = _DROPS.get(ddl.action)
-    if kind is None or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
+    done = effect(ddl.action)
+    if done.kind is not EffectKind.DROP or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
         return ddl.query.encode("utf-8", "surrogateescape")
-    return kind + b" IF EXISTS " + qualified(*ddl.tables[0])
+    return f"DROP {done.object.upper()} IF EXISTS ".encode() + qualified(*ddl.tables[0])
 
 
 class DdlRunner:
@@ -180,10 +173,10 @@ class DdlRunner:
             change = self._change(connection, ddl)
             if change.database is not None and not change.after:
                 there = self._session.has_database(connection, self._route(change.database[0], "")[0])
-                return there == (ddl.action != ActionType.DROP_SCHEMA) and ddl.action in (
-                    ActionType.CREATE_SCHEMA,
-                    ActionType.DROP_SCHEMA,
-                )
+                kind = change.effect.kind
+                if kind is EffectKind.DROP_DATABASE:
+                    return not there
+                return there and kind is EffectKind.CREATE_DATABASE
             return ddl_traces.shows(change) and ddl_traces.is_done(change)
 
     def progress(self, ddl: Ddl) -> str:
@@ -260,7 +253,7 @@ class DdlRunner:
         if ddl.instead:
             return list(ddl.instead)
         routed = any(self._route(*name) != name for name in ddl.tables)
-        if routed or ddl.action in _NEVER_AS_TEXT or not ddl.query.strip():
+        if routed or effect(ddl.action).kind in _NEVER_AS_TEXT or not ddl.query.strip():
             return []
         return [statement_of(ddl).decode("utf-8", "surrogateescape")]
 
@@ -281,13 +274,14 @@ class DdlRunner:
         self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped
     ) -> Ran | None:
         """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
-        if ddl.action not in ddl_aside.TAKES_AWAY | ddl_aside.BRINGS_BACK or ddl.instead:
+        back_again = ddl_aside.brings_back(effect(ddl.action))
+        if ddl.instead or not (back_again or ddl_aside.takes_away(effect(ddl.action))):
             return None
         self.purge(ddl.commit_ts)
         change = self._change(connection, ddl)
         known = ddl_aside.kept(keep, ddl_present.tables_in(connection, keep.schema))
         self._session.settings(connection, settings, zone="+00:00")
-        if ddl.action in ddl_aside.BRINGS_BACK:
+        if back_again:
             back = ddl_aside.bring_back(change, known)
             if back is None:
                 return None
@@ -400,19 +394,20 @@ class DdlRunner:
             before=wanted(ddl.before),
             after=wanted(ddl.after),
             database=ddl_derive.database_of(ddl.job),
-            sub_actions=ddl_derive.sub_actions(ddl.job),
+            sub_actions=sub_actions(ddl.job),
             server=self._session.server,
             route=self._route,
         )
 
     def _shape(self, connection: Connection, ddl: Ddl) -> ddl_shape.Shape:
         names = tuple(dict.fromkeys(self._route(*name) for name in ddl.tables))
+        kind = effect(ddl.action).kind
         return ddl_shape.read(
             connection,
             names,
             self._session.server,
-            moves=ddl.action in _MOVES,
-            contents=ddl.action == ActionType.EXCHANGE_TABLE_PARTITION,
+            moves=kind in _MOVES,
+            contents=kind is EffectKind.EXCHANGE,
         )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 from common import ddl_job
-from common.ddl_job import ActionType
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.derive.alteration import Route
@@ -22,6 +21,7 @@ from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.policy import APPLY, Policy, Ruling
 from drainer.ddl.rules import GROUPS
 from drainer.schema import sql_tokens as ddl_text
+from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.column_match import Dialect
 from drainer.txn import Ddl, Tracked
 
@@ -29,19 +29,14 @@ from drainer.txn import Ddl, Tracked
 _ARCHIVED: Final = GROUPS["tiflash"] | GROUPS["cache"] | GROUPS["ttl"]
 _DERIVED: Final = frozenset(
     {
-        ActionType.CREATE_SCHEMA,
-        ActionType.DROP_SCHEMA,
-        ActionType.CREATE_TABLE,
-        ActionType.CREATE_TABLES,
-        ActionType.CREATE_VIEW,
-        ActionType.CREATE_SEQUENCE,
-        ActionType.RECOVER_TABLE,
-        ActionType.DROP_TABLE,
-        ActionType.DROP_VIEW,
-        ActionType.DROP_SEQUENCE,
-        ActionType.TRUNCATE_TABLE,
-        ActionType.RENAME_TABLE,
-        ActionType.RENAME_TABLES,
+        EffectKind.CREATE_DATABASE,
+        EffectKind.DROP_DATABASE,
+        EffectKind.CREATE,
+        EffectKind.RESTORE,
+        EffectKind.RECOVER,
+        EffectKind.DROP,
+        EffectKind.TRUNCATE,
+        EffectKind.RENAME,
     }
 )
 _SERVER: Final = Server(Dialect.TIDB)
@@ -79,7 +74,7 @@ def _in_database(schema: str, statement: str) -> str:
 
 
 def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
-    if ddl.action not in _DERIVED:
+    if effect_kind(ddl.action) not in _DERIVED:
         kind = ddl_job.action_name(ddl.action)
         raise NotDerivable(f"its tables are routed, and there is no other text for {kind}")
     change = Change(
