@@ -32,6 +32,7 @@ from drainer.ddl.rules import Rule
 from drainer.quarantine import decisions
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
+from drainer.quarantine.queue_state import QueueEvent, QueueState, allows
 from drainer.quarantine.release import Release, ReleaseDependencies, entry_of
 from drainer.quarantine.store import Decided, QuarantineTable
 from drainer.quarantine.waiting_tables import DdlClass, Decision, Entry, Floor, Quarantine, Queue
@@ -106,10 +107,7 @@ class QuarantineController:
         self._keeper = self.dependencies.keeper
         self._release = Release(self._quarantine, self.dependencies, lambda: self._policy)
         self._releasing = asyncio.Lock()
-        self._busy: Queue | None = None
-        self._caught_up: set[int] = set()  # release met the end of what was kept, not long ago
-        self._asked = {queue.number for queue in self._quarantine.queues}
-        self._deciding: set[int] = set()  # being stored; release keeps off
+        self._deciding = asyncio.Lock()
         self._wake = asyncio.Event()
         self._full = False
         self.on_change: Callable[[], None] = lambda: None
@@ -165,12 +163,9 @@ class QuarantineController:
         queue = classified.queue
         assert queue is not None
         await self.log_kept(ddl)
-        queue.exhausted = False  # release may have come to the end meanwhile
         log_of = self._logs[queue.number]
         for other in classified.absorbed:
             log_of.absorb(self._logs.pop(other.number))
-            self._asked.discard(other.number)
-            self._caught_up.discard(other.number)
         log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
         changed = classified.changed
         if changed is not None:
@@ -181,7 +176,6 @@ class QuarantineController:
                     lanes_at=ddl.commit_ts,
                 )
             )
-        self._caught_up.discard(queue.number)
         self._ask(queue)
         self._count()
         waits_for = queue.waits_for
@@ -241,19 +235,19 @@ class QuarantineController:
         rest, parts = self._quarantine.divert(transaction)
         for queue, part in parts:
             self._logs[queue.number].append(part)
-            if queue.number not in self._asked | self._caught_up and queue.waits_for is None:
+            if queue.state is QueueState.WAITING and queue.waits_for is None:
                 self._ask(queue)
         return rest
 
     def wants_pause(self, at_ts: int) -> bool:
         """Whether `pause` would bring tables back, with everything up to `at_ts` handed over."""
-        return bool(self._caught_up) and not self._releasing.locked() and bool(self._ripe(at_ts))
+        return not self._releasing.locked() and bool(self._ripe(at_ts))
 
     def _ripe(self, at_ts: int) -> list[Queue]:
         return [
             queue
             for queue in self._quarantine.queues
-            if queue.number in self._caught_up and self._quarantine.is_ripe(queue, at_ts)
+            if queue.state.has_caught_up and self._quarantine.is_ripe(queue, at_ts)
         ]
 
     async def pause(self, at_ts: int) -> None:
@@ -279,8 +273,6 @@ class QuarantineController:
     async def _close(self, queue: Queue, at_ts: int) -> None:
         jobs = list(queue.entries)
         self._quarantine.close(queue)
-        self._caught_up.discard(queue.number)
-        self._asked.discard(queue.number)
         await self._keeper.together(
             lambda connection: self._table.remove(connection, jobs), lanes_at=at_ts, upto_ts=at_ts
         )
@@ -293,9 +285,7 @@ class QuarantineController:
     # -- release ------------------------------------------------------------------------------------
 
     def _ask(self, queue: Queue) -> None:
-        if queue.halted:  # until somebody says retry
-            return
-        self._asked.add(queue.number)
+        queue.on(QueueEvent.ASKED)
         self._wake.set()
 
     def _freed(self) -> None:
@@ -308,7 +298,7 @@ class QuarantineController:
         while not self._release.stopping:
             self._wake.clear()
             for queue in self._quarantine.queues:
-                if queue.number in self._asked - self._deciding:
+                if queue.state is QueueState.READY:
                     await self._try(queue)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_s):
@@ -318,25 +308,24 @@ class QuarantineController:
                 for kept in self._logs.values():
                     kept.flush()
                 self.on_change()
-                self._asked |= {queue.number for queue in self._quarantine.queues if not queue.halted}
+                for queue in self._quarantine.queues:
+                    queue.on(QueueEvent.ASKED)
 
     async def _try(self, queue: Queue) -> None:
         async with self._releasing:
-            if queue not in self._quarantine.queues:
-                return
-            await self._step(queue)
+            if queue in self._quarantine.queues and queue.state is QueueState.READY:
+                await self._step(queue)
 
     async def _step(self, queue: Queue) -> None:
-        number = queue.number
-        self._asked.discard(number)
-        self._caught_up.discard(number)
-        self._busy = queue
+        if not allows(queue.state, QueueEvent.STARTED):  # a decision is being stored
+            return
+        queue.on(QueueEvent.STARTED)
         try:
-            await self._release.run(queue, self._logs[number])
-            if queue.exhausted:
-                self._caught_up.add(number)
+            await self._release.run(queue, self._logs[queue.number])
         finally:
-            self._busy = None
+            queue.on(QueueEvent.STOPPED)
+            if queue.state is QueueState.READY:
+                self._wake.set()
             self._count()
             self.on_change()
 
@@ -368,31 +357,45 @@ class QuarantineController:
 
         Raises `Rejected` (no such job waits, or the decision makes no sense), `Conflict` (too late).
         """
-        queue = self._quarantine.queue_of(job_id)
-        if queue is not None and self._busy is queue and not self._release.doing:
-            async with self._releasing:  # a look at the downstream is under way
-                queue = self._quarantine.queue_of(job_id)
-        if queue is None:
-            raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
-        decisions.check(queue, queue.entries[job_id], busy=self._busy is queue, action=action, text=text)
+        async with self._deciding:
+            queue = self._quarantine.queue_of(job_id)
+            if queue is not None and queue.state.is_releasing and not self._release.doing:
+                async with self._releasing:  # the downstream's schema is being read
+                    queue = self._quarantine.queue_of(job_id)
+            if queue is None:
+                raise Rejected(f"DDL job {job_id} does not wait", hint="`binlogctl ddl list` shows what does")
+            decisions.check(queue, queue.entries[job_id], action=action, text=text)
+            queue.on(QueueEvent.DECISION_BEGUN)
+            try:
+                entry = await self._store_decision(queue.entries[job_id], action, text, asked_from)
+            except BaseException:
+                self._owner(job_id).on(QueueEvent.DECISION_FAILED)
+                raise
+            queue = self._owner(job_id)
+            queue.on(QueueEvent.DECISION_STORED)
+        self._wake.set()
+        metrics.QUARANTINE_DECISIONS.labels(action).inc()
+        logger.info("DDL decided", job_id=job_id, decision=action, text=text, asked_from=asked_from)
+        return self._document(queue, entry)
+
+    async def _store_decision(self, waiting: Entry, action: str, text: str, asked_from: str) -> Entry:
+        job_id = waiting.job_id
         decision = Decision(action, text, next(self.numbers))
         decided = Decided(decision.number, job_id, self._release.now_ms(), asked_from, action, text)
-        stored = queue.entries[job_id].decided(decision)
+        stored = waiting.decided(decision)
 
         def work(connection: Any) -> None:
             self._table.put_decision(connection, stored)
             self._table.decided(connection, decided)
 
-        self._deciding.add(queue.number)
-        try:
-            await self._keeper.call(self._keeper.store.together, work)
-            entry = self._quarantine.decide(job_id, decision)
-        finally:
-            self._deciding.discard(queue.number)
-        metrics.QUARANTINE_DECISIONS.labels(action).inc()
-        logger.info("DDL decided", job_id=job_id, decision=action, text=text, asked_from=asked_from)
-        self._ask(queue)
-        return self._document(queue, entry)
+        await self._keeper.call(self._keeper.store.together, work)
+        return self._quarantine.decide(job_id, decision)
+
+    def _owner(self, job_id: int) -> Queue:
+        """A queue with a decision under way does not close, but it may have become part of another one."""
+        queue = self._quarantine.queue_of(job_id)
+        assert queue is not None
+        return queue
 
     def documents(self) -> list[dict[str, Any]]:
         """What waits, in stream order."""
@@ -404,7 +407,7 @@ class QuarantineController:
         return [document for _, document in sorted(found, key=lambda pair: pair[0])]
 
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
-        doing = self._release.doing if self._busy is queue else ""
+        doing = self._release.doing if queue.state.is_releasing else ""
         return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
 
     async def decisions(self) -> list[Decided]:

@@ -12,8 +12,8 @@ from common.errors import Conflict, Rejected
 from drainer.quarantine.waiting_tables import DECISIONS, RETRY, REWRITE, Entry, Queue
 
 
-def check(queue: Queue, entry: Entry, *, busy: bool, action: str, text: str) -> None:
-    """`busy`: release is at work on the queue. Raises `Rejected` or `Conflict`."""
+def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
+    """Raises `Rejected` or `Conflict`."""
     job_id = entry.job_id
     if action not in DECISIONS:
         raise Rejected(f"{action!r} is no decision", hint="use " + ", ".join(DECISIONS))
@@ -22,12 +22,12 @@ def check(queue: Queue, entry: Entry, *, busy: bool, action: str, text: str) -> 
             f"{action} {'needs the' if action == REWRITE else 'takes no'} text",
             hint=f"`binlogctl ddl rewrite {job_id} --text 'ALTER TABLE ...'`",
         )
-    if busy:
+    if queue.state.is_releasing:
         raise Conflict(
             f"DDL job {job_id} is being carried out, or what is before it",
             hint="look again in a moment with `binlogctl ddl list`",
         )
-    if entry.done and not queue.halted:
+    if entry.done and not queue.state.is_halted:
         raise Rejected(f"DDL job {job_id} is over, its tables catch up", hint="nothing is to be decided")
     if entry.done and action != RETRY:
         raise Rejected(
@@ -42,8 +42,8 @@ def state_of(queue: Queue, entry: Entry, doing: str) -> str:
     """`doing`: what release does with the queue right now, "" for nothing."""
     if doing:
         return doing
-    if queue.halted:
-        return f"rows were refused: {queue.halted}"
+    if queue.state.is_halted:
+        return f"rows were refused: {queue.refusal}"
     head = queue.waits_for
     if head is not None and head.job_id != entry.job_id:
         return f"behind job {head.job_id}"

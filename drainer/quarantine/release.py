@@ -30,6 +30,7 @@ from drainer.ddl.policy import REWRITE as REWRITE_BY_RULE
 from drainer.ddl.policy import SKIP as SKIP_BY_RULE
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.log import KeptDdl, QuarantineLog
+from drainer.quarantine.queue_state import QueueEvent
 from drainer.quarantine.store import Decided, QuarantineTable, ReleaseTable
 from drainer.quarantine.waiting_tables import REWRITE, SKIP, Decision, Entry, Floor, Quarantine, Queue
 from drainer.sink.mysql.causality import Spread
@@ -116,7 +117,6 @@ class Release:
         Raises `Conflict` when another drainer took over.
         """
         cursor = kept.cursor()
-        queue.exhausted = False
         try:
             while not self.stopping:
                 item = cursor.next()
@@ -124,14 +124,16 @@ class Release:
                     return
                 item = item or cursor.next()
                 if item is None:
-                    queue.exhausted = kept.flush()
+                    if kept.flush():
+                        queue.on(QueueEvent.END_MET)
                     return
                 if isinstance(item, Transaction):
                     await self._take(queue, kept, self._quarantine.rest_of(item))
                 elif not self._quarantine.is_done(item.ddl) and not await self._handle_ddl(queue, item):
                     return
         except DownstreamError as error:
-            queue.halted = str(error)
+            queue.refusal = str(error)
+            queue.on(QueueEvent.ROWS_REFUSED)
             logger.failure("waiting rows were refused", error, jobs=sorted(queue.entries))
         finally:
             cursor.close()

@@ -14,7 +14,7 @@ does. Lanes move on past the entry while the checkpoint stays before it, so a re
     rows and DDL of waiting tables, since then  at or below the entry's own position: done before; else kept
 
 A table waits under its name upstream and under that of its target: whatever is routed there waits with it,
-rows and DDL, since what they are downstream is one table. Entries of releases before have the first alone.
+since it is one table downstream. Entries that an older release stored have the first name alone.
 
 The second line does not ask the lanes, whose positions say nothing of these tables; the first is right for
 rows of a waiting table from before it waited, because all lanes were drained and put behind them when it
@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
+from drainer.quarantine.queue_state import QueueEvent, QueueState, after, merged
 from drainer.schema import sql_tokens as ddl_text
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.change import COMPLETE, Position
@@ -112,9 +113,12 @@ class Queue:
 
     number: int
     entries: dict[int, Entry]
-    halted: str = ""  # why release stopped at rows
-    exhausted: bool = False  # release has met the end of what is kept
+    state: QueueState
     open_ts: int = 0  # a large transaction of which a piece was kept and the last one not
+    refusal: str = ""  # why rows were refused last
+
+    def on(self, event: QueueEvent) -> None:
+        self.state = after(self.state, event)
 
     @property
     def position(self) -> Position:
@@ -173,7 +177,7 @@ class Quarantine:
         self._highest_ts = highest_ts
         self._numbers = 0
         for entry in entries:
-            self._queue(entry)
+            self._queue(entry, QueueState.READY)
 
     # -- questions ------------------------------------------------------------------------------------
 
@@ -215,11 +219,8 @@ class Quarantine:
     def _touched(self, ddl: Ddl) -> dict[Name, Queue]:
         """Waiting names that a DDL concerns."""
         names = {name_of(*name) for name in ddl.names}
-        touched = {}
-        for name in names:
-            found = self._owner(name, ddl.commit_ts)
-            if found is not None:
-                touched[found[1]] = found[0]
+        owners = [self._owner(name, ddl.commit_ts) for name in names]
+        touched = {owner[1]: owner[0] for owner in owners if owner is not None}
         databases = {schema for schema, table in names if not table}
         creates = effect_kind(ddl.action) is EffectKind.CREATE
         read = ddl_text.tables_read(ddl.query, ddl.schema) if creates else frozenset()
@@ -241,7 +242,7 @@ class Quarantine:
         if not touched and own is not None:  # it concerns no table
             if own.entries[ddl.job_id].done:
                 return Classification(DdlClass.DONE)
-            own.exhausted = False
+            own.on(QueueEvent.KEPT)
             return Classification(DdlClass.KEPT, own)
         if not touched:
             return Classification(DdlClass.PASSED if ddl.commit_ts <= self._highest_ts else DdlClass.FREE)
@@ -263,12 +264,12 @@ class Quarantine:
             entry = min(queue.entries.values(), key=lambda entry: entry.commit_ts)
             changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
             self.put(changed)
-        queue.exhausted = False
+        queue.on(QueueEvent.KEPT)
         return Classification(DdlClass.KEPT, queue, changed, tuple(queues[1:]))
 
     def begin(self, entry: Entry) -> Queue:
         """A DDL was refused: its tables wait from it on. The entry is durable."""
-        return self._queue(entry)
+        return self._queue(entry, QueueState.WAITING)
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
         """What goes on to the lanes, and what is kept."""
@@ -293,7 +294,7 @@ class Quarantine:
         kept_parts = []
         for queue, tables in parts.items():
             queue.open_ts = 0 if transaction.last else commit_ts
-            queue.exhausted = False
+            queue.on(QueueEvent.KEPT)
             kept_parts.append(Kept(queue, replace(transaction, tables=tuple(tables))))
         return replace(transaction, tables=tuple(rest)), kept_parts
 
@@ -321,7 +322,6 @@ class Quarantine:
             raise KeyError(job_id)
         entry = queue.entries[job_id].decided(decision)
         self.put(entry)
-        queue.halted = ""
         return entry
 
     def is_done(self, ddl: Ddl) -> bool:
@@ -400,7 +400,7 @@ class Quarantine:
 
     def may_close(self, queue: Queue, now_ts: int) -> bool:
         """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
-        return queue.exhausted and self.is_ripe(queue, now_ts)
+        return queue.state is QueueState.CAUGHT_UP and self.is_ripe(queue, now_ts)
 
     def close(self, queue: Queue) -> None:
         """Its entries are gone and the lanes moved, durably."""
@@ -409,16 +409,17 @@ class Quarantine:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _queue(self, entry: Entry) -> Queue:
+    def _queue(self, entry: Entry, state: QueueState) -> Queue:
         self._numbers += 1
-        queue = Queue(self._numbers, {entry.job_id: entry})
+        queue = Queue(self._numbers, {entry.job_id: entry}, state)
         self._queues.append(queue)
         self._reindex()
         return queue
 
     def _absorb(self, queue: Queue, other: Queue) -> None:
         queue.entries.update(other.entries)
-        queue.halted = queue.halted or other.halted
+        queue.state = merged(queue.state, other.state)
+        queue.refusal = queue.refusal or other.refusal
         queue.open_ts = max(queue.open_ts, other.open_ts)
         self._queues.remove(other)
         self._reindex()

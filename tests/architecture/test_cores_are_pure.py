@@ -103,6 +103,7 @@ CORES = (
     "drainer.formats.pb.writer",
     "drainer.formats.pb.column",
     "drainer.apply.progress",
+    "drainer.quarantine.queue_state",
     "drainer.quarantine.waiting_tables",
     "drainer.control.rate_limit",
     "drainer.formats.record_groups",

@@ -18,6 +18,7 @@ import pytest
 
 from common.clock import SystemClock
 from common.table_info import TableInfo
+from drainer.quarantine.queue_state import QueueState
 from drainer.quarantine.rows_entry import rows_entry
 from drainer.quarantine.waiting_tables import (
     ROWS,
@@ -102,7 +103,7 @@ class World:
         queues = tuple(
             (
                 tuple(sorted(queue.entries)),
-                queue.exhausted,
+                queue.state is QueueState.CAUGHT_UP,
                 tuple(item.commit_ts for item in self.kept[queue.number]),
             )
             for queue in self.quarantine.queues
@@ -120,7 +121,7 @@ class World:
         quarantine = Quarantine((), self.quarantine._highest_ts)
         quarantine._numbers = self.quarantine._numbers
         quarantine._queues = [
-            Queue(q.number, dict(q.entries), q.halted, q.exhausted, q.open_ts) for q in self.quarantine.queues
+            Queue(q.number, dict(q.entries), q.state, q.open_ts) for q in self.quarantine.queues
         ]
         quarantine._reindex()
         other.quarantine = quarantine
@@ -303,8 +304,8 @@ class World:
         (queue,) = [q for q in world.quarantine.queues if q.number == number]
         kept = world.kept[number]
         if not kept:
-            if not queue.exhausted:
-                queue.exhausted = True
+            if queue.state is not QueueState.CAUGHT_UP:
+                queue.state = QueueState.CAUGHT_UP
                 yield world
             return
         item = kept[0]
@@ -493,7 +494,7 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     later.advance(queue, Position(5))
     assert later.is_done(policy)
     assert later.classify(policy).ddl_class is DdlClass.DONE
-    queue.exhausted = True
+    queue.state = QueueState.CAUGHT_UP
     assert not later.may_close(queue, 8)
     assert later.may_close(queue, 9)
 
@@ -533,13 +534,13 @@ def test_refused_rows_are_kept_and_tried_once_more_before_their_table_goes_on() 
     """Or the lane would meet them again, and all would begin anew."""
     quarantine = Quarantine([Entry(ROWS + 1, 9, Floor(4, 1), {("d", "t"): 5}, Position(4), "", "")], 4)
     (queue,) = quarantine.queues
-    queue.exhausted = True
+    queue.state = QueueState.CAUGHT_UP
     assert not quarantine.may_close(queue, 8)
     _, ((same, _),) = quarantine.divert(row(9, "t"))
     assert same is queue
     assert not quarantine.may_close(queue, 9)
     quarantine.advance(queue, Position(9))
-    queue.exhausted = True
+    queue.state = QueueState.CAUGHT_UP
     assert quarantine.may_close(queue, 9)
 
 
