@@ -7,14 +7,13 @@ import json
 import pytest
 
 from common import binlog
-from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.pull import large_txn
-from drainer.pull.merged import Merged, Spilled
+from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE
-from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, differences, read
+from tests.drainer.support.apply_life import Life, Recording, create_job, created, differences, read
+from tests.drainer.support.basis_world import keyed, keyless, spilled
 
 pytestmark = pytest.mark.integration
 
@@ -28,28 +27,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(large_txn.pieces.__kwdefaults__, "rows_max", 7)
 
 
-def spilled(entry: Merged) -> Merged:
-    """The same binlog, as if it lay on disk."""
-    payload = entry.payload
-    message = binlog.parse(payload)
-    if message.ddl_job_id:
-        return entry
-    begin = binlog.contents_offset(payload)
-    return Merged(
-        entry.commit_ts,
-        b"",
-        None,
-        Spilled(
-            entry.commit_ts,
-            message.start_ts,
-            len(payload),
-            begin,
-            crc32c(payload[begin:]),
-            lambda offset, size: payload[offset : offset + size],
-        ),
-    )
-
-
 @pytest.mark.parametrize("name", ["basic", "keys"])
 async def test_contents_equal_tidb(name: str, target: Target) -> None:
     recording = read(name)
@@ -58,23 +35,17 @@ async def test_contents_equal_tidb(name: str, target: Target) -> None:
     assert differences(name, target) == []
 
 
-KEYLESS = TableInfo(7, "t", (column(1, "a", LONG), column(2, "b", VARCHAR)))
-KEYED = TableInfo(
-    8,
-    "k",
-    (column(1, "id", LONG, FLAG_NOT_NULL | FLAG_PRIMARY), column(2, "b", VARCHAR)),
-    pk_is_handle=True,
-)
+KEYLESS, KEYED = keyless(7, "t"), keyed(8, "k")
 
 
 def one_transaction(rows: int) -> Recording:
     """Inserts into a table without key and one with a key, then updates and deletes in the latter."""
     jobs = [create_job(KEYLESS), create_job(KEYED, job_id=10, schema_version=2)]
-    keyless, keyed = RowEncoder(KEYLESS), RowEncoder(KEYED)
-    changes = [(INSERT, keyed.insert((number, "new"))) for number in range(rows)]
-    changes += [(UPDATE, keyed.update((number, "new"), (number, "changed"))) for number in range(0, rows, 2)]
-    changes += [(DELETE, keyed.delete((number, "new"))) for number in range(1, rows, 4)]
-    several = [keyless.insert((number % 3, "same"), number) for number in range(rows)]
+    without_key, row_of = RowEncoder(KEYLESS), RowEncoder(KEYED)
+    changes = [(INSERT, row_of.insert((number, "new"))) for number in range(rows)]
+    changes += [(UPDATE, row_of.update((number, "new"), (number, "changed"))) for number in range(0, rows, 2)]
+    changes += [(DELETE, row_of.delete((number, "new"))) for number in range(1, rows, 4)]
+    several = [without_key.insert((number % 3, "same"), number) for number in range(rows)]
     value = prewrite_value(
         2, [(7, [INSERT] * rows, several), (8, [kind for kind, _ in changes], [row for _, row in changes])]
     )
@@ -109,9 +80,9 @@ async def test_a_large_transaction_is_applied_once_over_crashes_in_the_middle_of
         seconds *= 1.1  # slow or fast, a machine is in the middle of it at one of them
     connection = connect(target)
     try:
-        counts = connection.rows(b"SELECT a, COUNT(*) FROM d.t GROUP BY a ORDER BY a")
-        assert [(int(a), int(count)) for a, count in counts] == [(each, rows // 3) for each in range(3)]
-        found = connection.rows(b"SELECT id, b FROM d.k ORDER BY id")
+        counts = connection.rows(b"SELECT id, COUNT(*) FROM d.t GROUP BY id ORDER BY id")
+        assert [(int(one), int(count)) for one, count in counts] == [(each, rows // 3) for each in range(3)]
+        found = connection.rows(b"SELECT id, v FROM d.k ORDER BY id")
         assert [(int(number), text) for number, text in found] == [
             (number, "new" if number % 2 else "changed") for number in range(rows) if number % 4 != 1
         ]

@@ -35,6 +35,28 @@ def keyless(number: int, name: str) -> TableInfo:
     return TableInfo(number, name, (column(1, "id", LONG), column(2, "v", VARCHAR)))
 
 
+def spilled(entry: Merged) -> Merged:
+    """The same binlog, as if it lay on disk; that of a DDL as it is."""
+    payload = entry.payload
+    message = binlog.parse(payload)
+    if message.ddl_job_id:
+        return entry
+    begin = binlog.contents_offset(payload)
+    return Merged(
+        entry.commit_ts,
+        b"",
+        None,
+        Spilled(
+            entry.commit_ts,
+            message.start_ts,
+            len(payload),
+            begin,
+            crc32c(payload[begin:]),
+            lambda offset, size: payload[offset : offset + size],
+        ),
+    )
+
+
 def routes(*rules: tuple[str, str, str, str], **more: Any) -> Rules:
     """(schema, table) patterns to (schema, table), in a configuration."""
     found = [
@@ -76,22 +98,7 @@ class Upstream:
 
     def large(self) -> None:
         """The last transaction lies on disk, as one that is large."""
-        entry = self.recording.entries[-1]
-        message, payload = binlog.parse(entry.payload), entry.payload
-        begin = binlog.contents_offset(payload)
-        self.recording.entries[-1] = Merged(
-            entry.commit_ts,
-            b"",
-            None,
-            Spilled(
-                entry.commit_ts,
-                message.start_ts,
-                len(payload),
-                begin,
-                crc32c(payload[begin:]),
-                lambda offset, size: payload[offset : offset + size],
-            ),
-        )
+        self.recording.entries[-1] = spilled(self.recording.entries[-1])
 
     def alter(self, table: TableInfo, kind: int, clause: str) -> int:
         """The table is as given from now on. Its job's commit_ts."""
