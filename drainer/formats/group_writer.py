@@ -44,7 +44,7 @@ class OpenRecord:
 
 
 @dataclass(slots=True)
-class Group:
+class RecordGroup:
     """What goes into one file: bytes, behind them perhaps the end of an open record.
 
     `whole`: where the records end that are whole then.
@@ -66,10 +66,10 @@ class RelayWriter:
 
     def __init__(self, directory: BinlogDirectory) -> None:
         self._directory = directory
-        self._queue: deque[Group] = deque()
+        self._queue: deque[RecordGroup] = deque()
         self._whole: int | None = None  # where whole records end in the newest file; None: at its end
 
-    def write(self, groups: Sequence[Group] = ()) -> None:
+    def write(self, groups: Sequence[RecordGroup] = ()) -> None:
         """Everything given up to now, into the files. Raises `NoRoom` (call again without them), `Broken`."""
         self._queue.extend(groups)
         directory = self._directory

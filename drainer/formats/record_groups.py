@@ -1,7 +1,7 @@
 """Relay records: items of the stream become groups of bytes, each for a file at offsets known beforehand.
 
 In     transactions, pieces of large ones, DDL, in the order of the stream
-Out    `Group`s for a `RelayWriter`, and which files nobody needs any more
+Out    `RecordGroup`s for a `RelayWriter`, and which files nobody needs any more
 Holds  records are in files in the order of the stream; a file ends behind the record that made it large
        enough
 Tests  tests/drainer/relay/test_relay_log.py
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from common.record import FILE_OVERHEAD, encode_file
-from drainer.formats.group_writer import Group, OpenRecord
+from drainer.formats.group_writer import OpenRecord, RecordGroup
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.txn import Ddl, Transaction
 
@@ -55,7 +55,7 @@ class RelayRecords:
         self._last_ts = last_ts
         self._index = index
         self._size = size
-        self._group = Group(index, whole=size)
+        self._group = RecordGroup(index, whole=size)
         self._groups = [self._group]
         self._open: OpenRecord | None = None
         self.waiting = 0
@@ -72,7 +72,7 @@ class RelayRecords:
         else:
             self._append_records(item.commit_ts, self._encoder.transaction(item))
 
-    def take(self) -> list[Group]:
+    def take(self) -> list[RecordGroup]:
         """What is to be written now; the end of an open record comes later."""
         groups = self._groups
         self._groups = []
@@ -126,7 +126,7 @@ class RelayRecords:
 
     def _begin_group(self) -> None:
         whole = self._size if self._open is None else self._open.start
-        self._group = Group(self._index, whole=whole)
+        self._group = RecordGroup(self._index, whole=whole)
         self._groups.append(self._group)
 
     def _record_ended(self, commit_ts: int, payload_size: int) -> None:

@@ -33,7 +33,7 @@ from drainer.formats.group_writer import RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.record_groups import RelayRecords
 from drainer.relay import protocol as relay_wire
-from drainer.relay.protocol import Answer, Entry, Opened, Opening, Synced, Waiting
+from drainer.relay.protocol import Entry, Opened, Opening, RelayAnswer, Synced, WaitingForSpace
 from drainer.txn import TableEvents, TableVersion, Transaction
 
 HEAD_BYTES: Final = 32  # enough for type and commit_ts
@@ -86,7 +86,7 @@ class Link:
             at += got
         return data
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: RelayAnswer) -> None:
         try:
             self._socket.sendall(relay_wire.message(answer))
         except ConnectionError:
@@ -184,11 +184,11 @@ class Scribe:
             except NoRoom as error:
                 if str(error) != said:
                     said = str(error)
-                    self._link.send(Waiting(said))
+                    self._link.send(WaitingForSpace(said))
             step = again or step
             self._pause(backoff.next_s())
         if said:
-            self._link.send(Waiting(""))
+            self._link.send(WaitingForSpace(""))
 
     def _pause(self, seconds: float) -> None:
         """Files that are done make room: they are removed while the disk is full."""

@@ -8,8 +8,8 @@ Tests  tests/drainer/relay/test_process.py
 
     to the process      `Opening`, then marshalled (sync, resolved_ts, entries): write the entries, answer
                         `Synced` if `sync`, remove files that hold nothing above resolved_ts
-    from the process    `Opened`, then `Synced` for each sync in order, `Waiting` when that changes, or the
-                        error that ended it
+    from the process    `Opened`, then `Synced` for each sync in order, `WaitingForSpace` when that changes,
+                        or the error that ended it
 
 An entry is (number, pickled table version), (pickled (ddl, text),) or
 (commit_ts, last, ((number, kinds, rows, first_ordinal), ...)).
@@ -61,13 +61,13 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForSpace:
     """Why nothing can be written now, "" if it can again."""
 
     reason: str
 
 
-Answer = Opened | Synced | Waiting | BinlogError
+RelayAnswer = Opened | Synced | WaitingForSpace | BinlogError
 
 
 def framed(data: bytes) -> bytes:
@@ -84,7 +84,7 @@ def read_order(data: bytes | bytearray) -> tuple[bool, int, list[Entry]]:
     return sync, resolved_ts, entries
 
 
-def message(value: Opening | Answer) -> bytes:
+def message(value: Opening | RelayAnswer) -> bytes:
     return framed(pickle.dumps(value))
 
 

@@ -26,7 +26,7 @@ from common.observe import log
 from drainer import metrics
 from drainer.relay import protocol as relay_wire
 from drainer.relay.child import RelayChild
-from drainer.relay.protocol import Entry, Opened, Opening, Synced, Waiting
+from drainer.relay.protocol import Entry, Opened, Opening, Synced, WaitingForSpace
 from drainer.txn import Ddl, Item, TableVersion
 
 logger = log.get(__name__)
@@ -240,7 +240,7 @@ class RelayLog:
             metrics.RELAY_WRITE_SECONDS.observe(self._clock.monotonic_s() - self._asked_s)
             self._durable, self._durable_bytes = self._asked_upto
             self._answered()
-        elif isinstance(answer, Waiting):
+        elif isinstance(answer, WaitingForSpace):
             if answer.reason and not self.waiting_for:
                 logger.warning("relay log waits for room on its disk", reason=answer.reason)
             elif not answer.reason:

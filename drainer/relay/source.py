@@ -29,7 +29,7 @@ from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.formats.binlog_file import Place
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog.reader import Head, ObinlogReader, ToUtc
+from drainer.formats.obinlog.reader import ObinlogReader, RecordHead, ToUtc
 from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.relay.table_definitions import RelayTables
 from drainer.txn import Ddl, Item, TableVersion, Transaction
@@ -119,7 +119,7 @@ class RelaySource:
                 self._index[found.commit_ts] = (index, place)
                 self.last_ts = max(self.last_ts, found.commit_ts)
 
-    def _head(self, file: BinlogFile, place: Place) -> Head:
+    def _head(self, file: BinlogFile, place: Place) -> RecordHead:
         try:
             return obinlog_read.head(_reading(file, place), place.size)
         except Corruption as error:
@@ -204,7 +204,7 @@ class RelaySource:
             else:
                 yield self._reader(index).transaction(read, found, self._zone(found))
 
-    def _zone(self, found: Head) -> ToUtc:
+    def _zone(self, found: RecordHead) -> ToUtc:
         zone = self._zones.get(found.time_zone)
         if zone is None:
             zone = self._zones[found.time_zone] = to_utc(found.time_zone)

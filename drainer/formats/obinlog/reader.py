@@ -2,7 +2,7 @@
 
 In     a payload as `read(offset, size)`, the table definitions of its file; for a table without one (a Go
        drainer's relay) somebody who knows the table downstream
-Out    `Head`, then a `Ddl`, or a `Transaction` in pieces with its rows encoded anew
+Out    `RecordHead`, then a `Ddl`, or a `Transaction` in pieces with its rows encoded anew
 Holds  of a payload that we wrote, table versions, kinds and ordinals are those that were written, so lanes
        take the rows that they took then; rows hold the same values, not the same bytes
 Why    a transaction is one record, whatever its size: it is walked field by field, a piece in memory at once
@@ -54,7 +54,7 @@ _ACTIONS: Final = {
 
 
 @dataclass(slots=True)
-class Head:
+class RecordHead:
     """A payload without its rows. `dml` and `ddl` are (offset, size); `definitions` by number, undecoded."""
 
     commit_ts: int = 0
@@ -80,9 +80,9 @@ ToUtc = Callable[[str], str]
 """TIMESTAMP text of the record's time zone to UTC."""
 
 
-def head(read: Read, size: int) -> Head:
+def head(read: Read, size: int) -> RecordHead:
     """Look at a payload without reading its rows. Raises `Corruption`."""
-    found = Head()
+    found = RecordHead()
     try:
         for tag, value, at in fields(read, 0, size):
             if tag == 0x10:
@@ -122,7 +122,7 @@ def definition(document: bytes) -> TableVersion:
         raise Corruption(f"table definition in a relay log cannot be read: {error}", hint=_HINT) from None
 
 
-def ddl(read: Read, found: Head) -> Ddl:
+def ddl(read: Read, found: RecordHead) -> Ddl:
     """The DDL of a payload. Raises `Corruption`."""
     assert found.ddl is not None
     try:
@@ -182,7 +182,7 @@ class ObinlogReader:
         self._resolve = resolve
         self._rows: dict[TableVersion, _RowWriter] = {}
 
-    def transaction(self, read: Read, found: Head, to_utc: ToUtc) -> Transaction:
+    def transaction(self, read: Read, found: RecordHead, to_utc: ToUtc) -> Transaction:
         """A whole transaction. Raises `Corruption` and what `resolve` raises."""
         (whole,) = self.pieces(read, found, to_utc, rows_max=_NO_LIMIT, bytes_max=_NO_LIMIT)
         return whole
@@ -190,7 +190,7 @@ class ObinlogReader:
     def pieces(
         self,
         read: Read,
-        found: Head,
+        found: RecordHead,
         to_utc: ToUtc,
         *,
         rows_max: int = PIECE_ROWS,
@@ -211,7 +211,7 @@ class ObinlogReader:
         yield waiting
 
     def _gathered(
-        self, read: Read, found: Head, to_utc: ToUtc, rows_max: int, bytes_max: int
+        self, read: Read, found: RecordHead, to_utc: ToUtc, rows_max: int, bytes_max: int
     ) -> Iterator[tuple[tuple[TableEvents, ...], int]]:
         """Events of consecutive tables, as many as make a piece, and their bytes."""
         assert found.dml is not None

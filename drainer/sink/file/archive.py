@@ -29,7 +29,7 @@ from common.observe import log
 from drainer import metrics
 from drainer.formats.binlog_directory import NO_ROOM, BinlogDirectory, Broken, NoRoom
 from drainer.formats.compression import Stopped
-from drainer.formats.group_writer import Group, RelayWriter
+from drainer.formats.group_writer import RecordGroup, RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.relay.process import HEAD_BYTES, Sizes
@@ -54,7 +54,7 @@ class ArchiveFiles:
         self._cluster_id = cluster_id
         self._directory = BinlogDirectory(path, clock, newest_only=True)
         self._directory.adopt_cluster(cluster_id)
-        self._groups: deque[Group] = deque()
+        self._groups: deque[RecordGroup] = deque()
         self._indexes: dict[int, bytes] = {}
         self._tables: dict[int, list[bytes]] = {}
         try:
@@ -114,7 +114,9 @@ class ArchiveFiles:
                     return found.last_ts
         return 0
 
-    def give(self, groups: list[Group], tables: dict[int, list[bytes]], indexes: dict[int, bytes]) -> None:
+    def give(
+        self, groups: list[RecordGroup], tables: dict[int, list[bytes]], indexes: dict[int, bytes]
+    ) -> None:
         """What `write` is to write, the definitions it needs, and the indexes of segments behind it."""
         self._groups.extend(groups)
         for index, lines in tables.items():

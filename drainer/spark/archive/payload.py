@@ -42,7 +42,7 @@ class Counts(dict[bytes, list[int]]):
         """Of an archive: how the event before this one begins, and the counts of its table."""
 
 
-class Head(NamedTuple):
+class PayloadHead(NamedTuple):
     """A record without its rows. `size`: of the payload."""
 
     commit_ts: int
@@ -151,11 +151,11 @@ def _kind_of_ddl(data: bytes) -> str:
 # -- counting --------------------------------------------------------------------------------------------
 
 
-def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
+def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHead:
     """Of a record of an archive; with `counts` its rows are added there. Raises `Corruption`."""
     commit_ts, tag, at, stop = body(payload)
     if tag == DDL:
-        return Head(commit_ts, pos, len(payload), True, 0)
+        return PayloadHead(commit_ts, pos, len(payload), True, 0)
     rows = 0
     name, known = (b"", list[int]()) if counts is None else counts.last
     try:
@@ -181,7 +181,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
         raise _foreign(payload) from None
     if at != stop:
         raise _foreign(payload)
-    return Head(commit_ts, pos, len(payload), False, rows)
+    return PayloadHead(commit_ts, pos, len(payload), False, rows)
 
 
 def _counted(payload: bytes, at: int, counts: Counts) -> tuple[bytes, list[int]]:
@@ -202,11 +202,11 @@ def _behind_names(payload: bytes, at: int) -> int:
     return at
 
 
-def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
+def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHead:
     """Of a record of a relay log."""
     commit_ts, tag, at, stop = body(payload)
     if tag == DDL:
-        return Head(commit_ts, pos, len(payload), True, 0)
+        return PayloadHead(commit_ts, pos, len(payload), True, 0)
     rows = 0
     try:
         while at < stop:
@@ -215,7 +215,7 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Head:
             at += size
     except (IndexError, Malformed):
         raise _foreign(payload) from None
-    return Head(commit_ts, pos, len(payload), False, rows)
+    return PayloadHead(commit_ts, pos, len(payload), False, rows)
 
 
 def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
@@ -243,4 +243,4 @@ def table_name(name: bytes) -> tuple[str, str]:
     return schema.decode("utf-8", "replace"), name[behind : behind + size].decode("utf-8", "replace")
 
 
-HEADS: Final[dict[str, Callable[[bytes, int, Counts | None], Head]]] = {PB: pb_head, RELAY: relay_head}
+HEADS: Final[dict[str, Callable[[bytes, int, Counts | None], PayloadHead]]] = {PB: pb_head, RELAY: relay_head}

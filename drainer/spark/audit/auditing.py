@@ -36,14 +36,14 @@ from drainer.spark.audit.checks.figures import (
 )
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profiles
-from drainer.spark.audit.checks.reference_side import Database, Image, Side
+from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
 from drainer.spark.audit.checks.table_matching import Matching
 from drainer.spark.audit.rows.lineage import Lineages, lower
 from drainer.spark.decode import downstream_definitions
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.image import Manifest
 from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.source import Archive
+from drainer.spark.source.source import ArchiveSource
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def audit(
     Raises `ConfigError` for an archive or image that is not there, `DownstreamError` and `Unavailable` for a
     database that does not answer.
     """
-    given = Archive({**(options or {}), "path": archive, "damage": "report"})
+    given = ArchiveSource({**(options or {}), "path": archive, "damage": "report"})
     wanted, survey, definitions = given.options, given.survey, given.definitions
     if (image or target) and survey.kind == PUMP:
         raise ConfigError(_NO_CONTENTS, hint=_OF_PUMP)
@@ -98,7 +98,7 @@ def audit(
     run = Audit(spark, wanted, survey, definitions, chunks)
     outcome = run.coverage()
     run.chains(outcome, base.manifest.commit_ts if base is not None else TS_MAX)
-    side: Side | None = base
+    side: ReferenceSide | None = base
     if target is not None:
         outcome.at_ts = wanted.selection.stop or outcome.figures.last_ts
         outcome.compared_with = repr(target)
@@ -166,7 +166,7 @@ class Audit:
         self._wanted = wanted
         self._survey = survey
         self._chunks = chunks
-        self._archive = tasks.Archive(survey.location, wanted.selection, definitions)
+        self._archive = tasks.TaskInput(survey.location, wanted.selection, definitions)
         self._slices = [
             replace(part, trouble="") for part in survey.plan(wanted.selection, wanted.partition_bytes)
         ]
@@ -259,10 +259,10 @@ class Audit:
 
     # -- contents -------------------------------------------------------------------------------------
 
-    def contents(self, outcome: Outcome, side: Side, base: Image | None) -> None:
+    def contents(self, outcome: Outcome, side: ReferenceSide, base: Image | None) -> None:
         """Tables as they are at the outcome's moment beside those of a side."""
         assert self._steps is not None
-        archive = matching.Archive(
+        archive = matching.ArchiveSide(
             self._spark,
             self._steps,
             self._lineages,

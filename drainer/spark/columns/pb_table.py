@@ -34,7 +34,7 @@ AFTER: Final = "after"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableRows:
     """Rows in their order; `columns`: arrays by side, in the order in which they were wanted."""
 
     record: Numbers
@@ -78,7 +78,7 @@ class PbTable:
         self._time_zone = time_zone
         self._names = names_of(*newest.downstream)
 
-    def read(self, pieces: Sequence[Piece]) -> Found | None:
+    def read(self, pieces: Sequence[Piece]) -> TableRows | None:
         if not pieces or not self._is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
             return None
         buffer = Buffer([piece.payload for piece in pieces])
@@ -97,7 +97,7 @@ class PbTable:
             chosen = np.isin(kinds, self._kinds)
             found, kinds = found.where(chosen), kinds[chosen]
         columns = self._columns(buffer, found, kinds, pieces)
-        return None if columns is None else Found(found.record, found.seq, kinds, columns)
+        return None if columns is None else TableRows(found.record, found.seq, kinds, columns)
 
     def _is_in(self, buffer: Buffer, others: Events) -> bool:
         """Whether the table is among other events, under a name that is written in another way."""

@@ -13,7 +13,7 @@ from common.errors import FlagError
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.flashback import run as flashback
-from drainer.spark.flashback.run import Summary
+from drainer.spark.flashback.run import FlashbackSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ def _tell(rows: int) -> None:
     show.print_warning(f"{rows} rows restored")
 
 
-def _show(args: argparse.Namespace, done: Summary) -> None:
+def _show(args: argparse.Namespace, done: FlashbackSummary) -> None:
     facts = dataclasses.asdict(done)
     if args.output == arguments.JSON:
         show.print_json(facts)

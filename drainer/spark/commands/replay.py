@@ -12,10 +12,10 @@ from common import quantities
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.selection import Selection
-from drainer.spark.replay.plan import Options
+from drainer.spark.replay.plan import ReplayOptions
 
 if TYPE_CHECKING:
-    from drainer.spark.replay.entry import Summary
+    from drainer.spark.replay.entry import ReplaySummary
 
 HELP: Final = """\
 bring a database to a moment of an archive, over many cores, and go on after a crash
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from drainer.spark.replay.entry import replay
 
-    options = Options(
+    options = ReplayOptions(
         tables=Selection.of(tables=args.tables).tables,
         safe=args.safe,
         skip_ddl=args.skip_ddl,
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def lines(summary: Summary) -> list[str]:
+def lines(summary: ReplaySummary) -> list[str]:
     """For people."""
     size = f"{summary.bytes / (1 << 20):.1f} MiB"
     found = [

@@ -16,8 +16,8 @@ from common import quantities
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.selection import Selection, parse_moment
-from drainer.spark.replay.plan import Options
-from drainer.spark.replay.stream_apply import INTERVAL_S, Batch, Settings, Stream
+from drainer.spark.replay.plan import ReplayOptions
+from drainer.spark.replay.stream_apply import INTERVAL_S, ArchiveStream, Batch, StreamSettings
 from drainer.spark.source.stream_reader import BATCH_BYTES
 
 HELP: Final = """\
@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     target = arguments.database(args)
-    options = Options(
+    options = ReplayOptions(
         tables=Selection.of(tables=args.tables).tables,
         safe=args.safe,
         source=arguments.source_options(args, tables="", start=""),
     )
-    settings = Settings(
+    settings = StreamSettings(
         start=args.start,
         once=args.once,
         interval_s=args.interval,
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     )
     spark = arguments.open_session(args, "binlog-spark stream")
     show = _as_json if args.output == arguments.JSON else _as_text
-    stream = Stream(spark, args.archive, target, args.checkpoint, settings, on_batch=show)
+    stream = ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=show)
 
     def end(number: int, frame: FrameType | None) -> None:
         stream.stop()

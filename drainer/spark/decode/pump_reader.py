@@ -23,12 +23,12 @@ from drainer.pull.merged import Merged
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.spark.archive.location import File, Location
-from drainer.spark.archive.payload import Head
+from drainer.spark.archive.payload import PayloadHead
 from drainer.spark.archive.segments import Slice
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.images import Images
-from drainer.spark.decode.records import Changes, Record, Run, SchemaChange, changes
+from drainer.spark.decode.records import Changes, Record, RowRun, SchemaChange, changes
 from drainer.spark.decode.value_log import Transactions, ValueLog, payload_at
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
@@ -105,13 +105,13 @@ class PumpReader:
         begin = Changes(item.commit_ts, item.start_ts, self._part.name, pos, 0, [])
         yield from changes(self._runs(item), selection, begin)
 
-    def _runs(self, item: Transaction) -> Iterator[Run]:
+    def _runs(self, item: Transaction) -> Iterator[RowRun]:
         for events in item.tables:
             version = self._definitions.of_upstream(events.table)
             rows = self._images.rows(events)
             yield events.first_ordinal, [(version, *row[1:]) for row in rows]
 
-    def heads(self) -> Iterator[Head]:
+    def heads(self) -> Iterator[PayloadHead]:
         """Of the transactions that were committed."""
         with self.open() as file:
             for commit_ts, pos in self.transactions().committed:
@@ -119,4 +119,4 @@ class PumpReader:
                 message: Any = binlog.parse(payload)
                 value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
                 rows = sum(len(mutation.sequence) for mutation in value.mutations)
-                yield Head(commit_ts, pos, len(payload), message.ddl_job_id != 0, rows)
+                yield PayloadHead(commit_ts, pos, len(payload), message.ddl_job_id != 0, rows)

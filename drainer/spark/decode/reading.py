@@ -21,7 +21,7 @@ from drainer.relay.source import to_utc
 from drainer.spark.archive import payload as payloads
 from drainer.spark.archive.framing import behind_damage, file_records
 from drainer.spark.archive.location import File, Location
-from drainer.spark.archive.payload import DDL, PB, Body, Head
+from drainer.spark.archive.payload import DDL, PB, Body, PayloadHead
 from drainer.spark.archive.segments import PUMP, Slice
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode.definitions import Definitions
@@ -73,7 +73,7 @@ def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL
         yield from reader.pieces(file, damage)
 
 
-def heads(location: Location, part: Slice) -> Iterator[Head]:
+def heads(location: Location, part: Slice) -> Iterator[PayloadHead]:
     """Every record of a slice, compared with its checksum, its rows counted. Raises `Corruption`."""
     if part.kind == PUMP:
         yield from PumpReader(location, part, Definitions()).heads()

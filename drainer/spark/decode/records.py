@@ -60,12 +60,12 @@ class Piece(NamedTuple):
 
 
 Record: TypeAlias = Changes | SchemaChange
-Run: TypeAlias = tuple[int, list[Row]]
+RowRun: TypeAlias = tuple[int, list[Row]]
 """Place of the first row among all rows of the transaction, rows."""
 
 
 def changes(
-    runs: Iterable[Run], selection: Selection, begin: Changes, *, last: bool = True
+    runs: Iterable[RowRun], selection: Selection, begin: Changes, *, last: bool = True
 ) -> Iterator[Changes]:
     """A piece of a transaction without what is not selected. `begin` says of which one; `last`: no piece
     follows."""
@@ -82,7 +82,7 @@ def changes(
         )
 
 
-def _joined(runs: Iterable[Run]) -> Iterator[Run]:
+def _joined(runs: Iterable[RowRun]) -> Iterator[RowRun]:
     """Runs that follow each other without a gap are one."""
     first, rows = 0, list[Row]()
     for seq, more in runs:
@@ -96,7 +96,7 @@ def _joined(runs: Iterable[Run]) -> Iterator[Run]:
         yield first, rows
 
 
-def _kept(runs: Iterable[Run], selection: Selection) -> Iterator[Run]:
+def _kept(runs: Iterable[RowRun], selection: Selection) -> Iterator[RowRun]:
     if selection.takes_all_rows:
         yield from runs
         return

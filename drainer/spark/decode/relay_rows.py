@@ -18,7 +18,7 @@ from common.protobuf_fields import Read
 from common.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET, YEAR, Column
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog.reader import ForeignTable, Head, ObinlogReader, ToUtc
+from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead, ToUtc
 from drainer.formats.obinlog.writer import type_name
 from drainer.formats.segment_index import UTC
 from drainer.relay import table_definitions as relay_tables
@@ -44,7 +44,7 @@ class RelayRows:
         self._foreign: dict[tuple[ForeignTable, frozenset[str]], TableVersion] = {}
         self._commit_ts = 0
 
-    def head(self, read: Read, size: int) -> Head:
+    def head(self, read: Read, size: int) -> RecordHead:
         """Look at the next payload, whether its rows are wanted or not. Raises `Corruption`."""
         found = obinlog_read.head(read, size)
         for number, document in found.definitions.items():
@@ -52,10 +52,10 @@ class RelayRows:
         self._commit_ts = found.commit_ts
         return found
 
-    def ddl(self, read: Read, found: Head) -> Ddl:
+    def ddl(self, read: Read, found: RecordHead) -> Ddl:
         return obinlog_read.ddl(read, found)
 
-    def pieces(self, read: Read, found: Head) -> Iterator[tuple[list[tuple[int, list[Row]]], bool]]:
+    def pieces(self, read: Read, found: RecordHead) -> Iterator[tuple[list[tuple[int, list[Row]]], bool]]:
         """Runs of rows with the place of their first one, and whether they are the last ones."""
         zone = self._zones.get(found.time_zone)
         if zone is None:
@@ -84,7 +84,7 @@ class RelayRows:
             version = self._foreign[table, unsigned] = self._definitions.intern(version)
         return version
 
-    def _note_unsigned(self, read: Read, found: Head) -> None:
+    def _note_unsigned(self, read: Read, found: RecordHead) -> None:
         """The columns of which a record has unsigned numbers: the description does not say it."""
         assert found.dml is not None
         try:

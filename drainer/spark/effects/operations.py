@@ -39,7 +39,7 @@ def table_id(version: TableVersion) -> int:
     return fold_id_of(0, (schema, name))
 
 
-class Effect(NamedTuple):
+class RowEffect(NamedTuple):
     """What becomes of a key. `first_order` and `last_order` end in the operation.
 
     `before`: the image before the first operation, where somebody needs it. `image`: of the last one; None
@@ -62,7 +62,7 @@ class Effect(NamedTuple):
 
 @dataclass(slots=True)
 class _Table:
-    """What is needed of a table version, and the effects of its table: by key what follows it in `Effect`."""
+    """What is needed of a table version, and its table's effects: by key what follows it in `RowEffect`."""
 
     table: int
     definition: int
@@ -132,7 +132,7 @@ class Operations:
             order += ORDER_STEP
 
     def take(self) -> dict[int, dict[bytes, list[Any]]]:
-        """All effects, and forget them: by table and key what follows those in `Effect`."""
+        """All effects, and forget them: by table and key what follows those in `RowEffect`."""
         taken, self._effects = self._effects, {}
         for table in self._tables.values():
             table.effects = self._effects.setdefault(table.table, {})
@@ -195,8 +195,8 @@ class Operations:
                 effect[8] += count
 
 
-def effects_in_order(taken: Mapping[int, Mapping[bytes, list[Any]]]) -> Iterator[Effect]:
+def effects_in_order(taken: Mapping[int, Mapping[bytes, list[Any]]]) -> Iterator[RowEffect]:
     """As one list, tables and keys in order of first appearance."""
     for table, effects in taken.items():
         for key, effect in effects.items():
-            yield Effect(table, key, *effect)
+            yield RowEffect(table, key, *effect)

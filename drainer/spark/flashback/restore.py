@@ -21,7 +21,7 @@ from common.errors import Conflict, Unavailable
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import DUPLICATE, SessionError, StatementRefused, final_error, safe_text
 from drainer.spark.flashback import undo
-from drainer.spark.flashback.undo import Kind, Undo
+from drainer.spark.flashback.undo import Undo, UndoKind
 from drainer.spark.replay.job import Bucket
 from drainer.spark.replay.writer import STATEMENT_BYTES_MAX, execute
 
@@ -111,7 +111,7 @@ class Restorer:
         return self._differing(batch[:middle], lock) + self._differing(batch[middle:], lock)
 
     def _what(self, one: Undo) -> str:
-        if one.kind is Kind.INSERT:
+        if one.kind is UndoKind.INSERT:
             return "is there again"
         if not one.target.keyed:
             return f"is not there {one.times} times" if one.times > 1 else "is not there"

@@ -26,13 +26,13 @@ from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.session_mode import DEFAULT
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.table_target import target_of
-from drainer.spark.effects.operations import Effect
+from drainer.spark.effects.operations import RowEffect
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.restore import CHUNK_ROWS, Restorer
 from drainer.spark.flashback.undo import Undo
 from drainer.spark.flashback.undo_script import Tally, body, header
 from drainer.spark.replay.archive_range import ArchiveRange, Effects
-from drainer.spark.replay.downstream_tables import Catalog
+from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
 from drainer.spark.replay.plan import SMALL_BYTES, SparkOf
 
@@ -43,11 +43,11 @@ NET: Final = "net"
 TRANSACTIONS: Final = "transactions"
 WAYS: Final = (NET, TRANSACTIONS)
 Progress = Callable[[int], None]
-TargetOf = Callable[[Effect], TableTarget]
+TargetOf = Callable[[RowEffect], TableTarget]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FlashbackSummary:
     """What was done. `rows`: by table, then delete, overwrite, insert. `resumed`: a former run had begun."""
 
     start: int
@@ -97,14 +97,14 @@ class _Going:
         if connection is None:
             made: dict[int, TableTarget] = {}
 
-            def known(effect: Effect) -> TableTarget:
+            def known(effect: RowEffect) -> TableTarget:
                 number = effect.definition
                 if number not in made:
                     made[number] = target_of(definitions.version(number), 1, plan=ImageSqlPlan)
                 return made[number]
 
             return known
-        catalog = Catalog(definitions, connection, selection)
+        catalog = DownstreamTables(definitions, connection, selection)
         catalog.prepare(selection.start)
         wanted = [one.version for one in definitions if selection.wants_table(one.schema, one.table)]
         tables = catalog.tables(wanted)
@@ -128,14 +128,16 @@ class _Going:
             found = (undo.of_effect(effect, phase, target(effect)) for effect in effects)
             yield from (one for one in found if one is not None)
 
-    def summary(self, tally: Tally, *, resumed: bool = False) -> Summary:
+    def summary(self, tally: Tally, *, resumed: bool = False) -> FlashbackSummary:
         rows = {
             label: {kind.name.lower(): number for kind, number in sorted(kinds.items())}
             for label, kinds in sorted(tally.rows.items())
         }
         selection = self.range.selection
         warnings = tuple(tally.warnings)
-        return Summary(selection.start, selection.stop, self.way, tally.total, rows, warnings, resumed)
+        return FlashbackSummary(
+            selection.start, selection.stop, self.way, tally.total, rows, warnings, resumed
+        )
 
     def about(self) -> list[str]:
         selection = self.range.selection
@@ -158,7 +160,7 @@ def write_script(
     way: str = NET,
     small_bytes: int = SMALL_BYTES,
     database: Target | None = None,
-) -> Summary:
+) -> FlashbackSummary:
     """Write the statements to a file that is not there yet. With `database`, for its tables as they are.
 
     Raises `ConfigError`, `Rejected` for a schema change in the range.
@@ -207,7 +209,7 @@ def apply(
     small_bytes: int = SMALL_BYTES,
     job: str = "",
     on_progress: Progress | None = None,
-) -> Summary:
+) -> FlashbackSummary:
     """Bring the rows of a database back. `job`: another name, to take back the same range once more.
 
     Raises `Rejected` for a schema change in the range, `restoring.Drifted` where rows are not as the archive

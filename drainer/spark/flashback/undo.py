@@ -33,14 +33,14 @@ from drainer.sink.mysql.change import (
 )
 from drainer.sink.mysql.row_fold import TableFold
 from drainer.sink.mysql.statement import Statement, removals, writes
-from drainer.spark.effects.operations import OPERATION, Effect
+from drainer.spark.effects.operations import OPERATION, RowEffect
 
 REMOVALS: Final = 0
 WRITES: Final = 1
 _CHECKED_ROWS: Final = 100  # alternatives in one question: the server compares each row with each of them
 
 
-class Kind(IntEnum):
+class UndoKind(IntEnum):
     DELETE = 0
     OVERWRITE = 1
     INSERT = 2
@@ -60,10 +60,10 @@ class Undo:
     times: int = 1
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> UndoKind:
         if self.then is None:
-            return Kind.DELETE
-        return Kind.INSERT if self.now is None else Kind.OVERWRITE
+            return UndoKind.DELETE
+        return UndoKind.INSERT if self.now is None else UndoKind.OVERWRITE
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ class Undo:
         return f"{self.target.label} {shown.decode('utf-8', 'replace')}"
 
 
-def of_effects(effects: Iterable[Effect], target_of: Callable[[Effect], TableTarget]) -> Iterator[Undo]:
+def of_effects(effects: Iterable[RowEffect], target_of: Callable[[RowEffect], TableTarget]) -> Iterator[Undo]:
     """Effects of one transaction, or of a few keys: the last one first, all removals before."""
     backwards = sorted(
         effects, key=lambda effect: (effect.last_order, effect.table, effect.key), reverse=True
@@ -94,7 +94,7 @@ def of_effects(effects: Iterable[Effect], target_of: Callable[[Effect], TableTar
                 yield undo
 
 
-def of_effect(effect: Effect, phase: int, target: TableTarget) -> Undo | None:
+def of_effect(effect: RowEffect, phase: int, target: TableTarget) -> Undo | None:
     """What is to be done about a net effect in a phase; None: nothing. It needs the image before."""
     now, then = _ends(effect)
     if now == then:
@@ -108,7 +108,7 @@ def of_effect(effect: Effect, phase: int, target: TableTarget) -> Undo | None:
     return Undo(target, effect.key, None, then)
 
 
-def whole(effect: Effect, target: TableTarget) -> Undo | None:
+def whole(effect: RowEffect, target: TableTarget) -> Undo | None:
     """What has to be true of a row before anything is done, and what is to become of it; None: nothing.
 
     Not for a row to be added under a text key: a row that goes may have a key that the server takes for it.
@@ -123,7 +123,7 @@ def _has_text_key(target: TableTarget) -> bool:
     return any(column.type.tp in STRING_TYPES for column in target.sql.key_columns)
 
 
-def _ends(effect: Effect) -> tuple[bytes | None, bytes | None]:
+def _ends(effect: RowEffect) -> tuple[bytes | None, bytes | None]:
     """Image now and image then."""
     if effect.first_order & OPERATION >= APPEND:
         if not effect.times:
@@ -177,14 +177,14 @@ def questions(batch: list[Undo]) -> Iterator[tuple[bytes, int]]:
         yield from _keyless_questions(batch)
         return
     head = b"SELECT COUNT(*) FROM " + target.name + b" WHERE ("
-    step = len(batch) if kind is Kind.INSERT else _CHECKED_ROWS
+    step = len(batch) if kind is UndoKind.INSERT else _CHECKED_ROWS
     for at in range(0, len(batch), step):
         some = batch[at : at + step]
-        images = [undo.then if kind is Kind.INSERT else undo.now for undo in some]
+        images = [undo.then if kind is UndoKind.INSERT else undo.now for undo in some]
         whole = [image for image in images if image is not None]
         query = head + target.sql.key_list.condition(map(target.sql.key_literal_of_delete, whole))
         query += b")"
-        if kind is Kind.INSERT:
+        if kind is UndoKind.INSERT:
             yield query, 0
             continue
         alternatives = b" OR ".join(b"(%b)" % target.sql.full_row_predicate("delete", one) for one in whole)
@@ -208,15 +208,15 @@ def statements(batch: list[Undo], bytes_max: int) -> Iterator[Statement]:
     target, kind = batch[0].target, batch[0].kind
     if not target.keyed:
         fold = TableFold(target)
-        operation = DROP_ONE if kind is Kind.DELETE else APPEND
+        operation = DROP_ONE if kind is UndoKind.DELETE else APPEND
         for undo in batch:
-            image = undo.now if kind is Kind.DELETE else undo.then
+            image = undo.now if kind is UndoKind.DELETE else undo.then
             assert image is not None
             fold.ordered += [(target, operation, b"", image, 0)] * undo.times
         yield from writes(fold, bytes_max, replaying=False)
         return
     # A row to be added is never put over another one; one that stays keeps what only the downstream has.
-    target = replace(target, form=Form.UPSERT if kind is Kind.OVERWRITE else Form.REWRITE, gentle=False)
+    target = replace(target, form=Form.UPSERT if kind is UndoKind.OVERWRITE else Form.REWRITE, gentle=False)
     fold = TableFold(target)
     for undo in batch:
         fold.first[undo.key] = fold.last[undo.key] = _change(target, undo)

@@ -18,11 +18,11 @@ from typing import Final
 
 from drainer.sink.mysql.session_mode import SessionMode
 from drainer.spark.flashback import undo
-from drainer.spark.flashback.undo import Kind, Undo
+from drainer.spark.flashback.undo import Undo, UndoKind
 
 TRANSACTION_ROWS: Final = 1000
 STATEMENT_BYTES: Final = 1 << 18
-_WORDS: Final = {Kind.DELETE: "delete", Kind.OVERWRITE: "overwrite", Kind.INSERT: "insert"}
+_WORDS: Final = {UndoKind.DELETE: "delete", UndoKind.OVERWRITE: "overwrite", UndoKind.INSERT: "insert"}
 _RUN: Final = "mysql --binary-mode --default-character-set=utf8mb4"
 
 
@@ -30,7 +30,7 @@ _RUN: Final = "mysql --binary-mode --default-character-set=utf8mb4"
 class Tally:
     """Statements' rows by table and kind, and what a reader should know."""
 
-    rows: dict[str, Counter[Kind]] = field(default_factory=dict)
+    rows: dict[str, Counter[UndoKind]] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
     def note(self, one: Undo) -> None:

@@ -31,7 +31,7 @@ from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.spark.source.views.columns import arrow_schema
-from drainer.spark.source.views.typed_changes import INVALID, Side, schema
+from drainer.spark.source.views.typed_changes import INVALID, ImageSide, schema
 from drainer.txn import INSERT, TableVersion
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Decoding:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         arrow = arrow_schema(self.columns)
-        side = Side(ROW, 3, arrow, self.version)
+        side = ImageSide(ROW, 3, arrow, self.version)
         for batch in batches:
             images = batch.column(0).to_pylist()
             if not images:

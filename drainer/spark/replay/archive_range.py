@@ -22,7 +22,7 @@ from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.fold import Reading, effects, folded
-from drainer.spark.effects.operations import Effect, Operations, effects_in_order, table_id
+from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.replay.outline import Outline, end_of, outline, size_of
 from drainer.spark.replay.plan import SMALL_BYTES, SparkOf
 from drainer.spark.source.read_options import ReadOptions
@@ -48,9 +48,9 @@ class ArchiveRange:
     @classmethod
     def open(cls, spark: SparkSession | SparkOf, archive: str, options: Mapping[str, str]) -> ArchiveRange:
         """`spark`: a session, or what makes one when it is needed. Raises `ConfigError`, `Corruption`."""
-        from drainer.spark.source.source import Archive
+        from drainer.spark.source.source import ArchiveSource
 
-        found = Archive({**options, "path": archive})
+        found = ArchiveSource({**options, "path": archive})
         wanted = found.options.selection
         make = spark if callable(spark) else lambda: spark
         seen = outline(make, found.survey, wanted, found.definitions)
@@ -88,7 +88,7 @@ class ArchiveRange:
         )
         return Effects(frame=frame, order=(f.desc("last_ts"), "table", "key"))
 
-    def _here(self, *, by_transaction: bool) -> Iterator[Effect]:
+    def _here(self, *, by_transaction: bool) -> Iterator[RowEffect]:
         operations = Operations(KnownTables(self.definitions).number_of, self._before_of)
         last_ts = 0
         for part in self.outline.once(self.survey.plan(self.selection)):
@@ -148,7 +148,7 @@ class Effects:
 
     def __init__(
         self,
-        found: list[Effect] | None = None,
+        found: list[RowEffect] | None = None,
         frame: DataFrame | None = None,
         order: tuple[str | Column, ...] = (),
     ) -> None:
@@ -163,13 +163,13 @@ class Effects:
             self._frame.count()
             frame.unpersist()
 
-    def __iter__(self) -> Iterator[Effect]:
+    def __iter__(self) -> Iterator[RowEffect]:
         if self._frame is None:
             yield from self._found or ()
             return
-        rows: Iterable[Any] = self._frame.select(*Effect._fields).toLocalIterator(prefetchPartitions=True)
+        rows: Iterable[Any] = self._frame.select(*RowEffect._fields).toLocalIterator(prefetchPartitions=True)
         for row in rows:
-            yield Effect._make(bytes(value) if isinstance(value, bytearray) else value for value in row)
+            yield RowEffect._make(bytes(value) if isinstance(value, bytearray) else value for value in row)
 
     def close(self) -> None:
         if self._frame is not None:

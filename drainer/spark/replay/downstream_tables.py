@@ -28,7 +28,7 @@ from drainer.txn import TableVersion
 _ALL: Final = Selection()
 
 
-class Catalog:
+class DownstreamTables:
     def __init__(self, definitions: Definitions, connection: Connection, selection: Selection = _ALL) -> None:
         self.definitions = definitions
         self._connection = connection

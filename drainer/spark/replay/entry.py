@@ -1,7 +1,7 @@
 """Replay: a range of an archive goes downstream, once; by Spark where it is large, here where it is small.
 
 In     an archive, a downstream, a range of commit_ts
-Out    the downstream as it was upstream at the end of the range, a `Summary`
+Out    the downstream as it was upstream at the end of the range, a `ReplaySummary`
 Holds  what is done is told by the downstream itself (`progress`): the same call after a crash goes on where
        the last one stopped, and does nothing twice
 Never  collects rows of a large step on the driver
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from common.clock import Clock, SystemClock
 from drainer.sink.mysql.connection import Target
-from drainer.spark.replay.job import State, stored
-from drainer.spark.replay.plan import Options, Plan, SparkOf, job_of, plan
-from drainer.spark.replay.run import Run
+from drainer.spark.replay.job import JobState, stored
+from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, SparkOf, job_of, plan
+from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ESTIMATED_RATE: Final = 65_000
 
 
 @dataclass(frozen=True)
-class Summary:
+class ReplaySummary:
     """What a replay did, or would do.
 
     `rows`: keys written over the whole job, also before it was resumed. `drift`: rows downstream that were
@@ -63,12 +63,12 @@ def replay(
     *,
     start: int = 0,
     stop: int = 0,
-    options: Options | None = None,
+    options: ReplayOptions | None = None,
     job: str = "",
     dry_run: bool = False,
     show_progress: bool = False,
     clock: Clock | None = None,
-) -> Summary:
+) -> ReplaySummary:
     """Bring the downstream from `start` to `stop` (commit_ts, both included; 0: all there is).
 
     `spark`: a session, or what makes one when a step is large; None: everything is done here. `job` names the
@@ -77,7 +77,7 @@ def replay(
     """
     clock = clock or SystemClock()
     began_s = clock.monotonic_s()
-    options = options or Options()
+    options = options or ReplayOptions()
     job = job or job_of(archive, start, stop, options)
     begun = None if dry_run else stored(target, job)
     made = plan(_maker(spark), archive, start, stop, options, begun)
@@ -85,9 +85,9 @@ def replay(
     if dry_run:
         estimated_s = round(made.outline.rows / ESTIMATED_RATE, 1)
         return replace(summary, dry_run=True, estimated_s=estimated_s)
-    run = Run(_maker(spark), target, made, summary.job, show_progress=show_progress)
+    run = ReplayRun(_maker(spark), target, made, summary.job, show_progress=show_progress)
     try:
-        state: State = run.work()
+        state: JobState = run.work()
         rows, drift, chunks = run.job.counts()
     finally:
         run.close()
@@ -113,8 +113,8 @@ def _maker(spark: SparkSession | SparkOf | None) -> SparkOf | None:
     return lambda: spark
 
 
-def _summary(made: Plan, job: str) -> Summary:
-    return Summary(
+def _summary(made: ReplayPlan, job: str) -> ReplaySummary:
+    return ReplaySummary(
         job=job,
         archive=made.frozen.archive,
         start_ts=made.frozen.start,

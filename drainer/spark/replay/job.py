@@ -74,7 +74,7 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class JobState:
     """How far a job is. `resumed`: it was begun before."""
 
     frozen: Frozen
@@ -142,7 +142,7 @@ class Job:
                 hint="wait for it, or end it; the server ends the session of a driver that is gone",
             )
 
-    def open(self, frozen: Frozen) -> State:
+    def open(self, frozen: Frozen) -> JobState:
         """Begin it, or find how far it is. Raises `Conflict` if it is about something else."""
         connection = self._connection
         connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(SCHEMA))
@@ -154,13 +154,15 @@ class Job:
             values = string_literal(self.name) + b"," + string_literal(frozen.to_json())
             connection.run(b"INSERT INTO " + JOBS + b" (job, frozen) VALUES (" + values + b")")
             connection.commit()
-            return State(frozen, 0, None, done=False, resumed=False)
+            return JobState(frozen, 0, None, done=False, resumed=False)
         connection.commit()
         text, step, intent, done = found[0]
         then = Frozen.from_json(text)
         # What is done is not read again: its files may be gone, and its schema changes with them.
         self._refuse_another(then, replace(frozen, buckets=then.buckets) if done else frozen)
-        return State(then, int(step), Intent.from_json(intent) if intent else None, bool(done), resumed=True)
+        return JobState(
+            then, int(step), Intent.from_json(intent) if intent else None, bool(done), resumed=True
+        )
 
     def _refuse_another(self, then: Frozen, now: Frozen) -> None:
         before, wanted = asdict(then), asdict(now)

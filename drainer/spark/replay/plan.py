@@ -41,7 +41,7 @@ SparkOf = Callable[[], "SparkSession"]
 
 
 @dataclass(frozen=True)
-class Options:
+class ReplayOptions:
     """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
     driver. `skip_ddl`: commit_ts of schema changes that are not run. `source`: options of the data source
     that say how to read: kind, damage, time-zone, fs.*."""
@@ -55,7 +55,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Task:
+class ReplayTask:
     """A step with the bytes that it is about. `buckets` 0: it is done on the driver."""
 
     step: Step
@@ -64,14 +64,14 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """`survey`: of the archive when it was looked at."""
 
     survey: Survey
     selection: Selection
     definitions: Definitions
     outline: Outline
-    tasks: tuple[Task, ...]
+    tasks: tuple[ReplayTask, ...]
     damage: str
     frozen: Frozen
     skip_ddl: frozenset[int]
@@ -92,7 +92,7 @@ class Plan:
         return sum(size_of(task.slices) for task in self.tasks)
 
 
-def job_of(archive: str, start: int, stop: int, options: Options) -> str:
+def job_of(archive: str, start: int, stop: int, options: ReplayOptions) -> str:
     """The name of a job that was given none: the same for whoever asks for the same."""
     shown = Location.of(archive, options.source).shown
     asked = [shown, start, stop, options.tables, options.safe, options.source.get("time-zone", "")]
@@ -100,8 +100,13 @@ def job_of(archive: str, start: int, stop: int, options: Options) -> str:
 
 
 def plan(
-    spark: SparkOf | None, archive: str, start: int, stop: int, options: Options, begun: Frozen | None = None
-) -> Plan:
+    spark: SparkOf | None,
+    archive: str,
+    start: int,
+    stop: int,
+    options: ReplayOptions,
+    begun: Frozen | None = None,
+) -> ReplayPlan:
     """Look over the archive. `begun`: what the job was frozen to, if it goes on.
 
     Raises `ConfigError`, `Corruption`.
@@ -143,30 +148,30 @@ def plan(
         damage=damage,
         time_zone=zone,
     )
-    return Plan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
+    return ReplayPlan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
 
 
-def _first(tasks: list[Task]) -> int:
+def _first(tasks: list[ReplayTask]) -> int:
     return min((part.index for task in tasks for part in task.slices), default=-1)
 
 
 def _tasks(
-    found: Survey, selection: Selection, outlined: Outline, options: Options, *, with_spark: bool
-) -> list[Task]:
+    found: Survey, selection: Selection, outlined: Outline, options: ReplayOptions, *, with_spark: bool
+) -> list[ReplayTask]:
     wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
     places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
     slices = outlined.once(found.plan(selection, _SLICE_BYTES))
-    tasks: list[Task] = []
+    tasks: list[ReplayTask] = []
     begin: Point | None = None
     for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):
         if not isinstance(step, Rows):
             begin = places[step.commit_ts]
-            tasks.append(Task(step))
+            tasks.append(ReplayTask(step))
             continue
         parts = between(slices, begin, places.get(step.stop + 1))
         size = size_of(parts)
         buckets = 0 if size <= options.small_bytes or not with_spark else _buckets(size)
-        tasks.append(Task(step, tuple(parts), buckets))
+        tasks.append(ReplayTask(step, tuple(parts), buckets))
     return tasks
 
 

@@ -24,10 +24,10 @@ from drainer.spark.decode.definitions import KnownTables
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.effects.operations import Operations, effects_in_order
-from drainer.spark.replay.downstream_tables import Catalog
+from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.epochs import Rows
-from drainer.spark.replay.job import SCHEMA, Bucket, Job, State
-from drainer.spark.replay.plan import Plan, SparkOf, Task, shares
+from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
+from drainer.spark.replay.plan import ReplayPlan, ReplayTask, SparkOf, shares
 from drainer.spark.replay.writer import Phase, Tables, Writer
 from drainer.txn import Ddl, TableVersion
 
@@ -42,11 +42,11 @@ KEPT_S: Final = 1800.0
 _PARTITIONS_PER_CORE: Final = 2
 
 
-class Run:
+class ReplayRun:
     """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
 
     def __init__(
-        self, spark: SparkOf | None, target: Target, plan: Plan, name: str, *, show_progress: bool
+        self, spark: SparkOf | None, target: Target, plan: ReplayPlan, name: str, *, show_progress: bool
     ) -> None:
         self._spark = spark
         self._target = target
@@ -57,7 +57,7 @@ class Run:
         self._schema = RelaySchema()
         keep = KeepDropped(SCHEMA, 0, KEPT_S)
         self._runner = DdlRunner(target, self._schema, keep=keep)
-        self._catalog = Catalog(plan.definitions, self._connection, plan.selection)
+        self._catalog = DownstreamTables(plan.definitions, self._connection, plan.selection)
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
 
@@ -65,7 +65,7 @@ class Run:
         self._runner.close()
         self._connection.close()
 
-    def work(self) -> State:
+    def work(self) -> JobState:
         """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""
         state = self.job.open(self._plan.frozen)
         if state.done:
@@ -101,7 +101,7 @@ class Run:
 
     # -- rows ---------------------------------------------------------------------------------------
 
-    def _rows(self, number: int, task: Task, step: Rows) -> None:
+    def _rows(self, number: int, task: ReplayTask, step: Rows) -> None:
         if not task.slices:
             return
         self._catalog.prepare(step.start)
@@ -113,7 +113,7 @@ class Run:
     def _selection(self, step: Rows) -> Selection:
         return Selection(step.start, step.stop, self._plan.selection.tables)
 
-    def _rows_here(self, number: int, task: Task, step: Rows) -> None:
+    def _rows_here(self, number: int, task: ReplayTask, step: Rows) -> None:
         """One chunk after the other, each a whole number of transactions."""
         plan = self._plan
         known = KnownTables(plan.definitions)
@@ -157,7 +157,7 @@ class Run:
         writer.write(bucket, chunk, Phase.ALL, effects)
         return chunk + 1
 
-    def _rows_in_tasks(self, number: int, task: Task, step: Rows) -> None:
+    def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows) -> None:
         assert self._spark is not None
         from drainer.spark.driver import TaskProgress
         from drainer.spark.effects.fold import Reading, by_place, effects

@@ -6,7 +6,7 @@ Holds   a batch is a job of its own, named after query and batch: one that is ru
         checkpoint says which batch comes next, the downstream what of it is there
 Why     the rows are read by `replay` itself, not handed over by the query: between two schema changes it
         folds them, small stretches without a Spark job
-Stops   `Stream.stop`, from any thread: the batch under way is left as it is
+Stops   `ArchiveStream.stop`, from any thread: the batch under way is left as it is
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.spark.archive.location import Location
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
-from drainer.spark.replay.plan import Options
+from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_reader import BATCH_BYTES, RANGES, RangesSource
 
@@ -54,7 +54,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Settings:
+class StreamSettings:
     """`start`: the first commit_ts, for a new checkpoint. `once`: end at what is there now."""
 
     start: int = 0
@@ -62,7 +62,7 @@ class Settings:
     interval_s: float = INTERVAL_S
     batch_bytes: int = BATCH_BYTES
     fail_on_data_loss: bool = True
-    options: Options = field(default_factory=Options)
+    options: ReplayOptions = field(default_factory=ReplayOptions)
 
     @property
     def source(self) -> Mapping[str, str]:
@@ -75,7 +75,7 @@ class Settings:
         }
 
 
-class Stream:
+class ArchiveStream:
     """A query from its start to its end. `on_batch` is called for each batch that is done."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Stream:
         archive: str,
         target: Target,
         checkpoint: str,
-        settings: Settings | None = None,
+        settings: StreamSettings | None = None,
         *,
         on_batch: Callable[[Batch], None] = lambda batch: None,
         clock: Clock | None = None,
@@ -92,7 +92,7 @@ class Stream:
         self._spark = spark
         self._archive = archive
         self._target = target
-        self._settings = settings or Settings()
+        self._settings = settings or StreamSettings()
         self._on_batch = on_batch
         self._clock = clock or SystemClock()
         self._failure: BaseException | None = None

@@ -30,7 +30,7 @@ from drainer.sink.mysql.statement import Statement, removals, writes
 from drainer.sink.mysql.table_target import missing, target_of
 from drainer.sink.mysql.transient import Trouble
 from drainer.spark.decode.definitions import Definitions
-from drainer.spark.effects.operations import OPERATION, Effect
+from drainer.spark.effects.operations import OPERATION, RowEffect
 from drainer.spark.replay.job import Bucket
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
@@ -72,7 +72,7 @@ class Tables:
         return {**self.__dict__, "_targets": {}}
 
 
-def folds(effects: Iterable[Effect], tables: Tables) -> dict[int, TableFold]:
+def folds(effects: Iterable[RowEffect], tables: Tables) -> dict[int, TableFold]:
     """Effects as the drainer's lanes have them, by table in order of first appearance."""
     nets: dict[int, TableFold] = {}
     known: dict[int, tuple[TableTarget, TableFold]] = {}
@@ -135,7 +135,7 @@ class Writer:
         if connection is not None:
             connection.close()
 
-    def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[Effect]) -> bool:
+    def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[RowEffect]) -> bool:
         """Write a chunk; False if it was written before."""
         nets = folds(effects, self._tables)
         backoff, tries = Backoff(0.05, 5.0), 0

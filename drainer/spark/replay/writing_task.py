@@ -20,14 +20,14 @@ from common.process.garbage import collect_rarely
 from drainer.sink.mysql.connection import Target
 from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
-from drainer.spark.effects.operations import Effect
+from drainer.spark.effects.operations import RowEffect
 from drainer.spark.replay.job import Bucket
 from drainer.spark.replay.writer import Phase, Tables, Writer
 
 CHUNK_BYTES: Final = 4 << 20
 REPORT: Final = "chunks long, keys long"
 _REPORT: Final = pa.schema([("chunks", pa.int64()), ("keys", pa.int64())])
-_IMAGE: Final = Effect._fields.index("image")
+_IMAGE: Final = RowEffect._fields.index("image")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Writing:
         yield pa.RecordBatch.from_arrays([pa.array([chunks]), pa.array([keys])], schema=_REPORT)
 
 
-def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int, Sequence[Effect]]]:
+def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int, Sequence[RowEffect]]]:
     """(bucket, number of the chunk in it, effects)."""
-    effects: list[Effect] = []
+    effects: list[RowEffect] = []
     bucket, chunk, size = -1, 0, 0
     for batch in merged(batches):
         columns = [column.to_pylist() for column in batch.columns]
@@ -70,7 +70,7 @@ def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int,
                     effects, size, chunk = [], 0, chunk + 1
                 if place >> PLACE_BITS != bucket:
                     bucket, chunk = place >> PLACE_BITS, 0
-            effect = cast(Effect, values)  # unpacked like one; there is one for every key
+            effect = cast(RowEffect, values)  # unpacked like one; there is one for every key
             effects.append(effect)
             size += len(values[_IMAGE] or b"")
     if effects:

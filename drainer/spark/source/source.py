@@ -27,7 +27,7 @@ from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.table_version import version_of
 from drainer.spark.source.views import VIEWS, typed_changes
 from drainer.spark.source.views.columns import unknown_column
-from drainer.spark.source.views.view import Task, View
+from drainer.spark.source.views.view import ReadTask, View
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Part(InputPartition):
     files: tuple[tuple[Slice, Segment], ...] = ()
 
 
-class Archive:
+class ArchiveSource:
     """What options name, looked over as far as it is asked for."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -113,14 +113,14 @@ class Archive:
 class BinlogReader(DataSourceReader):
     """Of one frame. It is sent to the tasks with all that they need."""
 
-    def __init__(self, archive: Archive, columns: StructType) -> None:
+    def __init__(self, archive: ArchiveSource, columns: StructType) -> None:
         known = archive.schema.names
         for name in columns.names:
             if name not in known:
                 raise unknown_column(name, known, archive.options.view)
         self._options = archive.options
         self._parts = archive.parts()
-        self._task = Task(
+        self._task = ReadTask(
             archive.survey.location,
             _NOTHING,
             archive.options.selection,
@@ -151,10 +151,10 @@ class BinlogDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return Archive(self.options).schema
+        return ArchiveSource(self.options).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BinlogReader(Archive(self.options), schema)
+        return BinlogReader(ArchiveSource(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from drainer.spark.source import stream_reader

@@ -52,7 +52,7 @@ _UNKNOWN: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StreamPart:
     """What a task reads: of a slice what is at or above `start_ts`. Below it a relay log has what came
     before, and what a drainer wrote anew that started again."""
 
@@ -140,25 +140,25 @@ class StreamArchive:
         """Raises `Corruption` if that segment is gone, or one behind it that is followed by others."""
         self._settled(Offset(segment, 0, 0), self.look())
 
-    def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
+    def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
         """What a batch reads, in order; the same rows whenever it is asked."""
         return self._patiently(lambda: self._parts(start, end, max_bytes))
 
-    def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[Part]:
+    def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
         found = self.look()
         begin = self._settled(start, found)
-        made: list[Part] = []
+        made: list[StreamPart] = []
         behind_ts = start.commit_ts
         for piece in between(begin, end, found):
             extent = Extent(piece.segment, piece.name, piece.end, True)
             if self.kind == RELAY:
                 # From the beginning of the file: what its records are about is said there.
-                made.append(Part(self._slice(piece._replace(begin=0)), behind_ts + 1))
+                made.append(StreamPart(self._slice(piece._replace(begin=0)), behind_ts + 1))
                 for step in self.steps(extent, piece.begin):
                     behind_ts = max(behind_ts, step.commit_ts)
             else:
                 steps = self._coarse(piece) or self.steps(extent, piece.begin)
-                made += [Part(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
+                made += [StreamPart(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
         return made
 
     def _slice(self, piece: Piece) -> Slice:
@@ -168,14 +168,14 @@ class StreamArchive:
             zone = segments.zone_of(self._segment(extent).described, zone)
         return Slice(piece.name, piece.segment, self.kind, piece.begin, piece.end, piece.end, time_zone=zone)
 
-    def survey(self, parts: Sequence[Part]) -> Survey:
+    def survey(self, parts: Sequence[StreamPart]) -> Survey:
         """Of the segments of these parts alone."""
         found = {extent.segment: extent for extent in self.look()}
         indexes = sorted({part.slice.index for part in parts})
         known = [self._segment(found[index]) for index in indexes if index in found]
         return Survey(self._location, self.kind, tuple(known))
 
-    def present(self, part: Part) -> Slice:
+    def present(self, part: StreamPart) -> Slice:
         """The slice under the name that its segment has now. Raises `Corruption` if it is gone."""
         wanted = part.slice
         if self._location.has(wanted.name):

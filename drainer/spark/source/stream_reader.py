@@ -30,11 +30,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 from common.errors import ConfigError
 from drainer.spark.decode.definitions import Definitions, of_archive
 from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.stream_archive import Part, StreamArchive
+from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import Admission, Offset
 from drainer.spark.source.table_version import version_of
 from drainer.spark.source.views import VIEWS
-from drainer.spark.source.views.view import Task
+from drainer.spark.source.views.view import ReadTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +90,7 @@ class Follower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Stretch(InputPartition):
     """What a task reads, and of which tables that is."""
 
-    part: Part
+    part: StreamPart
     definitions: Definitions
     version: TableVersion | None
 
@@ -132,7 +132,7 @@ class StreamReader(Follower):
         selection = options.selection
         if part.start_ts > selection.start:
             selection = replace(selection, start=part.start_ts)
-        task = Task(
+        task = ReadTask(
             options.location,
             self._archive.present(part),
             selection,

@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from common.errors import Unavailable
 from drainer.spark.decode import reading
 from drainer.spark.session import session
-from drainer.spark.source.source import Archive
+from drainer.spark.source.source import ArchiveSource
 from drainer.spark.source.views import typed_changes
 from drainer.spark.source.views.columns import portions
-from drainer.spark.source.views.view import Task
+from drainer.spark.source.views.view import ReadTask
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 
 TABLE = "sbtest.sbtest1"
@@ -64,11 +64,11 @@ def read(spark: SparkSession, archive: str, mode: str) -> int:
 
 def plain(archive: str) -> int:
     """The same rows in this process, without Spark, one by one."""
-    found = Archive({"path": archive, "table": TABLE})
+    found = ArchiveSource({"path": archive, "table": TABLE})
     rows = 0
     for part in found.slices():
         selection, known = found.options.selection, found.definitions
-        task = Task(found.options.location, part, selection, known, found.schema, found.version)
+        task = ReadTask(found.options.location, part, selection, known, found.schema, found.version)
         typed = typed_changes.TypedRows(task)
         for portion in portions(reading.read(task.location, part, selection, known)):
             rows += typed.batch(portion).num_rows

@@ -19,7 +19,7 @@ from common.errors import DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
 from drainer.spark.replay.entry import replay
-from drainer.spark.replay.plan import Options
+from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.session import session
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
@@ -93,7 +93,7 @@ class Bench:
         write(archive, rows, WORKLOADS[workload](rows, size))
         rows.create(self._target)
         before, began_s = cpu_below(os.getpid()), time.monotonic()
-        summary = replay(self._spark, str(archive), self._target, options=Options(small_bytes=0))
+        summary = replay(self._spark, str(archive), self._target, options=ReplayOptions(small_bytes=0))
         seconds = time.monotonic() - began_s
         after = cpu_below(os.getpid())
         wrong = rows.differing(self._target)

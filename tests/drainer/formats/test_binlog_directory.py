@@ -18,7 +18,7 @@ from common.errors import BinlogError
 from common.record import encode_file
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken, NoRoom
-from drainer.formats.group_writer import Group, OpenRecord, RelayWriter, padded
+from drainer.formats.group_writer import OpenRecord, RecordGroup, RelayWriter, padded
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 
@@ -66,24 +66,24 @@ class Life:
             records = [payload(first + 3 * group + number) for number in range(3)]
             self.given += records
             parts = [encode_file(record) for record in records]
-            groups = [Group(index, parts)]
+            groups = [RecordGroup(index, parts)]
             size += sum(map(len, parts))
             groups[0].whole = size
             if group == 2:
                 large = OpenRecord(size, b"begin")
-                groups.append(Group(index, [large.head, *LARGE], whole=size))
+                groups.append(RecordGroup(index, [large.head, *LARGE], whole=size))
                 self._write(writer, groups)  # the record is not whole yet
                 self.synced = list(self.given)
                 large.contents, large.ending = sum(map(len, LARGE)), b"end"
                 self.given.append(b"begin" + padded(large.contents) + b"".join(LARGE) + b"end")
                 size += len(large.head) + large.contents + 3 + 4
-                groups = [Group(index, [large.ending], large, whole=size)]
+                groups = [RecordGroup(index, [large.ending], large, whole=size)]
             self._write(writer, groups)
             self.synced = list(self.given)
             if group == 1:
                 index, size = index + 1, 0
 
-    def _write(self, writer: RelayWriter, groups: list[Group]) -> None:
+    def _write(self, writer: RelayWriter, groups: list[RecordGroup]) -> None:
         while True:
             try:
                 writer.write(groups)

@@ -17,7 +17,7 @@ import pytest
 from common.table_info import DECIMAL, FieldType
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.records import Changes
-from drainer.spark.source.source import Archive, BinlogReader
+from drainer.spark.source.source import ArchiveSource, BinlogReader
 from drainer.spark.source.views import typed_changes
 from drainer.spark.source.views.columns import portions
 from drainer.txn import TableVersion
@@ -47,7 +47,7 @@ class Made:
         if made_by == "go":
             known = corpus.of_history(scenario)
             self.options["definitions"] = known.to_json()
-        self._whole = Archive(self.options)
+        self._whole = ArchiveSource(self.options)
         self.versions: dict[Place, TableVersion] = {}
         for record in corpus.records(location, known):
             if isinstance(record, Changes):
@@ -58,9 +58,9 @@ class Made:
     def tables(self) -> list[str]:
         return list(dict.fromkeys(".".join(version.downstream) for version in self.versions.values()))
 
-    def archive(self, **options: str) -> Archive:
+    def archive(self, **options: str) -> ArchiveSource:
         """Looked over once: a scenario has many tables."""
-        made = Archive({**self.options, **options})
+        made = ArchiveSource({**self.options, **options})
         vars(made).update({name: getattr(self._whole, name) for name in ("survey", "definitions")})
         return made
 

@@ -22,9 +22,9 @@ from drainer.spark.archive.selection import Selection
 from drainer.spark.arguments import source_options
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Changes, Row
-from drainer.spark.replay.plan import Options, plan
+from drainer.spark.replay.plan import ReplayOptions, plan
 from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.source import Archive, BinlogReader
+from drainer.spark.source.source import ArchiveSource, BinlogReader
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import START
 from tests.drainer.support.relay_world import items
@@ -98,7 +98,7 @@ def rows_of(path: Path, parts: list[segments.Slice]) -> list[Row]:
 
 def typed(path: Path, **options: str) -> list[dict[str, Any]]:
     known = KNOWN.to_json()
-    found = Archive({"path": str(path), "table": "typ.t_ts", "definitions": known, **options})
+    found = ArchiveSource({"path": str(path), "table": "typ.t_ts", "definitions": known, **options})
     reader = BinlogReader(found, found.schema)
     made = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     return [{key: row[key] for key in row if key != "_pos"} for row in made]
@@ -138,7 +138,7 @@ def test_every_reader_knows_the_zone(tmp_path: Path) -> None:
     source = {"time-zone": ZONE}
     assert ReadOptions.of({"path": "x", **source}).time_zone == ZONE
     assert source_options(parsed("--archive=x", f"--time-zone={ZONE}")) == source
-    replayed = plan(None, str(there), 0, 0, Options(source=source))
+    replayed = plan(None, str(there), 0, 0, ReplayOptions(source=source))
     parts = [part for task in replayed.tasks for part in task.slices]
     assert sorted(rows_of(there, parts), key=repr) == sorted(wanted, key=repr)
     followed = StreamArchive(Location(str(there)), time_zone=ZONE)
@@ -151,4 +151,4 @@ def test_a_zone_that_is_not_known_is_refused() -> None:
         with pytest.raises(ConfigError, match="is not known here"):
             ReadOptions.of({"path": "x", "time-zone": name})
     with pytest.raises(ConfigError, match="is not known here"):
-        plan(None, "x", 0, 0, Options(source={"time-zone": "Mars/Olympus"}))
+        plan(None, "x", 0, 0, ReplayOptions(source={"time-zone": "Mars/Olympus"}))

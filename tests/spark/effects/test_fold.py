@@ -13,7 +13,7 @@ from drainer.spark.decode.images import Images
 from drainer.spark.decode.records import Changes, Row
 from drainer.spark.effects import fold
 from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, places
-from drainer.spark.effects.operations import Effect, Operations, effects_in_order, table_id
+from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
 from tests.drainer.support.apply_life import column
 
@@ -61,7 +61,7 @@ def history(number: int, length: int) -> list[Changes]:
     return transactions
 
 
-def by_key(effects: list[Effect]) -> dict[tuple[int, bytes], Effect]:
+def by_key(effects: list[RowEffect]) -> dict[tuple[int, bytes], RowEffect]:
     return {(effect.table, effect.key): effect for effect in effects}
 
 
@@ -69,10 +69,10 @@ def number_of(version: TableVersion) -> int:
     return version.info.id
 
 
-def in_pieces(transactions: list[Changes], pick: Random) -> list[Effect]:
+def in_pieces(transactions: list[Changes], pick: Random) -> list[RowEffect]:
     """Effects as several readers give them."""
     cuts = sorted(pick.sample(range(1, len(transactions)), 3))
-    found: list[Effect] = []
+    found: list[RowEffect] = []
     for start, end in zip([0, *cuts], [*cuts, len(transactions)], strict=True):
         operations = Operations(number_of, None)
         for changes in transactions[start:end]:
@@ -81,10 +81,10 @@ def in_pieces(transactions: list[Changes], pick: Random) -> list[Effect]:
     return found
 
 
-def histories(pick: Random, count: int) -> tuple[list[Effect], list[Effect], set[int]]:
+def histories(pick: Random, count: int) -> tuple[list[RowEffect], list[RowEffect], set[int]]:
     """Of several: (as one piece, as several, tables whose keys are whole numbers)."""
-    whole: list[Effect] = []
-    pieces: list[Effect] = []
+    whole: list[RowEffect] = []
+    pieces: list[RowEffect] = []
     digits: set[int] = set()
     for number in range(count):
         transactions = history(number, 12)
@@ -97,7 +97,7 @@ def histories(pick: Random, count: int) -> tuple[list[Effect], list[Effect], set
     return whole, pieces, digits
 
 
-def frame_of(spark: SparkSession, effects: list[Effect], digits: set[int]) -> DataFrame:
+def frame_of(spark: SparkSession, effects: list[RowEffect], digits: set[int]) -> DataFrame:
     rows = [
         (int(places([effect.key], effect.table, _BUCKETS, digits=effect.table in digits)[0]), *effect)
         for effect in effects
@@ -106,17 +106,17 @@ def frame_of(spark: SparkSession, effects: list[Effect], digits: set[int]) -> Da
 
 
 @pytest.fixture(scope="module")
-def put_together(spark: SparkSession) -> tuple[list[Effect], list[Effect], list[int]]:
+def put_together(spark: SparkSession) -> tuple[list[RowEffect], list[RowEffect], list[int]]:
     """(as one piece, by Spark from pieces, places in the order in which they came)."""
     whole, pieces, digits = histories(Random(5), 40)
     frame = fold.folded(frame_of(spark, pieces, digits), 3)
     rows = [tuple(row) for row in frame.collect()]
-    effects = [Effect(*row[1:3], *row[3:]) for row in rows]
+    effects = [RowEffect(*row[1:3], *row[3:]) for row in rows]
     return whole, [effect._replace(key=bytes(effect.key)) for effect in effects], [row[0] for row in rows]
 
 
 def test_pieces_put_together_by_spark_are_what_one_piece_is(
-    put_together: tuple[list[Effect], list[Effect], list[int]],
+    put_together: tuple[list[RowEffect], list[RowEffect], list[int]],
 ) -> None:
     whole, together, _ = put_together
     assert len(together) == len(by_key(together)) == len(whole)
@@ -136,7 +136,7 @@ def test_pieces_put_together_by_spark_are_what_one_piece_is(
 
 
 def test_a_bucket_comes_in_one_piece_and_in_order(
-    put_together: tuple[list[Effect], list[Effect], list[int]],
+    put_together: tuple[list[RowEffect], list[RowEffect], list[int]],
 ) -> None:
     found = put_together[2]
     buckets = [place >> PLACE_BITS for place in found]

@@ -11,13 +11,13 @@ import pytest
 
 from drainer.spark.effects.batches import ARROW, PLACE_BITS, digit_places, places
 from drainer.spark.effects.merge import merged, taken_together
-from drainer.spark.effects.operations import Effect
+from drainer.spark.effects.operations import RowEffect
 from tests.spark.effects.test_fold import by_key, histories
 
 Placed = Callable[[int], int]
 
 
-def batches(effects: list[Effect], place_of: Placed, pick: Random, *, rows_max: int) -> Iterator[Any]:
+def batches(effects: list[RowEffect], place_of: Placed, pick: Random, *, rows_max: int) -> Iterator[Any]:
     """Record batches of random lengths, none among them too."""
     found = [(place_of(int(places([one.key], one.table, 8, digits=False)[0])), *one) for one in effects]
     while True:
@@ -31,8 +31,8 @@ def batches(effects: list[Effect], place_of: Placed, pick: Random, *, rows_max: 
             return
 
 
-def effects_of(rows: list[dict[str, Any]]) -> list[Effect]:
-    return [Effect(*(row[name] for name in Effect._fields)) for row in rows]
+def effects_of(rows: list[dict[str, Any]]) -> list[RowEffect]:
+    return [RowEffect(*(row[name] for name in RowEffect._fields)) for row in rows]
 
 
 @pytest.mark.parametrize("place_of", [lambda place: place, lambda place: place % 7], ids=["own", "shared"])

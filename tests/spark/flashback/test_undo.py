@@ -10,7 +10,7 @@ import pytest
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.spark.decode.records import Changes, Row
-from drainer.spark.effects.operations import Effect, Operations, effects_in_order, table_id
+from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, Shape, World
@@ -34,7 +34,7 @@ def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
 Transactions = list[list[Row]]
 
 
-def effects(history: History, transactions: Transactions) -> list[Effect]:
+def effects(history: History, transactions: Transactions) -> list[RowEffect]:
     number = table_id(history.world.version)
     operations = Operations(lambda _: 1, frozenset({number}))
     for ts, rows in enumerate(transactions, 1):

@@ -18,15 +18,15 @@ from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import Changes
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.job import SCHEMA, Frozen, Job
-from drainer.spark.replay.plan import Options, plan
+from drainer.spark.replay.plan import ReplayOptions, plan
 from tests.drainer.support.apply_life import clean, cut, differences, run
 from tests.spark.support import kills
 from tests.spark.support.growing import ArchiveWriter, RelayLogWriter, remove_before
 from tests.spark.support.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES, target_of
 
-IN_TASKS = Options(small_bytes=0, chunk_rows=40)
-HERE = Options(chunk_rows=40)
+IN_TASKS = ReplayOptions(small_bytes=0, chunk_rows=40)
+HERE = ReplayOptions(chunk_rows=40)
 BEYOND = FIRST_TS << 1
 SCENARIOS = (
     "basic",

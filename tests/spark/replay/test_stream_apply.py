@@ -20,7 +20,7 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.driver import translated
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.job import Frozen, Job
-from drainer.spark.replay.stream_apply import Batch, Settings, Stream
+from drainer.spark.replay.stream_apply import ArchiveStream, Batch, StreamSettings
 from drainer.txn import Transaction
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.relay_world import target_of
@@ -75,7 +75,7 @@ class Meanwhile:
         self._left = count
         self._writer.write(history.items(5))
         self.batches: list[Batch] = []
-        self.stream: Stream | None = None
+        self.stream: ArchiveStream | None = None
 
     def on_batch(self, batch: Batch) -> None:
         self.batches.append(batch)
@@ -96,14 +96,16 @@ def life(
 ) -> Meanwhile:
     """A run that ends after some batches, in the middle of one."""
     meanwhile = Meanwhile(directory, history, count)
-    settings = Settings(interval_s=0.05, batch_bytes=6000)
+    settings = StreamSettings(interval_s=0.05, batch_bytes=6000)
     ready = threading.Event()
 
     def on_batch(batch: Batch) -> None:
         ready.wait()
         meanwhile.on_batch(batch)
 
-    meanwhile.stream = Stream(spark, str(directory), target, str(checkpoint), settings, on_batch=on_batch)
+    meanwhile.stream = ArchiveStream(
+        spark, str(directory), target, str(checkpoint), settings, on_batch=on_batch
+    )
     ready.set()
     meanwhile.stream.wait()
     return meanwhile
@@ -142,9 +144,9 @@ def test_nothing_is_lost_or_doubled_over_three_restarts(
     assert third.stream is not None
     assert third.stream.id == first.stream.id
     assert third.batches[0].number > first.batches[-1].number
-    last = Settings(once=True)
+    last = StreamSettings(once=True)
     done: list[Batch] = []
-    Stream(spark, str(directory), target, str(checkpoint), last, on_batch=done.append).wait()
+    ArchiveStream(spark, str(directory), target, str(checkpoint), last, on_batch=done.append).wait()
     assert contents(target) == expected(history)
     assert removed > 3
     assert sum(batch.ddl for batch in [*first.batches, *third.batches, *done]) <= 1
@@ -232,17 +234,17 @@ def test_rows_that_retention_took_end_the_query_with_the_reason(
     directory, history = tmp_path / "archive", History(5)
     writer = ArchiveWriter(directory, 1000)
     writer.write(history.items(20))
-    settings, checkpoint = Settings(once=True), str(tmp_path / "c")
-    Stream(spark, str(directory), target, checkpoint, settings).wait()
+    settings, checkpoint = StreamSettings(once=True), str(tmp_path / "c")
+    ArchiveStream(spark, str(directory), target, checkpoint, settings).wait()
     # Killed before it said that the batch is done, and what was applied goes: nothing is lost.
     for path in (tmp_path / "c" / "commits").iterdir():
         path.unlink()
     remove_before(directory, newest(directory))
-    Stream(spark, str(directory), target, checkpoint, settings).wait()
+    ArchiveStream(spark, str(directory), target, checkpoint, settings).wait()
     assert contents(target) == expected(history)
     writer.write(history.items(20))
     writer.close()
     remove_before(directory, newest(directory))
     with pytest.raises(Exception, match=r"is gone and was not read to its end") as caught:
-        Stream(spark, str(directory), target, checkpoint, settings).wait()
+        ArchiveStream(spark, str(directory), target, checkpoint, settings).wait()
     assert isinstance(translated(caught.value), Corruption)

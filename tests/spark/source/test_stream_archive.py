@@ -18,7 +18,7 @@ from drainer.spark.archive.selection import Selection
 from drainer.spark.decode.definitions import of_archive
 from drainer.spark.decode.reading import read
 from drainer.spark.decode.records import SchemaChange
-from drainer.spark.source.stream_archive import Part, StreamArchive
+from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import START, Admission, Offset
 from drainer.txn import Transaction
 from tests.spark.support.growing import WRITERS, ArchiveWriter, History, RelayLogWriter, remove_before
@@ -29,7 +29,7 @@ def taken(path: Path, archive: StreamArchive, start: Offset, end: Offset, size: 
     return read_of(path, archive, archive.parts(start, end, size))
 
 
-def read_of(path: Path, archive: StreamArchive, parts: list[Part]) -> list[int]:
+def read_of(path: Path, archive: StreamArchive, parts: list[StreamPart]) -> list[int]:
     location = Location(str(path))
     known = of_archive(location, archive.survey(parts))
     return [

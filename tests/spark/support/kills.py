@@ -19,7 +19,7 @@ from typing import Final
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target
 from drainer.spark.replay.entry import replay
-from drainer.spark.replay.plan import Options
+from drainer.spark.replay.plan import ReplayOptions
 from tests.drainer.support.apply_life import clean
 from tests.spark.support.growing import ArchiveWriter
 from tests.spark.support.mixed_history import MixedHistory
@@ -38,7 +38,7 @@ def child(archive: str, socket: str, user: str, spark: bool) -> None:
 
         session = session_of("kills", "local[2]", {"spark.driver.memory": "1g"})
     print("begins", flush=True)
-    replay(session, archive, target, options=Options(small_bytes=0, chunk_rows=10))
+    replay(session, archive, target, options=ReplayOptions(small_bytes=0, chunk_rows=10))
 
 
 def one(server: MariaDbServer, directory: Path, seed: int, *, spark: bool, within_s: float) -> int:

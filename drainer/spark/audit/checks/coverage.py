@@ -128,7 +128,7 @@ def check_order(misplaced: Iterable[Misplaced], places: dict[int, list[tuple[str
 
 
 @dataclass(slots=True)
-class Run:
+class RecordRun:
     """Consecutive records of one file, as one task saw them: what is left to compare with its neighbours."""
 
     file: str
@@ -144,20 +144,20 @@ class OrderWatch:
     """Looks at the records of one run in their order."""
 
     def __init__(self) -> None:
-        self.run: Run | None = None
+        self.run: RecordRun | None = None
 
     def see(self, file: str, pos: int, commit_ts: int, *, is_ddl: bool) -> None:
         """The next record. Statements of one DDL have one commit_ts, next to each other."""
         run = self.run
         if run is None:
-            self.run = Run(file, pos, commit_ts, commit_ts, [], is_ddl, is_ddl)
+            self.run = RecordRun(file, pos, commit_ts, commit_ts, [], is_ddl, is_ddl)
         elif commit_ts > run.max_ts:
             run.max_ts, run.max_is_ddl = commit_ts, is_ddl
         elif commit_ts < run.max_ts or not (is_ddl and run.max_is_ddl):
             run.misplaced.append(Misplaced(file, pos, commit_ts, run.max_ts))
 
 
-def join_runs(runs: Iterable[tuple[int, Run]]) -> list[Misplaced]:
+def join_runs(runs: Iterable[tuple[int, RecordRun]]) -> list[Misplaced]:
     """All misplaced records of an archive; `runs` with the number of their file, in any order."""
     found: list[Misplaced] = []
     max_ts, is_ddl = -1, False

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from common import tso
 from drainer.spark.archive.segments import Slice, Survey
-from drainer.spark.audit.checks.coverage import File, Misplaced, Run
+from drainer.spark.audit.checks.coverage import File, Misplaced, RecordRun
 from drainer.spark.decode.coverage import FileCoverage
 
 BUCKETS: Final = 120
@@ -106,8 +106,8 @@ def lags(survey: Survey, files: Sequence[File]) -> list[Lag]:
     ]
 
 
-def run_of(document: dict[str, Any]) -> Run:
-    return Run(**{**document, "misplaced": [Misplaced(**one) for one in document["misplaced"]]})
+def run_of(document: dict[str, Any]) -> RecordRun:
+    return RecordRun(**{**document, "misplaced": [Misplaced(**one) for one in document["misplaced"]]})
 
 
 def with_summaries(

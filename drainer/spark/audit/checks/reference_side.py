@@ -29,7 +29,7 @@ Name = tuple[str, str]
 _CHUNK_ROWS: Final = 200_000
 
 
-class Side(Protocol):
+class ReferenceSide(Protocol):
     """`noun`: how it is called in messages."""
 
     noun: str

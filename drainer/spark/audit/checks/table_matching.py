@@ -23,7 +23,7 @@ from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
-from drainer.spark.audit.checks.reference_side import Image, Side
+from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.image import TableImage
@@ -37,7 +37,7 @@ _IN_PART: Final = (
 
 
 @dataclass(frozen=True)
-class Archive:
+class ArchiveSide:
     """What an archive says. `steps`: with their lineage."""
 
     spark: SparkSession
@@ -53,8 +53,8 @@ class Matching:
     """One comparison, of the archive at `at_ts`. `base`: an image of an earlier moment, for tables whose
     creation the archive does not have."""
 
-    archive: Archive
-    side: Side
+    archive: ArchiveSide
+    side: ReferenceSide
     at_ts: int
     base: Image | None = None
     found: Findings = field(default_factory=Findings)

@@ -143,7 +143,7 @@ def _batch(rows: list[tuple[Any, ...]], types: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class TaskInput:
     """What tasks need to read rows."""
 
     location: Location
@@ -151,7 +151,7 @@ class Archive:
     definitions: Definitions
 
 
-def steps(spark: SparkSession, archive: Archive, slices: Sequence[Slice]) -> DataFrame:
+def steps(spark: SparkSession, archive: TaskInput, slices: Sequence[Slice]) -> DataFrame:
     """Steps of the rows of an archive, in any order."""
 
     def work(part: Slice) -> Iterator[tuple[Any, ...]]:
@@ -163,7 +163,7 @@ def steps(spark: SparkSession, archive: Archive, slices: Sequence[Slice]) -> Dat
     return over(spark, slices, work, STEPS)
 
 
-def statements(spark: SparkSession, archive: Archive, slices: Sequence[Slice]) -> list[Statement]:
+def statements(spark: SparkSession, archive: TaskInput, slices: Sequence[Slice]) -> list[Statement]:
     """The schema changes in these slices in their order, each once."""
 
     def work(part: Slice) -> Iterator[str]:

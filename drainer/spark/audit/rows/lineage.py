@@ -46,7 +46,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class TableEffect:
     """What a statement does to the rows of names. ("db", "") is all tables of a database, ("", "") all."""
 
     what: str
@@ -110,7 +110,7 @@ def lower(name: Name) -> Name:
     return name[0].lower(), name[1].lower()
 
 
-def effects(statement: Statement) -> list[Effect]:
+def effects(statement: Statement) -> list[TableEffect]:
     """What a DDL does to rows without row changes; [] for nothing."""
     words, schema = _Words(statement.query), statement.schema
     if words.peek() == "USE":
@@ -127,7 +127,7 @@ def effects(statement: Statement) -> list[Effect]:
         return _drop(words, schema)
     if verb == "TRUNCATE":
         words.skip("TABLE")
-        return [Effect(EMPTIES, words.name(schema))]
+        return [TableEffect(EMPTIES, words.name(schema))]
     if verb == "RENAME":
         return _rename(words, schema) if words.skip("TABLE") or words.skip("TABLES") else []
     if verb == "ALTER":
@@ -137,9 +137,9 @@ def effects(statement: Statement) -> list[Effect]:
     return [] if verb in _NO_ROWS else _unknown(statement, schema)
 
 
-def _unknown(statement: Statement, schema: str) -> list[Effect]:
+def _unknown(statement: Statement, schema: str) -> list[TableEffect]:
     names = statement.tables or ((schema, ""),)
-    return [Effect(ENDS, lower(name)) for name in names]
+    return [TableEffect(ENDS, lower(name)) for name in names]
 
 
 def _kind(words: _Words) -> str:
@@ -152,41 +152,41 @@ def _kind(words: _Words) -> str:
     return ""
 
 
-def _create(words: _Words, schema: str, statement: Statement) -> list[Effect]:
+def _create(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
     kind = _kind(words)
     words.skip("IF", "NOT", "EXISTS")
     if kind == "TABLE":
         what = ENDS if statement.action == ActionType.CREATE_TABLES else EMPTIES
-        return [Effect(what, words.name(schema))]
+        return [TableEffect(what, words.name(schema))]
     if kind == "DATABASE":
-        return [Effect(EMPTIES, (words.name("")[1], ""))]
+        return [TableEffect(EMPTIES, (words.name("")[1], ""))]
     return [] if kind in _HARMLESS else _unknown(statement, schema)
 
 
-def _drop(words: _Words, schema: str) -> list[Effect]:
+def _drop(words: _Words, schema: str) -> list[TableEffect]:
     kind = _kind(words)
     words.skip("IF", "EXISTS")
     if kind == "DATABASE":
-        return [Effect(DROPS, (words.name("")[1], ""))]
+        return [TableEffect(DROPS, (words.name("")[1], ""))]
     if kind != "TABLE":
         return []
-    found = [Effect(DROPS, words.name(schema))]
+    found = [TableEffect(DROPS, words.name(schema))]
     while words.skip(","):
-        found.append(Effect(DROPS, words.name(schema)))
+        found.append(TableEffect(DROPS, words.name(schema)))
     return found
 
 
-def _rename(words: _Words, schema: str) -> list[Effect]:
+def _rename(words: _Words, schema: str) -> list[TableEffect]:
     found = []
     while True:
         old = words.name(schema)
         words.skip("TO")
-        found.append(Effect(MOVES, old, words.name(schema)))
+        found.append(TableEffect(MOVES, old, words.name(schema)))
         if not words.skip(","):
             return found
 
 
-def _alter(words: _Words, schema: str, statement: Statement) -> list[Effect]:
+def _alter(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
     words.skip("IGNORE")
     if not words.skip("TABLE"):
         return []
@@ -202,33 +202,33 @@ def _alter(words: _Words, schema: str, statement: Statement) -> list[Effect]:
             for filler in ("TO", "AS", "="):
                 if words.skip(filler):
                     break
-            found.append(Effect(MOVES, name, words.name(schema)))
+            found.append(TableEffect(MOVES, name, words.name(schema)))
         elif word in _PARTITIONS_GO and words.peek() in ("PARTITION", "TABLESPACE"):
-            found.append(Effect(ENDS, name))
-            found += [Effect(ENDS, lower(other)) for other in statement.tables if other[1]]
+            found.append(TableEffect(ENDS, name))
+            found += [TableEffect(ENDS, lower(other)) for other in statement.tables if other[1]]
             while word == "EXCHANGE" and words.peek():
                 if words.skip("WITH", "TABLE"):
-                    found.append(Effect(ENDS, words.name(schema)))
+                    found.append(TableEffect(ENDS, words.name(schema)))
                 else:
                     words.at += 1
     return list(dict.fromkeys(found))
 
 
-def _recover(words: _Words, schema: str, statement: Statement) -> list[Effect]:
+def _recover(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
     if words.skip("DATABASE") or words.skip("SCHEMA"):
         names = [(words.name("")[1], "")]
         if words.skip("TO"):
             names.append((words.name("")[1], ""))
-        return [Effect(ENDS, name) for name in names]
+        return [TableEffect(ENDS, name) for name in names]
     if words.skip("TABLE") and not words.skip("BY"):
         names = [words.name(schema)]
         while words.skip(",") or words.skip("TO"):
             names.append(words.name(schema))
         if words.peek() not in ("TIMESTAMP", "TSO") and names[0][1]:
-            return [Effect(ENDS, name) for name in names]
+            return [TableEffect(ENDS, name) for name in names]
     if tables := [lower(name) for name in statement.tables if name[1]]:
-        return [Effect(ENDS, name) for name in tables]
-    return [Effect(ENDS, ("", ""))]  # a cluster, or a table named by its job
+        return [TableEffect(ENDS, name) for name in tables]
+    return [TableEffect(ENDS, ("", ""))]  # a cluster, or a table named by its job
 
 
 # -- lineages -------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Lineages:
                 found._take(statement, effect)
         return found
 
-    def _take(self, statement: Statement, effect: Effect) -> None:
+    def _take(self, statement: Statement, effect: TableEffect) -> None:
         ts, reason = statement.commit_ts, " ".join(statement.query.split())[:120]
         gone = effect.what in (DROPS, MOVES)
         born = ts if effect.what in (EMPTIES, DROPS) else None

@@ -15,20 +15,20 @@ from drainer.spark.columns.json_text import ImageText
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Row
 from drainer.spark.source.views import typed_changes
-from drainer.spark.source.views.columns import PLACE, Places, Portion, arrow_schema, batch, portions
-from drainer.spark.source.views.view import Task, View
+from drainer.spark.source.views.columns import PLACE, PlaceColumns, Portion, arrow_schema, batch, portions
+from drainer.spark.source.views.view import ReadTask, View
 from drainer.txn import TableVersion
 
 _IMAGES: Final = ("key", "before", "after")
 COLUMNS: Final = StructType([*PLACE.fields, *(StructField(name, StringType()) for name in _IMAGES)])
 
 
-def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     if task.version is not None:
         yield from typed_changes.batches(task)
         return
     schema = arrow_schema(task.columns)
-    texts, places = Texts(), Places()
+    texts, places = Texts(), PlaceColumns()
     records = reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
     for portion in portions(records):
         for changes, first, rows in portion:

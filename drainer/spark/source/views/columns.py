@@ -88,7 +88,7 @@ def given(array: pa.Array) -> Callable[[], pa.Array]:
     return lambda: array
 
 
-class Places:
+class PlaceColumns:
     """Places of the rows of a batch: what a record says once, table and kind of a row as one number."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import SchemaChange
 from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
-from drainer.spark.source.views.view import ROWS_MAX, Task, View
+from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 
 COLUMNS: Final = StructType(
     [
@@ -40,7 +40,7 @@ COLUMNS: Final = StructType(
 )
 
 
-def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(task.columns)
     rows: list[tuple[object, ...]] = []
     for record in reading.read(

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drainer.formats.obinlog.writer import definition_json
 from drainer.spark.source.views.columns import arrow_schema, of_tuples
-from drainer.spark.source.views.view import Task, View
+from drainer.spark.source.views.view import ReadTask, View
 
 COLUMNS: Final = StructType(
     [
@@ -26,7 +26,7 @@ COLUMNS: Final = StructType(
 )
 
 
-def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     known = task.definitions
     rows = [
         (known.number_of(one.version), one.first_ts, one.schema, one.table, definition_json(one.version))

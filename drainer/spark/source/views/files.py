@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drainer.spark.decode.coverage import FileCoverage, cover
 from drainer.spark.source.views.columns import arrow_schema, of_tuples
-from drainer.spark.source.views.view import Task, View
+from drainer.spark.source.views.view import ReadTask, View
 
 _TEXTS: Final = frozenset({"file", "kind", "problem"})
 COLUMNS: Final = StructType(
@@ -25,7 +25,7 @@ COLUMNS: Final = StructType(
 )
 
 
-def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     rows = [astuple(cover(task.location, part, segment, verify=task.verify)) for part, segment in task.files]
     if rows:
         yield of_tuples(arrow_schema(task.columns), COLUMNS.names, rows)

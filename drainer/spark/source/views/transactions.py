@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Changes
 from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
-from drainer.spark.source.views.view import ROWS_MAX, Task, View
+from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 
 COLUMNS: Final = StructType(
     [
@@ -55,7 +55,7 @@ class _Sum:
         return (*place, sum(self._counts), *self._counts, list(self._tables), self._bytes)
 
 
-def _batches(task: Task) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(task.columns)
     rows: list[tuple[object, ...]] = []
     current: _Sum | None = None

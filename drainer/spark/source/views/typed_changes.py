@@ -25,8 +25,16 @@ from drainer.spark.columns.typed_values import ImageValues, Unfit
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Row
 from drainer.spark.source.views import typed_pb
-from drainer.spark.source.views.columns import PLACE, Places, Portion, arrow_schema, batch, given, portions
-from drainer.spark.source.views.view import Task
+from drainer.spark.source.views.columns import (
+    PLACE,
+    PlaceColumns,
+    Portion,
+    arrow_schema,
+    batch,
+    given,
+    portions,
+)
+from drainer.spark.source.views.view import ReadTask
 from drainer.txn import TableVersion
 
 INVALID: Final = "_invalid"
@@ -43,7 +51,7 @@ def schema(version: TableVersion) -> spark.StructType:
     return spark.StructType([*PLACE.fields, *sides, spark.StructField(INVALID, spark.StringType())])
 
 
-def batches(task: Task) -> Iterator[pa.RecordBatch]:
+def batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     rows = TypedRows(task)
     if task.part.kind == PB:
         yield from typed_pb.batches(task, rows.arrow, rows.sides, rows.batch)
@@ -57,13 +65,13 @@ def batches(task: Task) -> Iterator[pa.RecordBatch]:
 class TypedRows:
     """Batches from rows, one by one: whatever they come from, and whatever is in them."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         assert task.version is not None
         self.arrow = arrow_schema(task.columns)
         self.sides = [
-            Side(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
+            ImageSide(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
         ]
-        self._places = Places()
+        self._places = PlaceColumns()
         self._file = task.part.name
 
     def batch(self, portion: Portion) -> pa.RecordBatch:
@@ -89,7 +97,7 @@ def _notes(count: int, invalid: dict[int, dict[str, Any]]) -> pa.Array:
     return pa.array([json.dumps(invalid[row]) if row in invalid else None for row in range(count)])
 
 
-class Side:
+class ImageSide:
     """Images before or after changes, as a struct."""
 
     def __init__(self, name: str, at: int, arrow: pa.Schema, newest: TableVersion) -> None:

@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from common.table_info import Column
-from drainer.spark.columns.pb_table import Found, PbTable, together
+from drainer.spark.columns.pb_table import PbTable, TableRows, together
 from drainer.spark.decode import reading
 from drainer.spark.decode.reading import PbReader
 from drainer.spark.decode.records import Piece
 from drainer.spark.source.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
-from drainer.spark.source.views.view import ROWS_MAX, Task
+from drainer.spark.source.views.view import ROWS_MAX, ReadTask
 
 BYTES: Final = 4 << 20
 """Of payloads that are taken at once."""
 _NAMES: Final = [CHANGE_TYPES[kind] for kind in sorted(CHANGE_TYPES)]
 
 
-class Side(Protocol):
+class TypedSide(Protocol):
     """Before or after: the fields that are wanted and their columns."""
 
     name: str
@@ -34,7 +34,7 @@ class Side(Protocol):
 
 
 def batches(
-    task: Task, arrow: pa.Schema, sides: Sequence[Side], of_rows: Callable[[Portion], pa.RecordBatch]
+    task: ReadTask, arrow: pa.Schema, sides: Sequence[TypedSide], of_rows: Callable[[Portion], pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """`of_rows` makes a batch of rows that were read one by one."""
     assert task.version is not None
@@ -60,7 +60,7 @@ def batches(
 
 
 def _batch(
-    task: Task, arrow: pa.Schema, sides: Sequence[Side], some: list[Piece], found: Found
+    task: ReadTask, arrow: pa.Schema, sides: Sequence[TypedSide], some: list[Piece], found: TableRows
 ) -> pa.RecordBatch:
     assert task.version is not None
     count = len(found.kind)

@@ -30,7 +30,7 @@ BYTES_MAX: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ReadTask:
     """What one task reads. `columns`: the schema of its batches, exactly. `version`: of a typed table.
 
     `files`: whole files and what is known of them, instead of a part; `verify`: read them nevertheless.
@@ -52,7 +52,7 @@ class View:
     """`schema` of rows that are not typed; `batches` is called in a task."""
 
     schema: StructType
-    batches: Callable[[Task], Iterator[pa.RecordBatch]]
+    batches: Callable[[ReadTask], Iterator[pa.RecordBatch]]
     is_of_definitions: bool = False
     """One task gives all, and it reads no segment."""
     is_of_files: bool = False

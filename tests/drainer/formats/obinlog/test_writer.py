@@ -19,7 +19,7 @@ from common.rowcodec.row_error import RowError
 from common.table_info import TableInfo
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog.reader import ForeignTable, Head, ObinlogReader
+from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json, type_name
 from drainer.relay.source import to_utc
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
@@ -317,7 +317,7 @@ def test_a_record_that_says_nothing_is_damage() -> None:
     for payload in (b"", b"\x08\x00\x10\x05", b"\x08\x00\x10\x05\x1a\x00\x22\x00", b"\xff\xff"):
         with pytest.raises(Corruption):
             obinlog_read.head(reading(payload), len(payload))
-    assert obinlog_read.head(reading(b"\x08\x00\x10\x05\x1a\x00"), 6) == Head(5, (6, 0))
+    assert obinlog_read.head(reading(b"\x08\x00\x10\x05\x1a\x00"), 6) == RecordHead(5, (6, 0))
 
 
 def test_tracked_definitions_travel_with_a_ddl() -> None:

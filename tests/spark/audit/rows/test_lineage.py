@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.spark.audit.rows.lineage import DROPS, EMPTIES, ENDS, MOVES, Effect, Lineages, Statement, effects
+from drainer.spark.audit.rows.lineage import (
+    DROPS,
+    EMPTIES,
+    ENDS,
+    MOVES,
+    Lineages,
+    Statement,
+    TableEffect,
+    effects,
+)
 
 T, U = ("d", "t"), ("d", "u")
 
@@ -12,28 +21,28 @@ T, U = ("d", "t"), ("d", "u")
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("CREATE TABLE IF NOT EXISTS t (a INT)", [Effect(EMPTIES, T)]),
-        ("create table `d`.`T` like u", [Effect(EMPTIES, T)]),
-        ("DROP TABLE IF EXISTS t, `d`.u", [Effect(DROPS, T), Effect(DROPS, U)]),
-        ("TRUNCATE t", [Effect(EMPTIES, T)]),
-        ("use `d`; TRUNCATE TABLE t;", [Effect(EMPTIES, T)]),
-        ("RENAME TABLE t TO x.y, u TO t", [Effect(MOVES, T, ("x", "y")), Effect(MOVES, U, T)]),
-        ("ALTER TABLE t RENAME AS u", [Effect(MOVES, T, U)]),
+        ("CREATE TABLE IF NOT EXISTS t (a INT)", [TableEffect(EMPTIES, T)]),
+        ("create table `d`.`T` like u", [TableEffect(EMPTIES, T)]),
+        ("DROP TABLE IF EXISTS t, `d`.u", [TableEffect(DROPS, T), TableEffect(DROPS, U)]),
+        ("TRUNCATE t", [TableEffect(EMPTIES, T)]),
+        ("use `d`; TRUNCATE TABLE t;", [TableEffect(EMPTIES, T)]),
+        ("RENAME TABLE t TO x.y, u TO t", [TableEffect(MOVES, T, ("x", "y")), TableEffect(MOVES, U, T)]),
+        ("ALTER TABLE t RENAME AS u", [TableEffect(MOVES, T, U)]),
         ("ALTER TABLE t RENAME COLUMN a TO b, RENAME INDEX i TO j", []),
         ("ALTER TABLE t ADD COLUMN (a INT, b INT DEFAULT 5), DROP COLUMN c", []),
-        ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", [Effect(ENDS, T), Effect(ENDS, U)]),
-        ("ALTER TABLE t TRUNCATE PARTITION p0, p1", [Effect(ENDS, T)]),
+        ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", [TableEffect(ENDS, T), TableEffect(ENDS, U)]),
+        ("ALTER TABLE t TRUNCATE PARTITION p0, p1", [TableEffect(ENDS, T)]),
         ("ALTER TABLE t ADD INDEX i (a) COMMENT 'DROP PARTITION'", []),
-        ("FLASHBACK TABLE t TO u", [Effect(ENDS, T), Effect(ENDS, U)]),
-        ("FLASHBACK DATABASE x TO y", [Effect(ENDS, ("x", "")), Effect(ENDS, ("y", ""))]),
-        ("FLASHBACK CLUSTER TO TIMESTAMP '2023-01-01'", [Effect(ENDS, ("", ""))]),
-        ("DROP DATABASE x", [Effect(DROPS, ("x", ""))]),
+        ("FLASHBACK TABLE t TO u", [TableEffect(ENDS, T), TableEffect(ENDS, U)]),
+        ("FLASHBACK DATABASE x TO y", [TableEffect(ENDS, ("x", "")), TableEffect(ENDS, ("y", ""))]),
+        ("FLASHBACK CLUSTER TO TIMESTAMP '2023-01-01'", [TableEffect(ENDS, ("", ""))]),
+        ("DROP DATABASE x", [TableEffect(DROPS, ("x", ""))]),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", []),
         ("CREATE UNIQUE INDEX i ON t (a)", []),
-        ("FROBNICATE TABLE t", [Effect(ENDS, ("d", ""))]),
+        ("FROBNICATE TABLE t", [TableEffect(ENDS, ("d", ""))]),
     ],
 )
-def test_what_a_statement_does_to_rows(query: str, expected: list[Effect]) -> None:
+def test_what_a_statement_does_to_rows(query: str, expected: list[TableEffect]) -> None:
     assert effects(Statement(10, "d", query)) == expected
 
 
