@@ -33,12 +33,10 @@ from common.serving.starting import Starting
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
-from drainer.app import build_archive as archive_assembly
-from drainer.app import build_mysql as assembly
-from drainer.app import relay_setup as relay_assembly
+from drainer.app.build import BuildContext, build, builder_of
 from drainer.app.operations import Operating
 from drainer.app.pipeline import Pipeline
-from drainer.app.start_wait import reach
+from drainer.app.start_wait import Summary, reach
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.control.http import notify_service
 from drainer.control.standby import TOLD_TO_LEAVE, lease_s
@@ -70,7 +68,6 @@ class Process:
 
     async def start(self) -> None:
         settings, process = self._settings, self._process
-        sink = archive_assembly if settings.archives else assembly
         process.on_stop("drain", self._drain, STOP_DEADLINE_S + 5)
         ends = contextlib.AsyncExitStack()
         process.on_stop("close", ends.aclose, 10)
@@ -97,7 +94,7 @@ class Process:
         known = (await self._starting.wait_for(nodes.view)).drainers.get(settings.name)
         self._stored_ts = known.status.max_commit_ts if known else 0
         await self._operating.take_name(
-            nodes, self._heartbeat, functools.partial(sink.rehearse, settings, upstream)
+            nodes, self._heartbeat, functools.partial(builder_of(settings).rehearse, settings, upstream)
         )
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())
@@ -106,15 +103,12 @@ class Process:
             process,
             self._operating,
             self._heartbeat,
-            lambda undo, again: sink.build(
-                self._operating.reload.settings,
-                upstream,
-                nodes,
+            lambda undo, again: build(
+                BuildContext(
+                    self._operating.reload.settings, upstream, nodes, undo, self._operating, again=again
+                ),
                 tls,
-                undo,
-                self._operating,
                 self._unbroken,
-                again=again,
             ),
             self._clock,
             cluster_id=upstream.cluster_id,
@@ -143,8 +137,12 @@ class Process:
             return await choice.connect(kind, settings.pd_urls, tls=settings.tls)
 
         recovers = settings.relay_log_dir and not settings.archives and not settings.standby
-        recover = functools.partial(relay_assembly.recover, settings) if recovers else None
-        return await reach(connect, recover, self._starting)
+        return await reach(connect, self._recover if recovers else None, self._starting)
+
+    async def _recover(self) -> Summary:
+        from drainer.app import relay_setup  # a client of databases, which other sinks do not need
+
+        return await relay_setup.recover(self._settings)
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._pipeline)).notify()

@@ -10,41 +10,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from common import rpc
 from common.backoff import Backoff
-from common.clock import Clock, SystemClock
+from common.clock import SystemClock
 from common.cluster.registry import Registry
 from common.errors import Conflict, Unavailable
-from common.net.tls import TlsConfig
 from common.observe import log
 from common.serving.starting import WaitFor, at_once
 from common.upstream_port import Upstream
 from drainer import metrics
+from drainer.app.build import BuildContext, not_ahead
 from drainer.app.load_schema import TrackedSchema, open_schema
-from drainer.app.operations import Operating
-from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
 from drainer.apply.loopback_marks import LoopbackMarks
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.row_mismatch import Drift
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import Inspection, inspect
-from drainer.checkpoint.resume import AheadOfUpstream, Start, StarterInfo, resume_point
+from drainer.checkpoint.resume import Start, StarterInfo, resume_point
 from drainer.checkpoint.savepoint import adopt_cluster
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
+from drainer.control.pause_and_reload import Commit
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.pull.collector import Collector
-from drainer.pull.spill import SpillDirectory
+from drainer.quarantine import http_routes
 from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
 from drainer.relay.child import RelayChild
@@ -55,13 +52,12 @@ from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error
 from drainer.sink.mysql.session_lock import RELEASE
+from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 
 logger = log.get(__name__)
 
 START_DEADLINE_S: Final = 60.0
-AHEAD_WAIT_S: Final = 5.0
-AHEAD_PAUSE_S: Final = 0.2
 T = TypeVar("T")
 
 
@@ -162,18 +158,6 @@ def seen(settings: DrainerConfig, cluster_id: int) -> Inspection:
     return inspect(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
 
 
-async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:
-    """A clock a little behind the checkpoint is waited for: a replayed one follows what has arrived."""
-    end_s = SystemClock().monotonic_s() + AHEAD_WAIT_S
-    while True:
-        try:
-            return await begin()
-        except AheadOfUpstream:
-            if SystemClock().monotonic_s() > end_s:
-                raise
-            await asyncio.sleep(AHEAD_PAUSE_S)
-
-
 async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
     """Run on a thread; a downstream that is away is waited for, not for ever: it may be a wrong port."""
     backoff = Backoff(0.1, 1.0)
@@ -267,7 +251,6 @@ def applier_settings(
             rows_may_wait=not settings.strict and settings.quarantine_bytes > 0,
         ),
         sync_mode=sync_mode,
-        checkpoint_interval_s=settings.checkpoint_interval_s,
         safe_mode=settings.safe_mode,
         maps_positions=settings.db_type == "tidb",
         keep_schema=keep_schema,
@@ -324,21 +307,10 @@ class _Ready:
         return self._schema[1]
 
 
-async def build(
-    settings: DrainerConfig,
-    upstream: Upstream,
-    nodes: Registry,
-    tls: TlsConfig | None,
-    ends: contextlib.AsyncExitStack,
-    operating: Operating,
-    unbroken: Callable[[], int | None],
-    *,
-    again: bool = False,
-) -> tuple[Applier, Collector]:
-    """Take over the checkpoint and build the pipeline from there. What is to be undone at the end goes to
-    `ends`; what may change while it runs is hooked to `operating`. `unbroken`: of the heartbeat. `again`:
-    this process has worked on the checkpoint before, which must be there."""
-    clock = SystemClock()
+async def build(context: BuildContext) -> Runner[MysqlSink]:
+    """Take over the checkpoint and build the pipeline from there."""
+    settings, upstream, operating = context.settings, context.upstream, context.operating
+    clock, ends = SystemClock(), context.ends
     child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
@@ -346,9 +318,9 @@ async def build(
     store, start = await open_checkpoint(
         settings,
         upstream,
-        nodes,
+        context.nodes,
         target,
-        again=again,
+        again=context.again,
         prepare=ready.prepare,
         wait_for=operating.wait_for,
     )
@@ -358,14 +330,12 @@ async def build(
     translator = Translator(schema.tracker, rules)
     changes = RuleChange(translator, rules, start.basis)
     release_guard = functools.partial(store.guard_ddl, room=RELEASE)
-    relay = ready.relay
     runner_for = _runners(settings, store, target)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
-    applier = Applier(
+    sink = MysqlSink(
         start,
         store,
         target,
-        translator,
         runner_for(schema.tracker, translator.route, store.guard_ddl),
         applier_settings(settings, marks, schema.keep, clock),
         clock,
@@ -384,38 +354,16 @@ async def build(
             ),
             lambda: translator.rules.router.route,
         ),
-        rules=changes,
-        control=operating.control,
-        relay=relay,
+        relay=ready.relay,
     )
-    applier.rules.check_start()
-    operating.make_live(applier)
-    clocked = operating.upstream_clock
-    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
-
-
-def open_collector(
-    settings: DrainerConfig,
-    upstream: Upstream,
-    nodes: Registry,
-    tls: TlsConfig | None,
-    after_ts: int,
-    unbroken: Callable[[], int | None],
-    clock: Clock,
-) -> Collector:
-    """What pulls, merges and spills binlogs behind `after_ts`. `clock`: the upstream's."""
-    return Collector(
-        nodes,
-        upstream.history,
-        cluster_id=upstream.cluster_id,
-        after_ts=after_ts,
-        clock=clock,
-        queue_bytes_max=settings.pull_bytes,
-        spill=SpillDirectory(
-            os.path.join(settings.data_dir, "spill"),
-            above_bytes=settings.spill_above_bytes,
-            ahead_bytes=settings.spill_ahead_bytes,
-        ),
-        connect=functools.partial(rpc.Client, tls=tls),
-        unbroken=unbroken,
+    runner = Runner(
+        sink, translator, operating.control, rules=changes, interval_s=settings.checkpoint_interval_s
     )
+    runner.rules.check_start()
+
+    def batch_rows(fresh: DrainerConfig) -> Commit:
+        return lambda: sink.lanes.change_batch_rows(fresh.txn_batch)
+
+    operating.reload.add(["txn_batch"], batch_rows)
+    operating.offer(http_routes.add_routes, sink.quarantine)
+    return runner

@@ -11,17 +11,15 @@ Holds   `keep` is called behind every DDL, run or not, before its checkpoint is 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
-from common.errors import Unavailable
 from common.observe import log
-from common.upstream_port import SchemaAt, SchemaHistory
+from common.upstream_port import SchemaHistory
+from drainer.app.upstream_schema import read_at, read_on, read_whole
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import SchemaChanges, StoredSchema
 from drainer.checkpoint.store import CheckpointStore
-from drainer.schema.history_reader import SchemaReading, Until
+from drainer.schema.history_reader import Until
 from drainer.schema.tracker import SchemaTracker
 
 logger = log.get(__name__)
@@ -65,16 +63,16 @@ async def open_schema(
     asked for its schema at `behind_ts`. Raises what history and store do.
     """
     stored = await load()
+    version = start.checkpoint.schema_version if start.checkpoint else 0
     if stored is not None:
-        version = start.checkpoint.schema_version if start.checkpoint else 0
         tracker = SchemaTracker.restore(stored.rows, stored.version)
         reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
-        await _read(history, stored.history_after, tracker, reading)
+        await read_on(history, stored.history_after, tracker, reading)
         source = "stored"
-    elif at_a_moment and (found := await read_moment(history, behind_ts)) is not None:
+    elif at_a_moment and (found := await read_at(history, behind_ts)) is not None:
         tracker, source = found, "upstream"
     else:
-        tracker, source = await read_whole(history, start, behind_ts), "history"
+        tracker, source = await read_whole(history, version, behind_ts), "history"
     schema = TrackedSchema(tracker, store)
     if stored is None:
         schema.keep_all(start.floor_ts)
@@ -82,43 +80,3 @@ async def open_schema(
         schema.keep(start.floor_ts)
     logger.info("schema", source=source, version=tracker.version, tables=len(tracker.names()))
     return schema
-
-
-async def read_whole(history: SchemaHistory, start: Start, behind_ts: int) -> SchemaTracker:
-    """From nothing but the history."""
-    version = start.checkpoint.schema_version if start.checkpoint else 0
-    tracker = SchemaTracker()
-    reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
-    await _read(history, 0, tracker, reading)
-    return tracker
-
-
-async def read_moment(history: SchemaHistory, ts: int) -> SchemaTracker | None:
-    """As the upstream had it; None where it does not know."""
-    schema = await history.schema_at(ts)
-    if schema is None:
-        return None
-    tracker = SchemaTracker()
-    try:
-        await _take(tracker, schema)
-    except Unavailable as error:
-        logger.warning("schema cannot be read at this moment, reading the history", ts=ts, reason=str(error))
-        return None
-    await _read(history, schema.history_after, tracker, tracker.read_since(schema))
-    return tracker
-
-
-async def _take(tracker: SchemaTracker, schema: SchemaAt) -> None:
-    async with contextlib.aclosing(schema.pages) as pages:
-        async for page in pages:
-            await asyncio.to_thread(tracker.take_schema, page, schema.version)
-
-
-async def _read(
-    history: SchemaHistory, after_id: int, tracker: SchemaTracker, reading: SchemaReading
-) -> None:
-    """On a thread, so that the next page can come in meanwhile."""
-    async for page in history.pages(after_id):
-        await asyncio.to_thread(reading.take, page)
-    await asyncio.to_thread(tracker.end_history, reading)
-    logger.info("history", after_id=after_id, jobs=reading.jobs, pending=len(reading.pending))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from common.clock import Clock
 from common.cluster import node
@@ -25,20 +25,18 @@ from common.process import daemon
 from common.serving import health
 from common.serving.starting import Starting, WaitFor
 from common.upstream.upstream_time import UpstreamTime
-from drainer.apply.applier import Applier
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_routes
 from drainer.control.pause_and_reload import Commit, Control, Reload, add_own, rate_of
 from drainer.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.ddl import rules as ddl_rules
-from drainer.quarantine import http_routes as ddl_routes
-from drainer.quarantine.controller import QuarantineController
-from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
-from drainer.sink.file.applier import ArchiveApplier
+from drainer.rules.rule_set import RULE_FIELDS, read_rules
+from drainer.sink.runner import Runner
 from drainer.status import progress_line
 from drainer.status.document import ApplierFacts, CollectorFacts, Status, View
 
 WENT_BACK_SHOWN: Final = 10
+T = TypeVar("T")
 
 _logger = log.get("operating")
 
@@ -92,7 +90,7 @@ class Operating:
         self._running = False
         self._status: Status | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._quarantine: QuarantineController | None = None
+        self._served: Any = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
         self.went_back: list[dict[str, Any]] = []
@@ -143,53 +141,35 @@ class Operating:
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
 
-    def make_live(self, applier: Applier) -> None:
-        """Hook what a reload can change to the rooms that follow it, and the routes that decide about DDL."""
+    def follow(self, runner: Runner[Any]) -> None:
+        """Let a reload reach the stream and its sink."""
+
+        def rules(fresh: DrainerConfig) -> Commit:
+            found = read_rules(fresh)
+            runner.rules.check(found)
+            return lambda: runner.rules.change(found)
 
         def ddl(fresh: DrainerConfig) -> Commit:
             found = ddl_rules.parse(fresh.ddl_rules)
-            return lambda: applier.quarantine.set_rules(found)
+            return lambda: runner.sink.set_ddl_rules(found)
 
         def pace(fresh: DrainerConfig) -> Commit:
-            return lambda: applier.change_pace(
-                batch_rows=fresh.txn_batch, checkpoint_interval_s=fresh.checkpoint_interval_s
-            )
+            return lambda: runner.change_interval(fresh.checkpoint_interval_s)
 
-        self._follow_rules(applier.rules.check, applier.rules.change)
-        self.reload.add(["ddl_rules"], ddl)
-        self.reload.add(["txn_batch", "checkpoint_interval_s"], pace)
-        if self._quarantine is None and self._status is None:  # the first one
-            ddl_routes.add_routes(self._routes, self._quarantine_now)
-        self._quarantine = applier.quarantine
-
-    def _quarantine_now(self) -> QuarantineController:
-        if self._quarantine is None:
-            raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
-        return self._quarantine
-
-    def make_archive_live(self, applier: ArchiveApplier) -> None:
-        """The same for a drainer whose downstream is a directory."""
-
-        def ddl(fresh: DrainerConfig) -> Commit:
-            found = ddl_rules.parse(fresh.ddl_rules)
-            return lambda: applier.set_rules(found)
-
-        def pace(fresh: DrainerConfig) -> Commit:
-            return lambda: applier.change_pace(checkpoint_interval_s=fresh.checkpoint_interval_s)
-
-        self._follow_rules(applier.check_rules, applier.change_rules)
+        self.reload.add(RULE_FIELDS, rules, placed=True)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["checkpoint_interval_s"], pace)
 
-    def _follow_rules(
-        self, check: Callable[[Rules], None], change: Callable[[Rules], Awaitable[int]]
-    ) -> None:
-        def rules(fresh: DrainerConfig) -> Commit:
-            found = read_rules(fresh)
-            check(found)
-            return lambda: change(found)
+    def offer(self, add_routes: Callable[[Routes, Callable[[], T]], None], served: T) -> None:
+        """Routes about something that is gone while the pipeline is interrupted."""
+        if self._served is None and self._status is None:  # the first one
+            add_routes(self._routes, self._served_now)
+        self._served = served
 
-        self.reload.add(RULE_FIELDS, rules, placed=True)
+    def _served_now(self) -> Any:
+        if self._served is None:
+            raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
+        return self._served
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
         """The pipeline is there: its status, gauges and controls, from now on, in place of any before."""
@@ -242,7 +222,7 @@ class Operating:
         if went_back:
             noted = {"time": self._clock.wall_s(), "why": reason}
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
-        self._running, self._interrupted, self._quarantine = False, reason, None
+        self._running, self._interrupted, self._served = False, reason, None
         self._starting.begin_again()
         if self._looking is not None:
             self._looking.cancel()

@@ -19,23 +19,21 @@ from typing import Any, Final, Protocol
 
 from common.backoff import Backoff
 from common.clock import Clock
+from common.errors import BinlogError
 from common.observe import log
 from common.process import daemon
 from drainer import metrics
 from drainer.app.operations import Operating
-from drainer.apply.applier import Applier
 from drainer.checkpoint.fencing import WentBack
 from drainer.pull.collector import Collector
-from drainer.quarantine.rows_entry import quarantine_rows
-from drainer.sink.file.applier import ArchiveApplier
-from drainer.sink.mysql.refusal import RowsRefused
+from drainer.sink.runner import Runner
 
 logger = log.get(__name__)
 
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 2.0
 
-Built = tuple[Applier | ArchiveApplier, Collector]
+Built = tuple[Runner[Any], Collector]
 Build = Callable[[contextlib.AsyncExitStack, bool], Awaitable[Built]]
 """(what is to be undone, whether a checkpoint must be there already)"""
 
@@ -67,7 +65,7 @@ class Pipeline:
         self._clock = clock
         self._cluster_id = cluster_id
         self._stored_ts = stored_ts
-        self._applier: Applier | ArchiveApplier | None = None
+        self._runner: Runner[Any] | None = None
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
         self._ends = contextlib.AsyncExitStack()
         self._running: list[asyncio.Task[None]] = []
@@ -76,7 +74,7 @@ class Pipeline:
     @property
     def stored_ts(self) -> int:
         """The stored checkpoint, as far as it is known."""
-        return self._applier.stored_ts if self._applier is not None else self._stored_ts
+        return self._runner.stored_ts if self._runner is not None else self._stored_ts
 
     async def notify(self) -> None:
         """As of the collector, which may still be on its way."""
@@ -86,39 +84,42 @@ class Pipeline:
         await self._open(again=False)
 
     async def drain(self, deadline_s: float) -> None:
-        if self._applier is not None:
-            await self._applier.stop(deadline_s)
+        if self._runner is not None:
+            await self._runner.stop(deadline_s)
 
     async def close(self) -> None:
         await self._ends.aclose()
 
     async def _open(self, *, again: bool) -> None:
-        applier, collector = await self._build(self._ends, again)
-        self._applier = applier
-        self._operating.show(applier, collector, self._cluster_id)
+        runner, collector = await self._build(self._ends, again)
+        self._runner = runner
+        self._operating.show(runner, collector, self._cluster_id)
         if self._collector.done():
             self._collector = asyncio.get_running_loop().create_future()
         self._collector.set_result(collector)
         works: dict[str, Coroutine[Any, Any, None]] = {
             "collector": collector.run(),
-            "lanes": applier.watch(),
-            "applier": applier.run(collector.batches()),
-            "checkpoint": applier.keep_checkpoint(),
-            **applier.tasks(),
+            "lanes": runner.watch(),
+            "applier": runner.run(collector.batches()),
+            "checkpoint": runner.keep_checkpoint(),
+            **runner.sink.tasks(),
         }
-        self._running = [self._process.task(name, self._watched(work)) for name, work in works.items()]
+        after = runner.sink.rebuilt_after
+        self._running = [self._process.task(name, self._watched(work, after)) for name, work in works.items()]
 
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _watched(
+        self, work: Coroutine[Any, Any, None], rebuilt_after: tuple[type[BinlogError], ...]
+    ) -> None:
         try:
             await work
-        except (WentBack, RowsRefused) as error:
+        except rebuilt_after as error:
             if self._process.stopping:
                 raise
             if not self._begins_again:
                 self._begins_again = True
                 self._process.task("begin again", self._begin_again(error))
 
-    async def _begin_again(self, error: WentBack | RowsRefused) -> None:
+    async def _begin_again(self, error: BinlogError) -> None:
         if isinstance(error, WentBack):
             metrics.WENT_BACK.inc()
             logger.error(
@@ -127,15 +128,12 @@ class Pipeline:
         else:
             logger.failure("rows were refused: their table waits, and all others go on", error)
         self._operating.interrupt(error.message, went_back=isinstance(error, WentBack))
-        applier, self._applier = self._applier, None
-        assert isinstance(applier, Applier)
+        runner, self._runner = self._runner, None
+        assert runner is not None
         for task in self._running:
             task.cancel()
         await asyncio.wait(self._running)
-        if isinstance(error, RowsRefused):
-            with contextlib.suppress(RowsRefused):  # the downstream is away by now: it is met once more
-                await quarantine_rows(applier.quarantine.dependencies, error)
-        await applier.abandon()
+        await runner.sink.abandon(error)
         await self._ends.aclose()
         while True:
             await self._still_named()

@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from common import tso
 from common.clock import Clock
-from common.errors import ConfigError, Conflict, Unavailable
+from common.errors import ConfigError, Conflict
 from common.observe import log
-from drainer.apply.applier import Applier
+from drainer.app.start_wait import AtWork, Summary
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import Start, StoredState, is_foreign
 from drainer.checkpoint.store import CheckpointStore
@@ -38,6 +39,7 @@ from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.sink.runner import Runner
 
 logger = log.get(__name__)
 
@@ -46,34 +48,6 @@ STOP_DEADLINE_S: Final = 600.0
 
 QUIET_S: Final = 3 * HOLD_S
 """A drainer that lives shows a session downstream within this time."""
-
-
-class AtWork(Unavailable):
-    """Somebody works on the checkpoint downstream: there is nothing to recover, or not yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`: nobody can
-    tell whether the downstream is consistent."""
-
-    nothing: str = ""
-    from_ts: int = 0
-    to_ts: int = 0
-    records: int = 0
-    rows: int = 0
-    ddls: int = 0
-    seconds: float = 0.0
-    is_unknown: bool = False
-
-    def __str__(self) -> str:
-        if self.nothing:
-            return f"relay log: nothing to do: {self.nothing}"
-        return (
-            f"relay log: the downstream is consistent as of commit_ts {self.to_ts} "
-            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records behind {self.from_ts}, "
-            f"{self.rows} row changes, {self.ddls} DDL, in {self.seconds:.1f} s"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +92,11 @@ def known_cluster(*directories: str) -> int:
     return 0
 
 
-ApplierOf = Callable[[CheckpointStore, Start, RelaySource], Applier]
+RunnerOf = Callable[[CheckpointStore, Start, RelaySource], Runner[MysqlSink]]
 
 
 class RelayRecovery:
-    """`store_of` makes the store of a cluster, `applier_of` an applier that takes its items from a source.
+    """`store_of` makes the store of a cluster, `runner_of` a stream that takes its items from a source.
 
     `inspect` sees what is stored of a cluster without writing, and who works on it; blocks.
     """
@@ -133,7 +107,7 @@ class RelayRecovery:
         target: Target,
         stored: Stored | None,
         store_of: Callable[[int], CheckpointStore],
-        applier_of: ApplierOf,
+        runner_of: RunnerOf,
         clock: Clock,
         lane_count: int,
         inspect: Callable[[int], Inspection],
@@ -146,7 +120,7 @@ class RelayRecovery:
         self._tables = RelayTables(target)
         self._stored = stored
         self._store_of = store_of
-        self._applier_of = applier_of
+        self._runner_of = runner_of
         self._clock = clock
         self._lane_count = lane_count
 
@@ -187,25 +161,25 @@ class RelayRecovery:
         source.take(start.floor_ts, to_ts)
         records = source.records
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
-        applier = self._applier_of(store, start, source)
-        waiting = await self._apply(applier, source)
+        runner = self._runner_of(store, start, source)
+        waiting = await self._apply(runner, source)
         if waiting:
             raise Conflict(
                 f"the relay log was read to its end, but the downstream is consistent up to "
-                f"{applier.stored_ts} only: " + "; ".join(map(_waits, waiting)),
+                f"{runner.sink.stored_ts} only: " + "; ".join(map(_waits, waiting)),
                 hint="skip or rewrite it with an entry in [[syncer.ddl-rule]], or carry it out downstream by"
                 " hand, and start again",
             )
-        if applier.stored_ts < to_ts:
+        if runner.sink.stored_ts < to_ts:
             raise Conflict(
-                f"the relay log was read to its end, but the checkpoint is at {applier.stored_ts} only",
+                f"the relay log was read to its end, but the checkpoint is at {runner.sink.stored_ts} only",
                 hint="start again: it goes on where the lanes stopped",
             )
         return Summary(
             from_ts=from_ts,
             to_ts=to_ts,
             records=records,
-            rows=applier.rows,
+            rows=runner.rows,
             ddls=source.ddls,
             seconds=self._clock.monotonic_s() - started_s,
         )
@@ -219,15 +193,15 @@ class RelayRecovery:
         await asyncio.sleep(self._quiet_s)
         check_alone(first, await asyncio.to_thread(self._inspect, cluster_id))
 
-    async def _apply(self, applier: Applier, source: RelaySource) -> list[dict[str, Any]]:
+    async def _apply(self, runner: Runner[MysqlSink], source: RelaySource) -> list[dict[str, Any]]:
         """What still waits for a decision behind the end."""
         waiting: list[dict[str, Any]] = []
 
         async def through() -> None:
-            await applier.run(source.batches())
-            waiting[:] = await applier.finish_waiting()
+            await runner.run(source.batches())
+            waiting[:] = await runner.sink.finish_waiting()
 
-        works = [through(), applier.watch(), applier.keep_checkpoint(), applier.quarantine.run()]
+        works = [through(), runner.watch(), runner.keep_checkpoint(), runner.sink.quarantine.run()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -237,7 +211,7 @@ class RelayRecovery:
             for task in tasks[1:]:
                 task.cancel()
             await asyncio.gather(*tasks[1:], return_exceptions=True)
-            drained = await applier.stop(STOP_DEADLINE_S)
+            drained = await runner.stop(STOP_DEADLINE_S)
         if not drained:
             raise Conflict(
                 "the relay log was not applied to its end",

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from common.clock import SystemClock
 from common.observe import log
 from drainer.app.build_mysql import applier_settings, patiently, seen
-from drainer.app.recovery import RelayRecovery, Summary, known_cluster, stored_checkpoint
-from drainer.apply.applier import Applier
+from drainer.app.recovery import RelayRecovery, known_cluster, stored_checkpoint
+from drainer.app.start_wait import Summary
 from drainer.apply.loopback_marks import LoopbackMarks
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.checkpoint.resume import Start
@@ -25,6 +26,7 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
+from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.derive.alteration import Route
 from drainer.ddl.policy import Policy
@@ -38,6 +40,7 @@ from drainer.rules.rule_history import RuleHistory
 from drainer.rules.rule_set import Rules, read_rules
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.session_lock import DDL, RELEASE
+from drainer.sink.runner import Runner
 
 logger = log.get(__name__)
 
@@ -71,7 +74,7 @@ async def recover(settings: DrainerConfig) -> Summary:
             target,
             stored,
             store_of,
-            lambda store, start, source: _applier(settings, target, store, start, source, ends),
+            lambda store, start, source: _runner(settings, target, store, start, source, ends),
             SystemClock(),
             1 if settings.dispatches_whole else settings.worker_count,
             lambda cluster_id: seen(settings, cluster_id),
@@ -80,14 +83,14 @@ async def recover(settings: DrainerConfig) -> Summary:
     return summary
 
 
-def _applier(
+def _runner(
     settings: DrainerConfig,
     target: Target,
     store: CheckpointStore,
     start: Start,
     source: RelaySource,
     ends: contextlib.AsyncExitStack,
-) -> Applier:
+) -> Runner[MysqlSink]:
     """Blocks for some round trips; nothing else is going on yet."""
     rules = read_rules(settings)
     marks = None
@@ -105,11 +108,10 @@ def _applier(
         guard = functools.partial(store.guard_ddl, room=room)
         return DdlRunner(target, schema, route, guard, keep)
 
-    return Applier(
+    sink = MysqlSink(
         start,
         store,
         target,
-        source,
         runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
         applier_settings(settings, marks, lambda _commit_ts: None, clock),
         clock,
@@ -122,7 +124,13 @@ def _applier(
             settings.quarantine_bytes,
             route=route_now,
         ),
+    )
+    return Runner(
+        sink,
+        source,
+        Control(clock),
         rules=RuleChange(None, rules, start.basis),
+        interval_s=settings.checkpoint_interval_s,
     )
 
 

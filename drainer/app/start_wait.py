@@ -11,19 +11,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from common import tso
 from common.backoff import Backoff
 from common.errors import Unavailable
 from common.observe import log, show
 from common.serving.starting import Starting
-from drainer.app.recovery import AtWork, Summary
 
 T = TypeVar("T")
 logger = log.get(__name__)
 
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 5.0
+
+
+class AtWork(Unavailable):
+    """Somebody works on the checkpoint downstream: there is nothing to recover, or not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`: nobody can
+    tell whether the downstream is consistent."""
+
+    nothing: str = ""
+    from_ts: int = 0
+    to_ts: int = 0
+    records: int = 0
+    rows: int = 0
+    ddls: int = 0
+    seconds: float = 0.0
+    is_unknown: bool = False
+
+    def __str__(self) -> str:
+        if self.nothing:
+            return f"relay log: nothing to do: {self.nothing}"
+        return (
+            f"relay log: the downstream is consistent as of commit_ts {self.to_ts} "
+            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records behind {self.from_ts}, "
+            f"{self.rows} row changes, {self.ddls} DDL, in {self.seconds:.1f} s"
+        )
+
 
 Recover = Callable[[], Awaitable[Summary]]
 

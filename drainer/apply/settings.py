@@ -1,15 +1,12 @@
-"""Applier settings: how rows are applied, as one value, and where they come from."""
+"""Applier settings: how rows are applied, as one value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from drainer.apply.lane import LaneSettings
-from drainer.pull.merged import Merged, Spilled
 from drainer.sink.mysql.column_match import FULL
-from drainer.txn import Item, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +19,9 @@ class ApplierSettings:
     """
 
     lane: LaneSettings
-    checkpoint_interval_s: float = 0.5
     safe_mode: bool = False
     sync_mode: int = FULL
     lanes_max: int = 0
     whole_transactions: bool = False
     maps_positions: bool = False
     keep_schema: Callable[[int], None] = lambda _commit_ts: None
-
-
-class ItemSource(Protocol):
-    """The translator, as the applier sees it."""
-
-    def translate(self, merged: Merged) -> Item: ...
-
-    def pieces(self, spilled: Spilled) -> Iterator[Transaction]: ...

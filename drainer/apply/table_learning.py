@@ -134,7 +134,3 @@ class TableLearning:
         """All lanes stand at one place, stored, and nothing is stored of any table."""
         self._basis.settled()
         self._lanes().forget()
-
-    def note_changed(self) -> None:
-        """A table downstream is not what a lane was told: what comes next is looked at anew."""
-        self._lanes().forget()

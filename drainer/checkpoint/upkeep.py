@@ -1,14 +1,12 @@
-"""Checkpoint upkeep: what is stored and looked at again and again while rows go on.
+"""Checkpoint upkeep: what is looked at downstream again and again while rows are applied.
 
-Drives  the applier's save, the checkpoint keeper, the purge of what was dropped
+Drives  the checkpoint keeper, the purge of what was dropped
 Owns    the pace of each
-Stops   when cancelled, or with what made storing impossible
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from common.clock import Clock
@@ -21,30 +19,20 @@ HOLD_S: Final = 5.0
 
 
 class CheckpointUpkeep:
-    """`save` stores the checkpoint if it has moved; `purge` blocks, and is given what is stored."""
+    """`purge` blocks, and is given what is stored."""
 
-    def __init__(
-        self,
-        keeper: CheckpointKeeper,
-        save: Callable[[], Awaitable[None]],
-        purge: Callable[[int], None],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, keeper: CheckpointKeeper, purge: Callable[[int], None], clock: Clock) -> None:
         self._keeper = keeper
-        self._save = save
         self._purge = purge
         self._clock = clock
+        self._purged_s = self._held_s = clock.monotonic_s()
 
-    async def run(self, interval_s: Callable[[], float]) -> None:
-        """Save at most once an interval."""
-        purged_s = held_s = self._clock.monotonic_s()
-        while True:
-            await asyncio.sleep(interval_s())
-            await self._save()
-            now_s = self._clock.monotonic_s()
-            if now_s - held_s >= HOLD_S:
-                held_s = now_s
-                await self._keeper.call(self._keeper.store.hold)
-            if now_s - purged_s >= PURGE_S:
-                purged_s = now_s
-                await self._keeper.call(self._purge, self._keeper.stored_ts)
+    async def run_due(self) -> None:
+        """Raises what makes storing impossible."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._held_s >= HOLD_S:
+            self._held_s = now_s
+            await self._keeper.call(self._keeper.store.hold)
+        if now_s - self._purged_s >= PURGE_S:
+            self._purged_s = now_s
+            await self._keeper.call(self._purge, self._keeper.stored_ts)

@@ -8,11 +8,10 @@ from typing import Final
 from common.config.declaring import option
 from common.errors import ConfigError
 from drainer.config.go_options import FormerOptions
+from drainer.config.sinks import SINKS
 
 DATABASES: Final = ("mysql", "tidb")
-ARCHIVES: Final = ("file", "pb")
 COMPRESSIONS: Final = ("", "zstd")
-SINKS: Final = (*DATABASES, *ARCHIVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class ArchiveOptions(FormerOptions):
 
     @property
     def archives(self) -> bool:
-        """Whether the downstream is a directory."""
-        return self.db_type in ARCHIVES
+        """Whether the downstream is no database."""
+        return self.db_type not in DATABASES
 
     def check_sink(self) -> None:
         """Raises `ConfigError`."""

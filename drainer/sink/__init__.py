@@ -1,0 +1,205 @@
+"""Sink: the port to a downstream. What `runner` drives, whatever is written there.
+
+A sink is given the upstream's binlogs in the order of their commit_ts: transactions, DDL, and watermarks that
+say how far the stream is where nothing is to be written. It stores them, and says how far it is.
+
+Promises of a sink
+    position    `stored_ts` is kept durably, with the data or after it, never before: what is above it comes
+                again after a crash, what is at or below it does not
+    once        what comes again is recognised (by a position stored with the data, as lanes and archives do),
+                or may be written twice without harm
+    order       what `take` and `take_ddl` are given has its effect in that order, or so that nobody can tell;
+                a DDL is a barrier: all before it is done before it takes effect, nothing after it earlier
+    honesty     handed_over_ts >= resolved_ts >= stored_ts, and none of them falls
+    memory      what it has taken and not yet stored is bounded: `ready` returns when it can take more
+    failure     what makes going on impossible is raised, or given to `background.fail` by what works beside
+                the stream. What passes by itself (a full disk, a server that restarts) is waited for
+
+Calls come from one event loop, one at a time, in this order:
+
+    start, (take | begin_large, take_piece... | take_ddl | watermark | flush, ready | between_batches)...,
+    stop, finish, close        or, when it ends by an error: abandon
+
+`tasks` and `save` run beside them. What has a body here has a default that suits a sink which writes before
+`flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`, `watermark`, `flush`,
+`save`, `finish`, `close` and the four timestamps. It is built by a module named in
+`drainer.config.sinks.SINKS`, and tried by `tests/contract/test_sink.py`.
+
+Tests  tests/contract/test_sink.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
+    from common.errors import BinlogError
+    from drainer.ddl.rules import Rule
+    from drainer.sink.background import Background
+    from drainer.txn import Ddl, Transaction
+
+FLUSH_ROWS: Final = 400
+
+
+class Sink(Protocol):
+    """See the module. Timestamps are commit_ts of the upstream."""
+
+    background: Background
+    """What works beside the stream reports there."""
+    verb: str = "applying"
+    """What `/status` says is being done."""
+    flush_rows: int = FLUSH_ROWS
+    """`flush` is called at the latest after so many row events."""
+    rebuilt_after: tuple[type[BinlogError], ...] = ()
+    """After these errors it can be built anew in this process, from what is stored downstream."""
+
+    # -- what it is given, in order ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """The stream begins."""
+        return
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        """The next transaction. What of it was taken, None if it is there already: for the counters."""
+        ...
+
+    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+        """A large transaction comes next, in pieces. `pieces` are the same ones, for a sink that must see the
+        whole before the first; they end early when the stream is to stop."""
+        return
+
+    async def take_piece(self, piece: Transaction) -> Transaction | None:
+        """The next piece of a large transaction; `last` is False on all but the last one. May wait. Pieces
+        end early when the stream is to stop: what is there of them must not count as stored."""
+        return await self.take(piece)
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        """The next DDL, whether it is to run or not: `ddl.skip`, `ddl.refused` and rules decide. Returns when
+        it has taken effect, or waits where it does not hold back the stream."""
+        ...
+
+    def watermark(self, ts: int) -> None:
+        """Everything at or below `ts` has been given; more than so far."""
+        ...
+
+    async def flush(self) -> None:
+        """What was given is on its way now, and `resolved_ts` follows without another call."""
+        ...
+
+    async def ready(self) -> None:
+        """Return when more can be taken; let other tasks run."""
+        ...
+
+    async def between_batches(self) -> None:
+        """Nothing is half given, everything is flushed: what a sink does at such a place."""
+        return
+
+    # -- rules that change while the stream runs ---------------------------------------------------
+
+    @property
+    def past_ts(self) -> int | None:
+        """Transactions up to it may have been given in an earlier life: rules of then hold for them. None:
+        none of them comes again."""
+        return None
+
+    def leave_past(self) -> None:
+        """All up to `past_ts` has been given."""
+        return
+
+    @property
+    def place_ts(self) -> int:
+        """Where the stream stands: rules that are taken now are in force after it."""
+        return self.handed_over_ts
+
+    @property
+    def floor_ts(self) -> int:
+        """Nothing at or below it comes again when rules are taken now."""
+        return self.place_ts
+
+    async def store_rules(self, rules: str) -> None:
+        """Everything given is done and stored when it returns; with it `rules`, where `past_ts` is used."""
+        await self.flush()
+        await self.save()
+
+    def set_ddl_rules(self, rules: Sequence[Rule]) -> None:
+        """Other rules of the configuration about DDL, for every one from now on."""
+        return
+
+    def waits_for(self, schema: str, table: str) -> bool:
+        """Whether a table waits for a decision, so that it cannot go elsewhere."""
+        return False
+
+    # -- what it tells -----------------------------------------------------------------------------
+
+    @property
+    def start_ts(self) -> int:
+        """From where to pull: everything at or below it is there."""
+        ...
+
+    @property
+    def stored_ts(self) -> int:
+        """The stored checkpoint."""
+        ...
+
+    @property
+    def resolved_ts(self) -> int:
+        """Everything at or below it is downstream; the stored checkpoint follows."""
+        ...
+
+    @property
+    def handed_over_ts(self) -> int:
+        """Everything at or below it has been given."""
+        ...
+
+    @property
+    def doing(self) -> str:
+        """What keeps it busy so that an operator should know; "" if nothing does."""
+        return ""
+
+    def lane_states(self) -> list[dict[str, Any]]:
+        """Its parallel workers, for `/status`."""
+        return []
+
+    def drift(self) -> dict[str, int]:
+        """Rows that were not downstream as they should have been, by table."""
+        return {}
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]:
+        """Values that a column's character set downstream does not have, by table and column."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """Its own keys of `/status`."""
+        return {}
+
+    # -- beside the stream, and its end ------------------------------------------------------------
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs beside the stream, by name; called once."""
+        return {}
+
+    async def save(self) -> None:
+        """Store the checkpoint if it has moved. Called once an interval."""
+        ...
+
+    async def failed(self, error: BaseException) -> None:
+        """The stream ended with `error`. Raises another error where that one says better what happened."""
+        return
+
+    def stop(self) -> None:
+        """The end has begun: nothing waits any more for what may never come."""
+        return
+
+    async def finish(self, *, broken: bool) -> None:
+        """Everything given is done; the time for it is limited. `broken`: the stream ended with an error."""
+        ...
+
+    async def close(self, *, finished: bool) -> bool:
+        """Let go of everything. `finished`: `finish` returned. True if the downstream now has all up to the
+        stored checkpoint, and nothing above it."""
+        ...
+
+    async def abandon(self, error: BaseException | None = None) -> None:
+        """End because of `error`, and store nothing of the stream."""
+        await self.close(finished=False)

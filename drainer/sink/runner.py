@@ -1,19 +1,276 @@
-"""Batch taking: the merged stream, a batch at a time, until whoever takes is told to stop.
+"""Runner: ordered binlogs in, calls of one sink out. Every kind of downstream is driven by it.
 
-Owns    the wait for the next batch, which `stop` ends and `wake` interrupts: the batch comes with the next
-        take
+Drives  the translator (core), a sink, the rules that change while it runs
+Owns    the wait for the next batch, what is held back by operators, the counters of what was taken
+Holds   a sink is called as `drainer.sink` says: in order, one call at a time, and not after its end
+Stops   `stop` takes no further item, lets the sink finish what was begun within a limit of time and close
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from drainer.pull.merged import MergedBatch
+from common.clock import SystemClock
+from common.observe import log
+from drainer import metrics
+from drainer.control.pause_and_reload import Control
+from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_set import Rules
+from drainer.sink import Sink
+from drainer.sink.rule_taking import RuleTaking
+from drainer.txn import Ddl, Item, Transaction
+
+logger = log.get(__name__)
+
+HELD: Final = "held back by the operator"
+S = TypeVar("S", bound=Sink)
+
+
+class ItemSource(Protocol):
+    """The translator, as a stream sees it."""
+
+    def translate(self, merged: Merged) -> Item: ...
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]: ...
+
+
+class Runner(Generic[S]):
+    """`control`: what operators hold back. `rules`: of a stream whose filters and routes may change.
+    `interval_s` between checkpoints."""
+
+    def __init__(
+        self,
+        sink: S,
+        items: ItemSource,
+        control: Control | None = None,
+        *,
+        rules: RuleChange | None = None,
+        interval_s: float = 0.5,
+    ) -> None:
+        self.sink = sink
+        self._interval_s = interval_s
+        self._items = items
+        self._control = control or Control(SystemClock())
+        self._control.on_change = sink.background.wake
+        self.rules = RuleTaking(
+            rules or RuleChange(None, Rules(), None), sink, self._wake, lambda: self.doing
+        )
+        self._taking = BatchTaking()
+        self._finished = asyncio.Event()
+        self._broken = False
+        self._doing = "starting"
+        self._kinds: list[int] = []  # of the row events taken since the last flush
+        self.transactions = self.rows = 0
+
+    # -- what the status shows ---------------------------------------------------------------------
+
+    @property
+    def stored_ts(self) -> int:
+        return self.sink.stored_ts
+
+    @property
+    def resolved_ts(self) -> int:
+        return self.sink.resolved_ts
+
+    @property
+    def handed_over_ts(self) -> int:
+        return self.sink.handed_over_ts
+
+    def lane_states(self) -> list[dict[str, Any]]:
+        return self.sink.lane_states()
+
+    def drift(self) -> dict[str, int]:
+        return self.sink.drift()
+
+    def foreign_texts(self) -> dict[str, dict[str, int]]:
+        return self.sink.foreign_texts()
+
+    def facts(self) -> dict[str, Any]:
+        return self.sink.facts()
+
+    @property
+    def doing(self) -> str:
+        return self.sink.doing or self._doing
+
+    def _wake(self) -> None:
+        self._taking.wake()
+        self.sink.background.wake()
+
+    # -- tasks of the daemon ---------------------------------------------------------------------
+
+    async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
+        """Apply until stopped. Raises what made it impossible to go on."""
+        self.sink.start()
+        try:
+            while (batch := await self._next_batch(batches)) is not None:
+                await self._apply(batch)
+        except BaseException as error:
+            # A transaction may be cut half: what was not flushed stays out, the next start brings it.
+            self._broken = True
+            await self.sink.failed(error)
+            raise
+        finally:
+            self._finished.set()
+
+    async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
+        self._doing = self._doing if self._taking.is_stopping() else "waiting for binlogs"
+        return await self._taking.take(batches)
+
+    async def watch(self) -> None:
+        """Ends with the first error of what works beside the stream."""
+        await self.sink.background.watch()
+
+    async def keep_checkpoint(self) -> None:
+        """Store the checkpoint whenever it has moved, at most once an interval."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.sink.save()
+
+    def change_interval(self, interval_s: float) -> None:
+        """Between checkpoints, from the next one on."""
+        self._interval_s = interval_s
+
+    async def stop(self, deadline_s: float) -> bool:
+        """Finish what was begun. True if the downstream now has what the stored checkpoint says, no more.
+
+        A transaction that came in pieces is not finished. Raises what made it impossible to finish, after
+        everything is closed.
+        """
+        sink, finished = self.sink, False
+        self._taking.stop()
+        self._control.let_go()
+        sink.stop()
+        sink.background.wake()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._finished.wait()
+                await sink.finish(broken=self._broken)
+                finished = True
+        except TimeoutError:
+            logger.warning("the sink did not finish in time, its position is kept", deadline_s=deadline_s)
+        except Exception as error:
+            logger.failure("the sink could not finish", error)
+            sink.background.fail(error)
+        whole = await sink.close(finished=finished)
+        if not finished and sink.background.failure.done():
+            await sink.background.failure
+        return whole
+
+    # -- the stream --------------------------------------------------------------------------------
+
+    async def _apply(self, batch: MergedBatch) -> None:
+        sink, control, rules = self.sink, self._control, self.rules
+        self._doing = sink.verb
+        for merged in batch.entries:
+            if merged.commit_ts > rules.boundary_ts:
+                await rules.leave_past()
+            if control.holds and control.paused:
+                await self._pause()
+            if merged.spilled is not None:
+                await self._apply_large(merged.spilled)
+            else:
+                item = self._items.translate(merged)
+                if isinstance(item, Ddl):
+                    await self._apply_ddl(item)
+                else:
+                    if control.holds:
+                        await self._admit(item)
+                    self._count(await sink.take(item))
+                    if len(self._kinds) >= sink.flush_rows:
+                        await self._flush()
+                        await sink.ready()
+            if self._taking.is_stopping():
+                break
+        else:
+            if batch.watermark > sink.handed_over_ts:
+                sink.watermark(batch.watermark)
+        await self._flush()
+        await sink.ready()
+        if not self._taking.is_stopping():
+            await self._between_batches()
+
+    async def _between_batches(self) -> None:
+        rules = self.rules
+        if self.sink.handed_over_ts >= rules.boundary_ts:
+            await rules.leave_past()
+        if rules.wanted:
+            await rules.take()
+        await self.sink.between_batches()
+
+    async def _apply_large(self, spilled: Spilled) -> None:
+        """Piece by piece; reading the file and translating it is done on a thread."""
+        self._doing = f"{self.sink.verb} the large transaction of commit_ts {spilled.commit_ts}"
+        await self.sink.begin_large(self._pieces(spilled))
+        async for piece in self._pieces(spilled):
+            if self._control.holds:
+                await self._admit(piece)
+            self._count(await self.sink.take_piece(piece))
+            self._publish_count()
+        self._doing = self.sink.verb
+
+    async def _pieces(self, spilled: Spilled) -> AsyncIterator[Transaction]:
+        """Ends early when the stream is to stop."""
+        pieces = await asyncio.to_thread(self._items.pieces, spilled)
+        while (
+            piece := await asyncio.to_thread(next, pieces, None)
+        ) is not None and not self._taking.is_stopping():
+            yield piece
+
+    async def _apply_ddl(self, ddl: Ddl) -> None:
+        await self._flush()
+        if self._control.holds:
+            self._doing = HELD
+            await self._control.admit(1, len(ddl.query))
+        if self._taking.is_stopping():
+            return
+        await self.sink.take_ddl(ddl)
+        self._doing = self.sink.verb
+
+    async def _pause(self) -> None:
+        """Nothing is translated meanwhile: other rules may come."""
+        await self._flush()
+        self._doing = HELD
+        control, rules = self._control, self.rules
+        while control.holds and control.paused:
+            if rules.wanted:
+                await rules.take()
+            await self.sink.background.until(lambda: rules.wanted or not (control.holds and control.paused))
+        self._doing = self.sink.verb
+
+    async def _admit(self, transaction: Transaction) -> None:
+        """What was taken before goes out; then wait for leave."""
+        await self._flush()
+        self._doing = HELD
+        rows = sum(len(events.rows) for events in transaction.tables)
+        await self._control.admit(rows, transaction.size_bytes)
+        self._doing = self.sink.verb
+
+    async def _flush(self) -> None:
+        self._publish_count()
+        await self.sink.flush()
+
+    def _count(self, taken: Transaction | None) -> None:
+        if taken is None:
+            return
+        if taken.last:
+            self.transactions += 1
+        for events in taken.tables:
+            self.rows += len(events.rows)
+            self._kinds += events.kinds
+
+    def _publish_count(self) -> None:
+        if self._kinds:
+            for kind, metric in enumerate(metrics.ROW_EVENTS):
+                metric.inc(self._kinds.count(kind))
+            self._kinds.clear()
 
 
 class BatchTaking:
-    """One consumer. Cancelling it for another reason than `stop` passes through."""
+    """The merged stream, a batch at a time, for one consumer: `stop` ends the wait for the next batch, `wake`
+    interrupts it (the batch comes with the next take). Cancelling for another reason passes through."""
 
     def __init__(self) -> None:
         self._stopping = False

@@ -28,8 +28,9 @@ from drainer.ddl.policy import Policy
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file.applier import ArchiveApplier, where_to_go_on
 from drainer.sink.file.archive import Archive
+from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.runner import Runner
 from drainer.spark.archive.location import File, Location
 from drainer.spark.archive.segments import PUMP, survey
 from drainer.spark.archive.selection import Selection
@@ -158,16 +159,18 @@ async def export(
     archive = Archive.open(directory, clock, cluster_id=0, stored_ts=stored.commit_ts if stored else 0)
     start = where_to_go_on(archive.last_ts, stored, 0)
     tracker = SchemaTracker.from_history(history, finished_ts=start.commit_ts or max(logs.first_ts - 1, 0))
-    applier = ArchiveApplier(start, archive, savepoint, Translator(tracker, Rules()), Policy(), clock)
+    translator = Translator(tracker, Rules())
+    sink = FileSink(start, archive, savepoint, translator.route, Policy(), clock)
+    runner = Runner(sink, translator)
     try:
-        await applier.run(logs.batches(start.commit_ts, stop_ts))
+        await runner.run(logs.batches(start.commit_ts, stop_ts))
     finally:
-        await applier.stop(_STOP_S)
+        await runner.stop(_STOP_S)
     return Exported(
         logs.files,
-        applier.transactions,
-        applier.rows,
+        runner.transactions,
+        runner.rows,
         logs.unfinished,
         logs.behind(max(stop_ts, start.commit_ts)),
-        applier.stored_ts,
+        runner.stored_ts,
     )

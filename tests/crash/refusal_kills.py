@@ -116,7 +116,7 @@ class RefusalSweep:
             await asyncio.wait([task], timeout=0.002)
         if self._proxy.struck.is_set():
             for life in self._lives:  # else release would wait for its lane
-                life.applier.quarantine.stop()
+                life.sink.quarantine.stop()
             task.cancel()
         try:
             assert await task == []

@@ -46,9 +46,9 @@ class Kills:
         place = f"{'after' if passes else 'before'} command {number} {word!r} {self.proxy.at!r}"
         life = Running(upstream, self._target, AFTER if self._asked else BEFORE)
         life.give(PLACE)
-        await life.until(lambda: life.applier.handed_over_ts >= PLACE)
+        await life.until(lambda: life.runner.handed_over_ts >= PLACE)
         if not self._asked:
-            await life.applier.rules.change(AFTER)
+            await life.runner.rules.change(AFTER)
         life.give()
         await life.applied()
         await life.stop()
@@ -80,11 +80,11 @@ class Kills:
         life.give(1060)
         await life.applied()
         run(self._target, "ALTER TABLE d.t ADD UNIQUE KEY extra (v)")
-        life.applier._learning.note_changed()
+        life.sink.lanes.now.forget()
         life.give(PLACE)
-        await life.until(lambda: life.applier.handed_over_ts >= PLACE)
+        await life.until(lambda: life.runner.handed_over_ts >= PLACE)
         self._asked = True
-        assert await life.applier.rules.change(AFTER) == PLACE
+        assert await life.runner.rules.change(AFTER) == PLACE
         self._answered = True
         life.give()
         await life.applied()

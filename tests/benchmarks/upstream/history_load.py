@@ -16,15 +16,13 @@ from typing import Final
 import uvloop
 
 from common.upstream.tidb import TidbUpstream
-from drainer.app.load_schema import read_whole
-from drainer.checkpoint.resume import Start
+from drainer.app.upstream_schema import read_whole
 from tests.benchmarks.measure import peak_rss_mib
 from tests.benchmarks.upstream.history_server import read_pages
 
 OURS: Final = "ours"
 PLAIN: Final = "plain"
 EVERY: Final = 10
-START: Final = Start(epoch=1, checkpoint=None, positions=(), intent=None)
 
 
 def _cpu_s() -> float:
@@ -35,7 +33,7 @@ def _cpu_s() -> float:
 async def ours(address: str) -> None:
     cpu_s, began_s = _cpu_s(), time.monotonic()
     upstream = await TidbUpstream.connect(address)
-    tracker = await read_whole(upstream.history, START, 1 << 62)
+    tracker = await read_whole(upstream.history, 0, 1 << 62)
     cpu_s, took_s = _cpu_s() - cpu_s, time.monotonic() - began_s
     peak_mib = peak_rss_mib("self")
     await upstream.close()

@@ -1,4 +1,4 @@
-"""A start from what is stored: an upstream whose clock is behind is waited for; where the schema is taken."""
+"""A start from what is stored: an upstream whose clock lags is waited for; where the schema is taken."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from common.errors import Corruption, Unavailable
 from common.etcd.registry import connect_registry
 from common.serving.starting import Starting
 from common.upstream_port import SchemaAt, UnderWay, Upstream
-from drainer.app import build_mysql as assembly
-from drainer.app.build_mysql import AHEAD_PAUSE_S, AHEAD_WAIT_S
+from drainer.app import build, build_mysql
+from drainer.app.build import BuildContext
 from drainer.app.operations import Operating
-from drainer.checkpoint.resume import AheadOfUpstream, Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Control
+from drainer.control.pause_and_reload import Control, Reload
 from drainer.pull.merged import MergedBatch
 from drainer.sink.mysql.connection import Target
 from tests.drainer.quarantine.test_controller import Stage, ddl
 
 CLUSTER = 1
-START = Start(1, None, (), None, 0)
 
 
 @pytest.fixture
@@ -41,45 +39,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
-    monkeypatch.setattr(assembly, "SystemClock", lambda: clock)
-    monkeypatch.setattr(assembly, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
+    for module in (build, build_mysql):
+        monkeypatch.setattr(module, "SystemClock", lambda: clock)
+        monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
     return clock
-
-
-class Begin:
-    """A start that fails `failures` times."""
-
-    def __init__(self, error: Exception, failures: int) -> None:
-        self.error, self.failures, self.tries = error, failures, 0
-
-    async def __call__(self) -> Start:
-        self.tries += 1
-        if self.tries <= self.failures:
-            raise self.error
-        return START
-
-
-AHEAD = AheadOfUpstream("the checkpoint is ahead")
-
-
-async def test_a_clock_that_is_a_little_behind_is_waited_for(clock: ManualClock) -> None:
-    begin, began_s = Begin(AHEAD, int(AHEAD_WAIT_S / AHEAD_PAUSE_S) - 1), clock.now_s
-    assert await assembly.not_ahead(begin) is START
-    assert clock.now_s - began_s == pytest.approx(begin.failures * AHEAD_PAUSE_S)
-
-
-async def test_a_clock_that_stays_behind_is_told(clock: ManualClock) -> None:
-    began_s = clock.now_s
-    with pytest.raises(AheadOfUpstream):
-        await assembly.not_ahead(Begin(AHEAD, 1_000_000))
-    assert AHEAD_WAIT_S < clock.now_s - began_s < AHEAD_WAIT_S + 3 * AHEAD_PAUSE_S
-
-
-async def test_nothing_else_is_tried_again(clock: ManualClock) -> None:
-    begin = Begin(Corruption("the checkpoint cannot be read"), 1)
-    with pytest.raises(Corruption):
-        await assembly.not_ahead(begin)
-    assert begin.tries == 1
 
 
 class Moments:
@@ -143,7 +106,7 @@ async def test_each_try_asks_the_upstream_again(
     upstream = Moments(400, 499, 500)
     nodes = await connect_registry(etcd_clean)
     settings = settings_for(target, tmp_path)
-    store, start = await assembly.open_checkpoint(settings, cast(Upstream, upstream), nodes, target)
+    store, start = await build_mysql.open_checkpoint(settings, cast(Upstream, upstream), nodes, target)
     assert upstream.now == []
     assert start.floor_ts == 500
     store.close()
@@ -175,11 +138,14 @@ async def test_who_could_not_go_on_fences_off_nobody(
         (tmp_path / "relay" / ".purged").write_text("?")
     starting = Starting(0.0, SystemClock(), lambda text: None)
     operating: Any = SimpleNamespace(
-        control=Control(SystemClock()), make_live=lambda *_: None, wait_for=starting.wait_for
+        control=Control(SystemClock()),
+        reload=Reload(settings, lambda: settings),
+        offer=lambda *_: None,
+        wait_for=starting.wait_for,
     )
     async with contextlib.AsyncExitStack() as ends:
         with pytest.raises(Corruption):
-            await assembly.build(settings, cast(Upstream, upstream), nodes, None, ends, operating, lambda: 0)
+            await build_mysql.build(BuildContext(settings, cast(Upstream, upstream), nodes, ends, operating))
     living.hold()
     assert living._connected().session_id == session, "its session was not ended either"
     living.save(Checkpoint(600, False, 0, living.epoch))
@@ -202,27 +168,23 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     upstream = Moments(1000)
     upstream.away = {"timestamp": 2, "schema_at": 1, "pages": 2}
     nodes = await connect_registry(etcd_clean)
-    starting = Starting(60.0, SystemClock(), lambda _: None)
+    starting, settings = Starting(60.0, SystemClock(), lambda _: None), settings_for(target, tmp_path)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),
-        make_live=lambda *_: None,
+        reload=Reload(settings, lambda: settings),
+        offer=lambda *_: None,
         wait_for=starting.wait_for,
         upstream_clock=SystemClock(),
     )
     async with contextlib.AsyncExitStack() as ends:
-        applier, _ = await assembly.build(
-            settings_for(target, tmp_path),
-            cast(Upstream, upstream),
-            nodes,
-            None,
-            ends,
-            cast(Operating, operating),
-            lambda: 0,
+        runner = await build_mysql.build(
+            BuildContext(settings, cast(Upstream, upstream), nodes, ends, cast(Operating, operating))
         )
-        assert applier.quarantine.waits is waits
-        assert set(upstream.asked) == {applier.start_ts}
+        sink = runner.sink
+        assert sink.quarantine.waits is waits
+        assert set(upstream.asked) == {sink.start_ts}
         assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
-        assert applier.start_ts == (199 if waits else 300)
-        await applier.run(nothing())
-        assert await applier.stop(10.0) is True
+        assert sink.start_ts == (199 if waits else 300)
+        await runner.run(nothing())
+        assert await runner.stop(10.0) is True
     await nodes.close()

@@ -18,14 +18,16 @@ from common.rowcodec.encoder import RowEncoder
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.app import recovery as relay_recovery
 from drainer.app import relay_setup as relay_assembly
-from drainer.app.recovery import AtWork, Summary, known_cluster, stored_checkpoint
-from drainer.apply.applier import Applier
+from drainer.app.recovery import known_cluster, stored_checkpoint
+from drainer.app.start_wait import AtWork, Summary
 from drainer.apply.lane import LaneSettings
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.config.options import DrainerConfig
+from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
 from drainer.formats.binlog_directory import BinlogDirectory
@@ -36,6 +38,7 @@ from drainer.sink.mysql import session_lock as session_claim
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError
+from drainer.sink.runner import Runner
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
@@ -197,13 +200,12 @@ async def first_life(
     start = store.start(lanes, 1, stream[-1].commit_ts)
     log = RelayLog.open(str(path), 4000, SystemClock())
     source = Stream(stream)
-    applier = Applier(
+    sink = MysqlSink(
         start,
         store,
         target,
-        source,
         DdlRunner(target, RelaySchema()),
-        ApplierSettings(LaneSettings(batch_rows=7), checkpoint_interval_s=0.02),
+        ApplierSettings(LaneSettings(batch_rows=7)),
         SystemClock(),
         world.quarantine_setup(store, start, target, RelaySchema(), path.parent),
         relay=log,
@@ -215,12 +217,12 @@ async def first_life(
                 raise Killed
             yield MergedBatch([Merged(item.commit_ts, b"")], item.commit_ts)
             if number % 5 == 0:
-                await applier.save_checkpoint()
+                await sink.save()
 
     with pytest.raises(Killed):
-        await applier.run(batches())
-    await applier._lanes.end(drained=False)
-    await applier._keeper.close()
+        await Runner(sink, source, Control(SystemClock())).run(batches())
+    await sink.lanes.now.end(drained=False)
+    await sink._keeper.close()
     await log.close()
     store.close()
 

@@ -12,8 +12,8 @@ import pytest
 from common.clock import SystemClock
 from common.errors import Conflict, Unavailable
 from common.serving.starting import Starting
-from drainer.app.recovery import AtWork, Summary, check_alone, check_reach, end_of
-from drainer.app.start_wait import reach
+from drainer.app.recovery import check_alone, check_reach, end_of
+from drainer.app.start_wait import AtWork, Summary, reach
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.value import Checkpoint, Intent

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from common.clock import ManualClock
-from drainer.apply import lane_count
-from drainer.apply.lane_count import TUNE_S, LaneCount
+from drainer.apply import lanes as lanes_module
 from drainer.apply.lane_tuning import GAIN, LANES_MIN, REST_SAMPLES, TRIAL_SAMPLES, LaneSample, LaneTuning
+from drainer.apply.lanes import TUNE_S, LaneCount
 
 Curve = Callable[[int], float]
 
@@ -137,7 +137,7 @@ async def test_lanes_are_looked_at_each_second_and_as_many_wanted_as_do_most(
         rows += int(curve(lanes.count) * seconds)
 
     monkeypatch.setattr(counter._tuning, "decide", seen)
-    monkeypatch.setattr(lane_count, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(lanes_module, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(asyncio.CancelledError):
         await counter.run()
     assert samples == [

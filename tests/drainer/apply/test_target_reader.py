@@ -109,7 +109,7 @@ async def test_rows_come_again_that_were_applied_before_their_column_went(target
     assert stored_ts(target) < 1100
     assert run(target, "SELECT * FROM d.n ORDER BY a") == [(1200,), (1400,)]
     again = Life(recording, target)
-    assert again.applier.start_ts < 1100, "what waits is read again, and what lies behind it"
+    assert again.sink.start_ts < 1100, "what waits is read again, and what lies behind it"
     again.recording.entries.append(row(1500, NARROW, 4))
     assert await again.run()
     assert run(target, "SELECT * FROM d.n ORDER BY a") == [(1200,), (1400,), (1500,)]

@@ -205,8 +205,8 @@ async def test_a_route_reloaded_and_a_kill(target: Target, ahead: int) -> None:
     behind = by_lane(7, 40)[1 - ahead][0]
     with held(target, f"INSERT INTO d.t VALUES ({behind}, 'held')"):
         life.give()
-        await life.until(lambda: life.applier.handed_over_ts >= before_ts)
-        asked = asyncio.create_task(life.applier.rules.change(rules))
+        await life.until(lambda: life.runner.handed_over_ts >= before_ts)
+        asked = asyncio.create_task(life.runner.rules.change(rules))
         await asyncio.sleep(0.2)
         assert not asked.done(), "the lanes have not come there"
     at_ts = await asked
@@ -236,7 +236,7 @@ async def test_a_filter_reloaded_takes_nothing_that_came_before(target: Target) 
     with held(target, f"INSERT INTO d.t VALUES ({behind}, 'held')"):
         life.give()
         await life.reaches(1, upstream.now_ts - 100)
-        asked = asyncio.create_task(life.applier.rules.change(rules))
+        asked = asyncio.create_task(life.runner.rules.change(rules))
         await asyncio.sleep(0.2)
         assert not asked.done()
         await life.kill()
@@ -282,11 +282,11 @@ async def test_what_goes_to_one_table_waits_together(target: Target) -> None:
     life = Running(upstream, target, rules)
     life.give()
     await life.until(lambda: ids(target, "d.free") == [1, 2])
-    (waiting,) = life.applier.quarantine.documents()
-    await life.applier.quarantine.decide(waiting["job_id"], "retry", "", "here")
+    (waiting,) = life.sink.quarantine.documents()
+    await life.sink.quarantine.decide(waiting["job_id"], "retry", "", "here")
     upstream.rows("free", [3])
     life.give()
-    await life.until(lambda: not life.applier.quarantine.waits)
+    await life.until(lambda: not life.sink.quarantine.waits)
     await life.stop()
     assert run(target, "SELECT id, v FROM shop.orders ORDER BY id") == [(n, f"w{n}") for n in range(1, 11)]
 
@@ -306,11 +306,11 @@ async def test_what_waits_keeps_its_route(target: Target) -> None:
     life.give()
     await life.until(lambda: ids(target, "d.free") == [1])
     with pytest.raises(Rejected, match=r"d\.t waits"):
-        life.applier.rules.check(routes(("d", "t", "shop", "other")))
+        life.runner.rules.check(routes(("d", "t", "shop", "other")))
     run(target, "CREATE TABLE shop.free (id INT PRIMARY KEY, v VARCHAR(64))")
     more = routes(("d", "t", "shop", "t"), ("d", "free", "shop", "free"))
-    life.applier.rules.check(more)
-    await life.applier.rules.change(more)
+    life.runner.rules.check(more)
+    await life.runner.rules.change(more)
     upstream.rows("free", [2])
     life.give()
     await life.until(lambda: ids(target, "shop.free") == [2])
@@ -320,12 +320,12 @@ async def test_what_waits_keeps_its_route(target: Target) -> None:
     run(target, "DELETE FROM shop.t WHERE id = 900")
     life = Running(upstream, target, more)
     life.give()
-    await life.until(lambda: bool(life.applier.quarantine.documents()))
-    (waiting,) = life.applier.quarantine.documents()
-    await life.applier.quarantine.decide(waiting["job_id"], "retry", "", "here")
+    await life.until(lambda: bool(life.sink.quarantine.documents()))
+    (waiting,) = life.sink.quarantine.documents()
+    await life.sink.quarantine.decide(waiting["job_id"], "retry", "", "here")
     upstream.rows("free", [3])
     life.give()
-    await life.until(lambda: not life.applier.quarantine.waits)
+    await life.until(lambda: not life.sink.quarantine.waits)
     await life.stop()
     assert ids(target, "shop.t") == list(range(1, 8))
     assert (ids(target, "d.free"), ids(target, "shop.free")) == ([1], [2, 3])
@@ -366,7 +366,7 @@ async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(targe
 
     def reload() -> None:
         if not asked and any(isinstance(item, Transaction) for item, _ in log.items):
-            asked.append(asyncio.create_task(life.applier.rules.change(routes(("d", "t", "shop", "t")))))
+            asked.append(asyncio.create_task(life.runner.rules.change(routes(("d", "t", "shop", "t")))))
 
     log.on_sync = reload
     life.give()
@@ -419,8 +419,8 @@ async def test_a_paused_drainer_takes_rules(target: Target) -> None:
     life.control.pause()
     upstream.rows("t", [4])
     life.give()
-    await life.until(lambda: life.applier.doing.startswith("held back"))
-    assert await life.applier.rules.change(routes(("d", "t", "shop", "t"))) == at_ts
+    await life.until(lambda: life.runner.doing.startswith("held back"))
+    assert await life.runner.rules.change(routes(("d", "t", "shop", "t"))) == at_ts
     life.control.resume()
     await life.applied()
     await life.stop()
@@ -459,7 +459,7 @@ async def test_another_spread_within_a_transaction_that_is_kept_whole(target: Ta
     await life.applied()
     with held(target, "LOCK TABLES shop.orders READ"):
         life.give()
-        await life.until(lambda: life.applier.rows == len(shards))
+        await life.until(lambda: life.runner.rows == len(shards))
         assert ids(target, "shop.orders") == []
         await life.kill()
     life = Running(upstream, target, rules, lanes=1, whole_transactions=True)
@@ -479,7 +479,7 @@ async def test_lanes_that_were_apart_become_one_where_transactions_are_kept_whol
     life = Running(upstream, target, routes(), lanes=1, whole_transactions=True)
     life.give()
     await life.applied()
-    await life.until(lambda: len(life.applier.lane_states()) == 1)
+    await life.until(lambda: len(life.runner.lane_states()) == 1)
     upstream.rows("t", range(41, 51))
     life.give()
     await life.applied()

@@ -174,7 +174,7 @@ async def test_a_statement_that_is_not_to_run_takes_nothing_early(target: Target
         rules = Rules(events=EventFilter([(Source.of("*", "*"), EventRule.of("keep", ["alter table"], []))]))
     life = Life(found, target, rules=rules, history=History(found.jobs))
     if why == "ddl-rule":
-        life.applier.quarantine.set_rules(ddl_rules.parse([{"action": "skip", "kind": "drop index"}]))
+        life.sink.quarantine.set_rules(ddl_rules.parse([{"action": "skip", "kind": "drop index"}]))
     if why == "binlog-filter-rule":  # of such a table rows meet old ones, counted
         assert await life.run(size=1)
     else:

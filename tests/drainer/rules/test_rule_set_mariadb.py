@@ -181,7 +181,7 @@ async def test_shards_into_one_table_without_deletes_and_without_one_column(targ
     _, rows = found["shop"].pop("orders")
     assert not found["shop"]
     assert rows == ["(1, 'a', None)", "(2, 'b+', None)", "(3, 'c', None)", "(4, 'd', None)"]
-    assert life.applier.resolved_ts >= 1041, "what is filtered moves the checkpoint, too"
+    assert life.runner.resolved_ts >= 1041, "what is filtered moves the checkpoint, too"
 
 
 def unique(number: int, name: str) -> TableInfo:

@@ -10,7 +10,7 @@ import pytest
 from common.ddl_job import ActionType, DdlJob
 from common.rowcodec import compile_table
 from common.wire import binlog_pb2
-from drainer.app.load_schema import read_moment
+from drainer.app.upstream_schema import read_at
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker
 from drainer.translate.translator import Translator
@@ -71,7 +71,7 @@ async def test_the_schema_at_every_moment_is_what_the_binlogs_up_to_it_tell(scen
             done += 1
         if done != before:
             expected = contents.of(told)
-        tracker = await read_moment(history, ts)
+        tracker = await read_at(history, ts)
         assert tracker is not None
         assert contents.of(tracker) == expected, f"at {ts}, behind job {done and jobs[done - 1][0].id}"
         waiting = [job.id for job, _ in jobs[done:] if job.took_effect]
@@ -106,7 +106,7 @@ async def test_rows_behind_any_ddl_and_any_of_its_steps_decode_the_same(scenario
     cuts += [index for index, entry in enumerate(stream) if _is_delete_only(entry.payload)]
     contents = Contents()
     for index in sorted(cuts)[84 :: max(1, len(cuts) // 8)]:
-        tracker = await read_moment(history, stream[index - 1].commit_ts)
+        tracker = await read_at(history, stream[index - 1].commit_ts)
         assert tracker is not None
         translator = Translator(tracker, TableFilter())
         for place in range(index, len(stream)):

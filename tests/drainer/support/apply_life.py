@@ -24,8 +24,8 @@ from deploy.playground.check.downstream import Downstream
 from deploy.playground.check.verify import Canonical, ColumnForm, Limit, compare
 from deploy.playground.scenario import load
 from deploy.playground.workload.limits import MARIADB, misplaced
-from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.resume import Start
@@ -46,6 +46,7 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.refusal import RowsRefused
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.sink.mysql.table_reader import Dialect, dialect_of
+from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 from pumpclient import create_table_job
 
@@ -150,15 +151,12 @@ class Life:
         tracker = SchemaTracker.from_history(recording.jobs, schema_version=version)
         self.translator = Translator(tracker, rules or Rules())
         keep = KeepDropped("tidb_binlog", recording.cluster_id, 1800.0)
-        self.applier = Applier(
+        self.sink = MysqlSink(
             self.start,
             self.store,
             target,
-            self.translator,
             DdlRunner(target, tracker, self.translator.route, keep=keep),
-            ApplierSettings(
-                lane or LaneSettings(batch_rows=batch_rows), checkpoint_interval_s=0.05, **settings
-            ),
+            ApplierSettings(lane or LaneSettings(batch_rows=batch_rows), **settings),
             clock,
             QuarantineSetup(
                 load_waiting(self.store, foreign=self.start.foreign),
@@ -174,14 +172,19 @@ class Life:
                 else None,
                 lambda: self.translator.rules.router.route,
             ),
-            rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
-            control=self.control,
             relay=relay,
         )
-        self.applier.rules.check_start()
+        self.runner = Runner(
+            self.sink,
+            self.translator,
+            self.control,
+            rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
+            interval_s=0.05,
+        )
+        self.runner.rules.check_start()
 
     async def batches(self, size: int) -> AsyncIterator[MergedBatch]:
-        entries = self.recording.since(self.applier.start_ts)
+        entries = self.recording.since(self.sink.start_ts)
         for at in range(0, len(entries), size):
             piece = entries[at : at + size]
             yield MergedBatch(piece, piece[-1].commit_ts)
@@ -192,7 +195,7 @@ class Life:
         size: int = 50,
         seconds: float | None = None,
         dies_at_ts: int | None = None,
-        at_end: Callable[[Applier], Awaitable[None]] | None = None,
+        at_end: Callable[[MysqlSink], Awaitable[None]] | None = None,
     ) -> bool:
         """Apply everything and stop gracefully, or stop dead after `seconds` or once `dies_at_ts` is applied.
 
@@ -200,9 +203,9 @@ class Life:
         this raises.
         """
         tasks = [
-            asyncio.create_task(self.applier.run(self.batches(size))),
-            asyncio.create_task(self.applier.watch()),
-            asyncio.create_task(self.applier.keep_checkpoint()),
+            asyncio.create_task(self.runner.run(self.batches(size))),
+            asyncio.create_task(self.runner.watch()),
+            asyncio.create_task(self.runner.keep_checkpoint()),
         ]
         if dies_at_ts is not None:
             tasks.append(asyncio.create_task(self._reached(dies_at_ts)))
@@ -213,15 +216,15 @@ class Life:
                 task.result()
             if tasks[0] in done and dies_at_ts is None:
                 if at_end is not None:
-                    await at_end(self.applier)
-                ended = await self.applier.stop(60.0)
+                    await at_end(self.sink)
+                ended = await self.runner.stop(60.0)
                 assert ended
             return ended
         except RowsRefused as refused:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await quarantine_rows(self.applier.quarantine.dependencies, refused)
+            await quarantine_rows(self.sink.quarantine.dependencies, refused)
             raise
         finally:
             for task in tasks:
@@ -231,7 +234,7 @@ class Life:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _reached(self, ts: int) -> None:
-        while self.applier.resolved_ts < ts:
+        while self.runner.resolved_ts < ts:
             await asyncio.sleep(0)
 
     def die(self) -> None:
@@ -239,13 +242,13 @@ class Life:
 
         Threads are waited for: a process that is gone has none, and the next life begins.
         """
-        lanes = self.applier._lanes._lanes
+        lanes = self.sink.lanes.now._lanes
         for lane in lanes:
             lane.abandon()
         for connection in (*(lane._connection for lane in lanes), self.store._connection):
             if connection is not None:
                 cut(connection)
-        self.applier._keeper._thread.shutdown(cancel_futures=True)
+        self.sink._keeper._thread.shutdown(cancel_futures=True)
         for lane in lanes:
             lane.join()
         self.store.close()

@@ -10,11 +10,13 @@ from typing import Any
 from common.clock import Clock, SystemClock
 from common.record import decode_file
 from drainer.checkpoint.savepoint import Savepoint
+from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.formats import binlog_file
 from drainer.pull.merged import Merged, MergedBatch, Spilled
-from drainer.sink.file.applier import ArchiveApplier, where_to_go_on
 from drainer.sink.file.archive import Archive
+from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.runner import Runner
 from drainer.txn import Item, Transaction
 
 CLUSTER_ID = 7
@@ -57,9 +59,10 @@ class Life:
             max_file_size=settings.pop("max_file_size", FILE_SIZE),
         )
         self.start = where_to_go_on(self.archive.last_ts, stored, 0)
-        self.applier = ArchiveApplier(
-            self.start, self.archive, self.savepoint, source, Policy(), clock, **settings
+        self.sink = FileSink(
+            self.start, self.archive, self.savepoint, source.route, Policy(), clock, **settings
         )
+        self.runner = Runner(self.sink, source, Control(clock))
 
     async def batches(self, size: int = 10) -> AsyncIterator[MergedBatch]:
         rest = [item.commit_ts for item in self.source.stream if item.commit_ts > self.start.commit_ts]
@@ -74,8 +77,8 @@ class Life:
 
     async def whole(self) -> None:
         """To the end of the stream, and a graceful stop."""
-        await self.applier.run(self.batches())
-        assert await self.applier.stop(30)
+        await self.runner.run(self.batches())
+        assert await self.runner.stop(30)
 
 
 async def whole(directory: Path, source: Ready, **settings: Any) -> None:

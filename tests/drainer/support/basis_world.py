@@ -147,16 +147,17 @@ class Running:
         recording = Recording(upstream.recording.cluster_id, [*upstream.recording.jobs], [])
         recording.entries = upstream.recording.entries
         self._life = Life(recording, target, rules=rules, **settings)
-        self.applier = self._life.applier
+        self.runner = self._life.runner
+        self.sink = self._life.sink
         self.translator = self._life.translator
         self.control = self._life.control
         self._target = target
         self._upstream = upstream
         self._given: asyncio.Queue[MergedBatch | None] = asyncio.Queue()
-        self._given_ts = self.applier.start_ts
-        self.task = asyncio.create_task(self.applier.run(self._batches()))
+        self._given_ts = self.sink.start_ts
+        self.task = asyncio.create_task(self.runner.run(self._batches()))
         self._others = [
-            asyncio.create_task(work) for work in (self.applier.watch(), self.applier.quarantine.run())
+            asyncio.create_task(work) for work in (self.runner.watch(), self.sink.quarantine.run())
         ]
 
     async def _batches(self) -> AsyncIterator[MergedBatch]:
@@ -185,7 +186,7 @@ class Running:
     async def applied(self, upto_ts: int = 0) -> None:
         """Everything given so far is downstream."""
         wanted = upto_ts or self._given_ts
-        await self.until(lambda: self.applier.resolved_ts >= wanted)
+        await self.until(lambda: self.runner.resolved_ts >= wanted)
 
     async def reaches(self, lane: int, upto_ts: int) -> None:
         """A lane has stored that it stands at that transaction or behind it."""
@@ -200,7 +201,7 @@ class Running:
     async def stop(self) -> None:
         self._given.put_nowait(None)
         await self.task
-        assert await self.applier.stop(30.0)
+        assert await self.runner.stop(30.0)
         for task in self._others:
             task.cancel()
         await asyncio.gather(*self._others, return_exceptions=True)

@@ -23,14 +23,16 @@ from deploy.playground.check.verify import Report, compare
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.scenario import load
 from deploy.playground.workload.limits import MARIADB
-from drainer.app.recovery import RelayRecovery, Summary, stored_checkpoint
-from drainer.apply.applier import Applier
+from drainer.app.recovery import RelayRecovery, stored_checkpoint
+from drainer.app.start_wait import Summary
 from drainer.apply.lane import LaneSettings
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
+from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.recycle_bin import KeepDropped
@@ -42,6 +44,7 @@ from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.sql_literal.quoting import string_literal
+from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
@@ -125,24 +128,24 @@ def quarantine_setup(
 
 
 def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
-    def applier_of(store: CheckpointStore, start: Start, source: RelaySource) -> Applier:
-        return Applier(
+    def runner_of(store: CheckpointStore, start: Start, source: RelaySource) -> Runner[MysqlSink]:
+        sink = MysqlSink(
             start,
             store,
             target,
-            source,
             DdlRunner(target, source.schema, keep=KeepDropped(SCHEMA, CLUSTER_ID, 86400.0)),
-            ApplierSettings(LaneSettings(), checkpoint_interval_s=0.05),
+            ApplierSettings(LaneSettings()),
             SystemClock(),
             quarantine_setup(store, start, target, source.schema, path.parent, rules),
         )
+        return Runner(sink, source, Control(SystemClock()), interval_s=0.05)
 
     return RelayRecovery(
         str(path),
         target,
         stored_checkpoint(target, SCHEMA),
         lambda cluster_id: CheckpointStore(target, cluster_id, schema=SCHEMA),
-        applier_of,
+        runner_of,
         SystemClock(),
         lanes,
         lambda cluster_id: inspect(target, SCHEMA, cluster_id),

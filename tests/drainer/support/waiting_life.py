@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from common.upstream_port import SchemaHistory
-from drainer.apply.applier import Applier
 from drainer.apply.lane import LaneSettings
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.row_mismatch import Drift
 from drainer.quarantine.waiting_tables import RETRY
 from drainer.sink.mysql.connection import Target
@@ -37,12 +37,12 @@ async def live(
     """
     waiting: list[Document] = []
 
-    async def at_end(applier: Applier) -> None:
-        waiting[:] = await applier.finish_waiting()
+    async def at_end(sink: MysqlSink) -> None:
+        waiting[:] = await sink.finish_waiting()
         if waiting and correct is not None:
             correct(waiting[0])
-            await applier.quarantine.decide(waiting[0]["job_id"], RETRY, "", "test")
-            waiting[:] = await applier.finish_waiting()
+            await sink.quarantine.decide(waiting[0]["job_id"], RETRY, "", "test")
+            waiting[:] = await sink.finish_waiting()
 
     lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)
     while True:

@@ -29,8 +29,8 @@ from drainer.formats.obinlog.writer import ObinlogWriter, definition_json
 from drainer.formats.segment_index import STRIDE, SegmentIndex
 from drainer.pull.merged import MergedBatch
 from drainer.sink.file import table_definitions as archive_tables
-from drainer.sink.file.applier import ArchiveStart, where_to_go_on
 from drainer.sink.file.archive import Archive
+from drainer.sink.file.file_sink import ArchiveStart, where_to_go_on
 from drainer.sink.file.segments import DAY_S, ArchiveSegments
 from drainer.txn import Ddl, Transaction
 from tests.drainer.support import recorded
@@ -203,12 +203,12 @@ async def _some(directory: Path, batches: int) -> None:
             yield batch
             number += 1
             if number % 4 == 0:
-                await life.applier.save_checkpoint()
+                await life.sink.save()
             if number >= batches:
                 return
 
-    await life.applier.run(few())
-    await life.applier._settled()
+    await life.runner.run(few())
+    await life.sink._settled()
     await asyncio.to_thread(life.archive.let_go)
 
 
@@ -427,7 +427,7 @@ async def test_a_ddl_that_loses_rows_or_has_a_stop_rule_stops_before_it(tmp_path
     ddl = Ddl(10, 1, 3, "d", "DROP TABLE t", (("d", "t"),), 1, refused="other tables replicate into it")
     life = Life(tmp_path, Ready([ddl]))
     with pytest.raises(DownstreamError, match="other tables replicate into it"):
-        await life.applier.run(life.batches())
-    await life.applier.stop(5)
+        await life.runner.run(life.batches())
+    await life.runner.stop(5)
     assert payloads(tmp_path) == []
     assert life.savepoint.load() is None

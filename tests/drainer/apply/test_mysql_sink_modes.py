@@ -88,10 +88,10 @@ async def test_a_large_transaction_survives_stops_and_deaths(target: Target, key
     rng = random.Random(keyed)
     for graceful in (True, False, True, False):
         life = Life(recorded, target, batch_rows=500)
-        run = asyncio.create_task(life.applier.run(life.batches(1)))
+        run = asyncio.create_task(life.runner.run(life.batches(1)))
         await asyncio.sleep(rng.uniform(0.02, 0.15))
         if graceful:
-            await life.applier.stop(10.0)
+            await life.runner.stop(10.0)
         else:
             life.die()
         run.cancel()
@@ -103,10 +103,10 @@ async def test_a_large_transaction_survives_stops_and_deaths(target: Target, key
 
 async def test_a_stop_inside_a_transaction_is_not_consistent(target: Target) -> None:
     life = Life(recording(keyed=False, spilled=True), target, batch_rows=200)
-    run = asyncio.create_task(life.applier.run(life.batches(1)))
-    while life.applier.rows == 0:
+    run = asyncio.create_task(life.runner.run(life.batches(1)))
+    while life.runner.rows == 0:
         await asyncio.sleep(0)
-    assert not await life.applier.stop(10.0)
+    assert not await life.runner.stop(10.0)
     await run
     assert 0 < count(target)[0] < ROWS
     connection = connect(target)
@@ -122,12 +122,12 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: Target, name
 
     async def batches(life: Life) -> AsyncIterator[MergedBatch]:
         async for batch in life.batches(7):
-            life.applier.lane_count.wanted = rng.randint(1, 5)
+            life.sink.lanes.count.wanted = rng.randint(1, 5)
             yield batch
 
     for dies in (True, True, False):
         life = Life(recorded, target, batch_rows=20)
-        run = asyncio.create_task(life.applier.run(batches(life)))
+        run = asyncio.create_task(life.runner.run(batches(life)))
         if dies:
             await asyncio.sleep(rng.uniform(0.1, 0.4))
             life.die()
@@ -135,7 +135,7 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: Target, name
             await asyncio.gather(run, return_exceptions=True)
         else:
             await run
-            assert await life.applier.stop(30.0)
+            assert await life.runner.stop(30.0)
     assert differences(name, target) == []
 
 
@@ -143,14 +143,14 @@ async def test_nothing_goes_downstream_while_an_operator_holds_it(target: Target
     recorded = recording(keyed=True, spilled=False)
     life = Life(recorded, target)
     life.control.pause()
-    run = asyncio.create_task(life.applier.run(life.batches(1)))
-    while life.applier.doing != "held back by the operator":
+    run = asyncio.create_task(life.runner.run(life.batches(1)))
+    while life.runner.doing != "held back by the operator":
         await asyncio.sleep(0.01)
-    assert life.applier.rows == 0
-    assert life.applier.resolved_ts == 0
+    assert life.runner.rows == 0
+    assert life.runner.resolved_ts == 0
     life.control.resume()
     await run
-    assert await life.applier.stop(10.0)
+    assert await life.runner.stop(10.0)
     assert count(target) == (ROWS, ROWS)
 
 
@@ -168,10 +168,10 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     entries = [created(job, at) for job, at in zip(jobs, (second, 2 * second, 1803 * second), strict=True)]
     clock = ManualClock()
     life = Life(Recording(4711, [json.dumps(job).encode() for job in jobs], entries), target, clock=clock)
-    life.applier.change_pace(batch_rows=100, checkpoint_interval_s=0.0)
-    await life.applier.run(life.batches(50))
+    life.runner.change_interval(0.0)
+    await life.runner.run(life.batches(50))
     looks, purges = asyncio.Semaphore(0), []
-    save, purge = life.applier.save_checkpoint, life.applier._ddl_runner.purge
+    save, purge = life.sink.save, life.sink._ddl_runner.purge
 
     async def saved() -> None:
         await save()
@@ -181,9 +181,9 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
         purges.append(commit_ts)
         purge(commit_ts)
 
-    monkeypatch.setattr(life.applier, "save_checkpoint", saved)
-    monkeypatch.setattr(life.applier._ddl_runner, "purge", purged)
-    keeping = asyncio.create_task(life.applier.keep_checkpoint())
+    monkeypatch.setattr(life.sink, "save", saved)
+    monkeypatch.setattr(life.sink._upkeep, "_purge", purged)
+    keeping = asyncio.create_task(life.runner.keep_checkpoint())
 
     async def some_rounds() -> bool:
         """Whether the dropped table is still there behind them."""
@@ -202,7 +202,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     await some_rounds()
     assert purges == [entries[-1].commit_ts] * 2
     keeping.cancel()
-    assert await life.applier.stop(10.0)
+    assert await life.runner.stop(10.0)
 
 
 async def test_a_ddl_that_takes_long_says_how_far_it_is(
@@ -220,13 +220,13 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
     holder.rows(b"SELECT * FROM d.t")  # in a transaction: the ALTER waits for it
     run = asyncio.create_task(life.run())
     async with asyncio.timeout(20):
-        while not (progress := life.applier.facts()["DDL"]["progress"]):
+        while not (progress := life.runner.facts()["DDL"]["progress"]):
             await asyncio.sleep(0.01)
     assert "Waiting for table metadata lock for" in progress
-    assert life.applier.doing == "running DDL job 10"
+    assert life.runner.doing == "running DDL job 10"
     holder.close()
     assert await run
-    assert life.applier.facts()["DDL"]["progress"] == ""
+    assert life.runner.facts()["DDL"]["progress"] == ""
 
 
 async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(target: Target) -> None:
@@ -236,16 +236,16 @@ async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(t
     job = create_job(table)
     recording = Recording(4712, [json.dumps(job).encode()], [created(job)])
     life = Life(recording, target, clock=clock)
-    life.applier.change_pace(batch_rows=100, checkpoint_interval_s=0.0)
-    await life.applier.run(life.batches(50))
-    await life.applier.save_checkpoint()
-    keeping = asyncio.create_task(life.applier.keep_checkpoint())
+    life.runner.change_interval(0.0)
+    await life.runner.run(life.batches(50))
+    await life.sink.save()
+    keeping = asyncio.create_task(life.runner.keep_checkpoint())
     run_in(target, "UPDATE tidb_binlog.lanes SET applied_ts=applied_ts-1 WHERE lane < 65536")
     await asyncio.sleep(0)
     clock.advance(HOLD_S)
     with pytest.raises(WentBack, match="lane 0 stands at"):
         await asyncio.wait_for(keeping, 20)
-    await life.applier.abandon()
+    await life.sink.abandon()
 
 
 def run_in(target: Target, statement: str) -> None:

@@ -13,8 +13,9 @@ from drainer.ddl.policy import Policy
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.rules.rule_change import RuleChange
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file.applier import ArchiveApplier, ArchiveStart
 from drainer.sink.file.archive import Archive
+from drainer.sink.file.file_sink import ArchiveStart, FileSink
+from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Upstream, keyed, routes
@@ -27,16 +28,8 @@ async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) ->
     archive = Archive.open(str(tmp_path), SystemClock(), cluster_id=1, stored_ts=0, max_file_size=1 << 20)
     savepoint, control = Savepoint(str(tmp_path)), Control(SystemClock())
     translator = Translator(SchemaTracker.from_history(upstream.recording.jobs, schema_version=0), routes())
-    applier = ArchiveApplier(
-        ArchiveStart(0),
-        archive,
-        savepoint,
-        translator,
-        Policy(),
-        SystemClock(),
-        control,
-        rules=RuleChange(translator, routes(), None),
-    )
+    sink = FileSink(ArchiveStart(0), archive, savepoint, translator.route, Policy(), SystemClock())
+    runner = Runner(sink, translator, control, rules=RuleChange(translator, routes(), None))
     given: asyncio.Queue[MergedBatch | None] = asyncio.Queue()
 
     async def batches() -> AsyncIterator[MergedBatch]:
@@ -46,25 +39,25 @@ async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) ->
     def give(entries: list[Merged]) -> None:
         given.put_nowait(MergedBatch(entries, entries[-1].commit_ts))
 
-    running = asyncio.create_task(applier.run(batches()))
+    running = asyncio.create_task(runner.run(batches()))
     give(upstream.recording.entries[:])
-    while applier.handed_over_ts < 1030:
+    while runner.handed_over_ts < 1030:
         await asyncio.sleep(0.001)
-    applier.check_rules(routes(("d", "t", "shop", "moved")))
-    assert await applier.change_rules(routes(("d", "t", "shop", "moved"))) == 1030
+    runner.rules.check(routes(("d", "t", "shop", "moved")))
+    assert await runner.rules.change(routes(("d", "t", "shop", "moved"))) == 1030
     stored = savepoint.load()
     assert stored is not None
     assert stored.commit_ts == 1030
     control.pause()
     upstream.rows("t", [4])
     give(upstream.recording.entries[-1:])
-    while not applier.doing.startswith("held back"):
+    while not runner.doing.startswith("held back"):
         await asyncio.sleep(0.001)
-    assert await applier.change_rules(routes(("d", "t", "shop", "again"))) == 1030
+    assert await runner.rules.change(routes(("d", "t", "shop", "again"))) == 1030
     control.resume()
     given.put_nowait(None)
     await running
-    assert await applier.stop(30)
+    assert await runner.stop(30)
     rows = payloads(tmp_path)[-4:]
     assert [b"moved" in one or b"again" in one for one in rows] == [False, False, False, True]
     assert b"again" in rows[-1]

@@ -134,10 +134,10 @@ async def test_half_a_transaction_is_never_applied(target: Target) -> None:
     entries = [created(job, ts) for job, ts in zip(jobs, (900, 950), strict=True)]
     recording = Recording(4711, [json.dumps(job).encode() for job in jobs], [*entries, Merged(2001, payload)])
     life = Life(recording, target)
-    run = asyncio.create_task(life.applier.run(life.batches(50)))
+    run = asyncio.create_task(life.runner.run(life.batches(50)))
     with pytest.raises(Corruption):
         await run
-    assert await life.applier.stop(10.0)
+    assert await life.runner.stop(10.0)
     connection = connect(target)
     assert connection.rows(b"SELECT * FROM d.t") == []
     connection.close()

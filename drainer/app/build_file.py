@@ -7,35 +7,28 @@ Order   the archive's lock first: whoever still writes there is waited for, not 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
-from collections.abc import Callable
 from typing import Final
 
 from common.clock import SystemClock
-from common.cluster.registry import Registry
 from common.errors import ConfigError, DirectoryLocked
-from common.net.tls import TlsConfig
 from common.observe import log
 from common.upstream_port import Upstream
 from drainer import metrics
-from drainer.app.build_mysql import not_ahead, open_collector
-from drainer.app.load_schema import read_moment, read_whole
-from drainer.app.operations import Operating
-from drainer.checkpoint.resume import AheadOfUpstream, Start
+from drainer.app.build import BuildContext, not_ahead
+from drainer.app.upstream_schema import read_schema
+from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
-from drainer.pull.collector import Collector
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import read_rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file.applier import ArchiveApplier, ArchiveStart, where_to_go_on
 from drainer.sink.file.archive import Archive
-from drainer.sink.mysql.change import Position
+from drainer.sink.file.file_sink import ArchiveStart, FileSink, where_to_go_on
+from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 
 logger = log.get(__name__)
@@ -45,48 +38,43 @@ LOCK_WAIT_S: Final = 15.0
 LOCK_PAUSE_S: Final = 0.2
 
 
-async def build(
-    settings: DrainerConfig,
-    upstream: Upstream,
-    nodes: Registry,
-    tls: TlsConfig | None,
-    ends: contextlib.AsyncExitStack,
-    operating: Operating,
-    unbroken: Callable[[], int | None],
-    *,
-    again: bool = False,
-) -> tuple[ArchiveApplier, Collector]:
-    """As `assembly.build`, for a downstream that is a directory."""
+async def build(context: BuildContext) -> Runner[FileSink]:
+    settings, upstream, operating = context.settings, context.upstream, context.operating
     clock = SystemClock()
     rules = read_rules(settings)
     adopt_cluster(settings.data_dir, upstream.cluster_id)
     savepoint = Savepoint(settings.data_dir)
     stored = await asyncio.to_thread(savepoint.load)
     archive = await _opened(settings, upstream.cluster_id, stored, clock)
-    ends.push_async_callback(asyncio.to_thread, archive.let_go)
+    context.ends.push_async_callback(asyncio.to_thread, archive.let_go)
     wait_for = operating.wait_for
     start = await not_ahead(lambda: wait_for(functools.partial(_start, settings, upstream, archive, stored)))
     logger.info("archive", cluster_id=upstream.cluster_id, commit_ts=start.commit_ts, last_ts=archive.last_ts)
-    tracker = await wait_for(functools.partial(_schema, settings, upstream, start))
+    tracker = await wait_for(
+        lambda: read_schema(
+            upstream.history, start.commit_ts, start.schema_version, at_ts=settings.load_schema_snapshot
+        )
+    )
     translator = Translator(tracker, rules)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
-    clocked = operating.upstream_clock
-    applier = ArchiveApplier(
+    sink = FileSink(
         start,
         archive,
         savepoint,
-        translator,
+        translator.route,
         Policy(ddl_rules.parse(settings.ddl_rules)),
         clock,
-        operating.control,
-        checkpoint_interval_s=settings.checkpoint_interval_s,
         retention_days=settings.retention_days,
         compresses=bool(settings.compression),
-        rules=RuleChange(translator, rules, None),
-        upstream=clocked,
+        upstream=operating.upstream_clock,
     )
-    operating.make_archive_live(applier)
-    return applier, open_collector(settings, upstream, nodes, tls, applier.start_ts, unbroken, clocked)
+    return Runner(
+        sink,
+        translator,
+        operating.control,
+        rules=RuleChange(translator, rules, None),
+        interval_s=settings.checkpoint_interval_s,
+    )
 
 
 def directory_of(settings: DrainerConfig) -> str:
@@ -127,18 +115,6 @@ async def _start(
             hint="check pd-urls; after restoring the upstream begin a new archive, with a new data-dir",
         )
     return start
-
-
-async def _schema(settings: DrainerConfig, upstream: Upstream, start: ArchiveStart) -> SchemaTracker:
-    """As it was where the stream goes on."""
-    if settings.load_schema_snapshot:
-        found = await read_moment(upstream.history, start.commit_ts)
-        if found is not None:
-            return found
-    version = start.schema_version
-    checkpoint = Checkpoint(start.commit_ts, False, version) if version else None
-    place = Start(0, checkpoint, (Position(start.commit_ts),), None, floor_ts=start.commit_ts)
-    return await read_whole(upstream.history, place, start.commit_ts)
 
 
 def _check_directory(path: str) -> None:

@@ -1,0 +1,113 @@
+"""Build: from the configuration to a stream that is pulled, merged and written to its kind of downstream.
+
+Drives  the module that `drainer.config.sinks.SINKS` names for `db-type`
+Order   the sink finds out where it is, and is built; then the stream is pulled from there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from common import rpc
+from common.clock import Clock, SystemClock
+from common.cluster.registry import Registry
+from common.net.tls import TlsConfig
+from common.upstream_port import Upstream
+from drainer.app.operations import Operating
+from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.config.options import DrainerConfig
+from drainer.config.sinks import SINKS
+from drainer.pull.collector import Collector
+from drainer.pull.spill import SpillDirectory
+from drainer.sink.runner import Runner
+
+AHEAD_WAIT_S: Final = 5.0
+AHEAD_PAUSE_S: Final = 0.2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """What a sink is built from. What is to be undone at the end goes to `ends`; what may change while it
+    runs is hooked to `operating`. `again`: this process has worked on the checkpoint before, which must be
+    there."""
+
+    settings: DrainerConfig
+    upstream: Upstream
+    nodes: Registry
+    ends: contextlib.AsyncExitStack
+    operating: Operating
+    again: bool = False
+
+
+class Builder(Protocol):
+    """A module that builds a kind of sink."""
+
+    async def build(self, context: BuildContext) -> Runner[Any]:
+        """Take over what is stored, and build what runs from there. No other drainer is fenced off by one
+        that could not go on."""
+        ...
+
+    async def rehearse(self, settings: DrainerConfig, upstream: Upstream) -> None:
+        """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+        ...
+
+
+def builder_of(settings: DrainerConfig) -> Builder:
+    return cast(Builder, importlib.import_module(SINKS[settings.db_type]))
+
+
+async def build(
+    context: BuildContext, tls: TlsConfig | None, unbroken: Callable[[], int | None]
+) -> tuple[Runner[Any], Collector]:
+    """`unbroken`: of the heartbeat."""
+    runner = await builder_of(context.settings).build(context)
+    context.operating.follow(runner)
+    clock = context.operating.upstream_clock
+    return runner, open_collector(context, tls, runner.sink.start_ts, unbroken, clock)
+
+
+def open_collector(
+    context: BuildContext,
+    tls: TlsConfig | None,
+    after_ts: int,
+    unbroken: Callable[[], int | None],
+    clock: Clock,
+) -> Collector:
+    """What pulls, merges and spills binlogs above `after_ts`. `clock`: the upstream's."""
+    settings, upstream = context.settings, context.upstream
+    return Collector(
+        context.nodes,
+        upstream.history,
+        cluster_id=upstream.cluster_id,
+        after_ts=after_ts,
+        clock=clock,
+        queue_bytes_max=settings.pull_bytes,
+        spill=SpillDirectory(
+            os.path.join(settings.data_dir, "spill"),
+            above_bytes=settings.spill_above_bytes,
+            ahead_bytes=settings.spill_ahead_bytes,
+        ),
+        connect=functools.partial(rpc.Client, tls=tls),
+        unbroken=unbroken,
+    )
+
+
+async def not_ahead(begin: Callable[[], Awaitable[T]]) -> T:
+    """A clock that is a little late for the checkpoint is waited for: a replayed one follows what has
+    arrived."""
+    end_s = SystemClock().monotonic_s() + AHEAD_WAIT_S
+    while True:
+        try:
+            return await begin()
+        except AheadOfUpstream:
+            if SystemClock().monotonic_s() > end_s:
+                raise
+            await asyncio.sleep(AHEAD_PAUSE_S)

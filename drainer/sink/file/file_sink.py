@@ -1,0 +1,271 @@
+"""File sink: what the stream brings goes into an archive, a directory of files.
+
+Drives  the archive, the savepoint
+Owns    where in the stream it is
+Order   records are in the order of the stream; data is synced, then the savepoint moves
+Holds   nothing is left out and nothing is written twice: the archive's last record says where to start
+Stops   syncs what was appended, stores `consistent = true`. A transaction that came in pieces and is not
+        whole is cut off at the next start, and comes again
+
+Tests  tests/drainer/sink/file/test_archive.py, tests/contract/test_sink.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import DownstreamError
+from common.observe import log
+from drainer import metrics
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.checkpoint.value import Checkpoint
+from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.render import NotDerivable
+from drainer.ddl.policy import APPLY, REWRITE, STOP, Policy
+from drainer.ddl.rules import Rule
+from drainer.formats.binlog_directory import NO_ROOM
+from drainer.sink import Sink
+from drainer.sink.background import Background
+from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
+from drainer.sink.file.ddl import ddl_texts, ruling_of
+from drainer.txn import Ddl, Transaction
+
+logger = log.get(__name__)
+
+SWEEP_S: Final = 3600.0
+COMPRESS_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStart:
+    """The stream continues after `commit_ts`, at that schema version (0: not known)."""
+
+    commit_ts: int
+    schema_version: int = 0
+
+
+def where_to_go_on(archive_ts: int, stored: Checkpoint | None, initial_ts: int) -> ArchiveStart:
+    """`archive_ts`: of the last record that is there. The savepoint may lag behind it, or be ahead of it
+    where nothing came that belongs into an archive."""
+    if stored is not None and stored.commit_ts and stored.commit_ts >= archive_ts:
+        return ArchiveStart(stored.commit_ts, stored.schema_version)
+    return ArchiveStart(archive_ts or initial_ts)
+
+
+class FileSink(Sink):
+    """`route` says where a table goes. `retention_days`: for which segments are kept, 0: for ever.
+    `upstream`: the upstream's clock."""
+
+    verb = "archiving"
+    flush_rows = sys.maxsize  # `take` flushes by bytes
+    stored_ts = 0
+    start_ts = 0
+
+    def __init__(
+        self,
+        start: ArchiveStart,
+        archive: Archive,
+        savepoint: Savepoint,
+        route: Route,
+        policy: Policy,
+        clock: Clock,
+        *,
+        retention_days: int = 0,
+        compresses: bool = False,
+        upstream: Clock | None = None,
+    ) -> None:
+        self.background = Background()
+        self._archive = archive
+        self._savepoint = savepoint
+        self._route = route
+        self._policy = policy
+        self._clock = clock
+        self._upstream = upstream or clock
+        self._retention_days = retention_days
+        self._compresses = compresses
+        self._under_way: asyncio.Future[None] | None = None
+        self._storing = asyncio.Lock()
+        self.stored_ts = self.start_ts = self._last_ts = self._synced = start.commit_ts
+        self._version = self._synced_version = start.schema_version
+        self._more = False  # was appended since the sync that is under way began
+        self._is_whole = False
+
+    @property
+    def resolved_ts(self) -> int:
+        """Everything at or below it is in the archive, on the medium."""
+        return self._synced
+
+    @property
+    def handed_over_ts(self) -> int:
+        return self._last_ts
+
+    def facts(self) -> dict[str, Any]:
+        return {"Archive": {"waiting_for": self._archive.waiting_for, "last_commit_ts": self._last_ts}}
+
+    def set_ddl_rules(self, rules: Sequence[Rule]) -> None:
+        self._policy = Policy(rules)
+
+    # -- beside the stream -----------------------------------------------------------------------
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        found: dict[str, Coroutine[Any, Any, None]] = {}
+        if self._retention_days > 0:
+            found["retention"] = self._keep_retention()
+        if self._compresses:
+            found["compression"] = self._keep_compressing()
+        return found
+
+    async def _keep_retention(self) -> None:
+        """Remove what is older than wanted, once an hour."""
+        while True:
+            await self._archive.remove_older(self._retention_days, self._upstream.wall_s())
+            await asyncio.sleep(SWEEP_S)
+
+    async def _keep_compressing(self) -> None:
+        while True:
+            await self._archive.compress()
+            await asyncio.sleep(COMPRESS_S)
+
+    async def save(self) -> None:
+        await self._save(consistent=False)
+
+    async def _save(self, *, consistent: bool) -> None:
+        async with self._storing:
+            commit_ts, version = self._synced, self._synced_version
+            if commit_ts <= self.stored_ts and not consistent:
+                return
+            await self._store(Checkpoint(commit_ts, consistent, version))
+            self.stored_ts = commit_ts
+        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
+        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
+        metrics.EVENTS.labels("savepoint").inc()
+
+    async def _store(self, checkpoint: Checkpoint) -> None:
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                await asyncio.to_thread(self._savepoint.save, checkpoint)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                if not backoff.attempts:
+                    logger.warning("savepoint waits for room on its disk", reason=str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
+
+    # -- the stream ------------------------------------------------------------------------------
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        if transaction.commit_ts <= self.start_ts:  # it is there
+            return None
+        self._append(transaction)
+        if self._archive.waiting >= BUFFERED_BYTES_MAX:
+            await self.flush()
+        return transaction
+
+    def _append(self, transaction: Transaction) -> None:
+        self._archive.append(transaction)
+        if transaction.last:
+            self._last_ts = transaction.commit_ts
+
+    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+        await self._settled()
+
+    async def take_piece(self, piece: Transaction) -> Transaction | None:
+        if piece.commit_ts <= self.start_ts:
+            return None
+        self._append(piece)
+        if self._archive.waiting >= BUFFERED_BYTES_MAX and not piece.last:
+            await self._archive.write()
+        return piece
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        if ddl.commit_ts > self.start_ts:
+            ruling = ruling_of(self._policy, ddl)
+            if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
+                raise _stopped(ddl, ddl.refused or ruling.reason)
+            if ruling.action in (APPLY, REWRITE):
+                try:
+                    texts = ddl_texts(ddl, ruling.text or None, self._route)
+                except NotDerivable as error:
+                    raise _stopped(ddl, str(error)) from None
+                self._archive.append_ddl(ddl, *texts)
+                metrics.EVENTS.labels("DDL").inc()
+                logger.info("DDL archived", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+            else:
+                logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
+        self._version = max(self._version, ddl.schema_version)
+        self._last_ts = max(self._last_ts, ddl.commit_ts)
+
+    def watermark(self, ts: int) -> None:
+        self._last_ts = ts
+
+    async def flush(self) -> None:
+        """Bring what was appended to the medium: now, or after the sync that is under way.
+
+        Waits only where much waits already.
+        """
+        if self._archive.waiting >= BUFFERED_BYTES_MAX:
+            await self._settled()
+        if self._under_way is not None and self._under_way.done():
+            await self._settled()
+        self._more = True
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(self._sync())
+            self._under_way.add_done_callback(self._note)
+
+    async def ready(self) -> None:
+        await asyncio.sleep(0)
+
+    async def store_rules(self, rules: str) -> None:
+        """Rules are not stored: what is in the archive is not written again."""
+        await self._settled()
+        await self.flush()
+        await self._settled()
+        await self.save()
+
+    async def finish(self, *, broken: bool) -> None:
+        await self._settled()
+        if not broken:
+            await self._archive.close()
+            await self._save(consistent=True)
+            self._is_whole = True
+
+    async def close(self, *, finished: bool) -> bool:
+        await asyncio.to_thread(self._archive.let_go)
+        return finished and self._is_whole
+
+    async def _sync(self) -> None:
+        while self._more:
+            self._more = False
+            upto_ts, version = self._last_ts, self._version
+            if self._archive.waiting:
+                await self._archive.sync()
+            self._synced, self._synced_version = upto_ts, version
+
+    def _note(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self.background.fail(error)
+
+    async def _settled(self) -> None:
+        """What was flushed is on the medium."""
+        if self._under_way is not None:
+            await asyncio.shield(self._under_way)
+            self._under_way = None
+
+
+def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
+    return DownstreamError(
+        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
+        f" `{ddl.schema}`: {ddl.query}",
+        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
+        " statement",
+    )

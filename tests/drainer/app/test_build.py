@@ -1,0 +1,89 @@
+"""Building a stream: every kind of downstream has a module that can; an upstream whose clock lags is waited
+for."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from common.clock import ManualClock
+from common.errors import Corruption
+from drainer.app import build
+from drainer.app.build import AHEAD_PAUSE_S, AHEAD_WAIT_S, Builder, builder_of, not_ahead
+from drainer.checkpoint.resume import AheadOfUpstream, Start
+from drainer.config.options import DrainerConfig
+from drainer.config.sinks import SINKS
+
+START = Start(1, None, (), None)
+
+
+@pytest.mark.parametrize("db_type", SINKS)
+def test_every_kind_of_downstream_has_a_module_that_builds_it(db_type: str) -> None:
+    module = builder_of(DrainerConfig(db_type=db_type))
+    for name in ("build", "rehearse"):
+        function, wanted = getattr(module, name), getattr(Builder, name)
+        parameters = [*inspect.signature(wanted).parameters][1:]
+        assert inspect.iscoroutinefunction(function)
+        assert [*inspect.signature(function).parameters] == parameters
+
+
+def test_a_drainer_that_writes_files_loads_no_client_of_a_database() -> None:
+    code = (
+        "import sys, drainer.__main__; from drainer.config.options import DrainerConfig;"
+        " drainer.__main__.builder_of(DrainerConfig(db_type='file'));"
+        " sys.exit('pymysql' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """Pauses of the start move it, and take no time."""
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    monkeypatch.setattr(build, "SystemClock", lambda: clock)
+    monkeypatch.setattr(build, "asyncio", SimpleNamespace(sleep=sleep))
+    return clock
+
+
+class Begin:
+    """A start that fails `failures` times."""
+
+    def __init__(self, error: Exception, failures: int) -> None:
+        self.error, self.failures, self.tries = error, failures, 0
+
+    async def __call__(self) -> Start:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise self.error
+        return START
+
+
+AHEAD = AheadOfUpstream("the checkpoint is ahead")
+
+
+async def test_a_clock_that_is_a_little_behind_is_waited_for(clock: ManualClock) -> None:
+    begin, began_s = Begin(AHEAD, int(AHEAD_WAIT_S / AHEAD_PAUSE_S) - 1), clock.now_s
+    assert await not_ahead(begin) is START
+    assert clock.now_s - began_s == pytest.approx(begin.failures * AHEAD_PAUSE_S)
+
+
+async def test_a_clock_that_stays_behind_is_told(clock: ManualClock) -> None:
+    began_s = clock.now_s
+    with pytest.raises(AheadOfUpstream):
+        await not_ahead(Begin(AHEAD, 1_000_000))
+    assert AHEAD_WAIT_S < clock.now_s - began_s < AHEAD_WAIT_S + 3 * AHEAD_PAUSE_S
+
+
+async def test_nothing_else_is_tried_again(clock: ManualClock) -> None:
+    begin = Begin(Corruption("the checkpoint cannot be read"), 1)
+    with pytest.raises(Corruption):
+        await not_ahead(begin)
+    assert begin.tries == 1
