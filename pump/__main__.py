@@ -35,7 +35,6 @@ from common.serving.starting import Starting
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
-from pump import not_serving
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.membership import identity
 from pump.membership.closing import Closing
@@ -43,12 +42,11 @@ from pump.membership.registration import Registration
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
 from pump.retention.purger import Purger
-from pump.server import PumpServer
+from pump.server import PumpServer, services_before_start
 from pump.status import StatusRoutes
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Limits, Storage
-from pump.watermark import fake_binlog
-from pump.watermark.idle import IdleWatermark
+from pump.watermark.idle import IdleWatermark, write_fake_binlogs
 from pump.watermark.resolve_schedule import ResolveSchedule
 from pump.watermark.resolver import Resolver
 from pump.watermark.stall_monitor import StallMonitor
@@ -119,7 +117,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     health.add_health(routes, lambda: unready(opened, starting))
     starting.add_status(routes)
     opened.listener = await listener.listen(
-        settings, not_serving.services(starting), routes, preliminary=True
+        settings, services_before_start(starting), routes, preliminary=True
     )
     opened.upstream = upstream = await starting.wait_for(
         lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
@@ -265,9 +263,9 @@ def start_background(
         services.upstream.transactions,
         ResolveSchedule(waited_after_s=settings.resolve_after_s),
         services.clock,
-        lambda: idle.somebody_waits or closing.waits_for_prewrites,
+        lambda: idle.is_awaited or closing.waits_for_prewrites,
     )
-    marks = fake_binlog.run(
+    marks = write_fake_binlogs(
         storage,
         services.time,
         lambda: pullers.old_streams > 0 or pullers.new_streams == 0,

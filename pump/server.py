@@ -2,22 +2,26 @@
 
     binlog.Pump/WriteBinlog       one binlog, acknowledged when it is durable
     binlog.Pump/PullBinlogs       one entity a message
-    binlog.PumpBatch/WriteBinlogs many binlogs a message, see `batch_writes`
+    binlog.PumpBatch/WriteBinlogs many binlogs a message, see `write.batch_stream`
     binlog.PumpBatch/PullBatches  many payloads a message
 
 Drives  `admission`
+Start   `services_before_start` answers for a pump that cannot serve yet, so that clients go elsewhere
 Never   answers a write before it is durable, and never in the reply's `errmsg`: a failed call carries a
-        status, which is what clients of all ages look at
+        status, which is what old and new clients read
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from common import rpc
 from common.binlog import Head
 from common.clock import Clock
-from common.errors import Rejected
+from common.errors import Rejected, Unavailable
+from common.serving import health
+from common.serving.starting import Starting
 from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
@@ -36,7 +40,7 @@ _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlog", "fail")
 
 
 class PumpServer:
-    """The handlers. `state` tells the node's current state."""
+    """The handlers. `state` is the node's current state."""
 
     def __init__(
         self,
@@ -133,3 +137,31 @@ def _refusal(refused: Refuse) -> rpc.RpcStatus:
     # Clients never repeat what is RESOURCE_EXHAUSTED: only what is too large for every pump may be.
     code = rpc.RESOURCE_EXHAUSTED if refused.reason is Reason.SIZE else rpc.UNKNOWN
     return rpc.RpcStatus(code, refused.text)
+
+
+def services_before_start(starting: Starting) -> list[rpc.Service]:
+    """All that a pump serves, not served yet: each method answers UNAVAILABLE with the reason to wait."""
+
+    def refusal() -> Unavailable:
+        return Unavailable(f"pump is {health.STARTING}: {starting.reason}", hint="use another one")
+
+    async def call(_: Any) -> bytes:
+        raise refusal()
+
+    async def stream(_: Any) -> AsyncIterator[bytes]:
+        for reply in list[bytes]():
+            yield reply
+        raise refusal()
+
+    services: list[rpc.Service] = []
+    for service in pump_pb2.DESCRIPTOR.services_by_name.values():
+        calls, streams, bidi = {}, {}, {}
+        for method in service.methods:
+            if not method.server_streaming:
+                calls[method.name] = call
+            elif method.client_streaming:
+                bidi[method.name] = stream
+            else:
+                streams[method.name] = stream
+        services.append(rpc.Service(service.full_name, calls, streams, bidi))
+    return services

@@ -31,7 +31,6 @@ from common.etcd.registry import connect_registry
 from common.net.tls import TlsConfig
 from common.table_info import SchemaState
 from common.upstream import choice
-from pumpclient.background import Background
 from pumpclient.errors import (
     BinlogTooLarge,
     ClientClosed,
@@ -41,7 +40,6 @@ from pumpclient.errors import (
     WriteFailed,
 )
 from pumpclient.options import Options
-from pumpclient.pause import Pauses, Sleep
 from pumpclient.pumps import health
 from pumpclient.pumps.roster import PumpView, Roster
 from pumpclient.pumps.selector import LOCAL_UNIX, strategy_of
@@ -49,6 +47,7 @@ from pumpclient.pumps.socket_pump import LocalPump
 from pumpclient.send.delivery import Counters, Delivery
 from pumpclient.send.skipping import ClientState, Skipping, SkipStatus
 from pumpclient.send.transport import PumpTransport, RpcTransport
+from pumpclient.tasks import Background, Pauses, Sleep
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -1,11 +1,11 @@
 """Indexer: follows the value log with a cursor of its own, files records in the index, feeds the sorter.
 
-Drives  `sorter`, `recent_commits`, `slow_chaser`
+Drives  `sorter`, `recent_commits`
 Owns    one worker thread for LevelDB, the queue of records that are durable but not filed yet
 Order   a record is filed before the sorter sees it: what the watermark promises can be read
-Holds   the queue is bounded in bytes. When it is full the cursor stays back, and the log is read instead
-        until the cursor has caught up; no writer ever waits for the index
-Start   what an earlier life left unindexed or undecided is read by the chaser as well, while writes go on
+Holds   the queue is bounded in bytes. When it is full the cursor stays back, and the log is read instead, in
+        bounded batches, until the cursor has caught up (the slow chaser); no writer ever waits for the index
+Start   what an earlier life left unindexed or undecided is read in the same way, while writes continue
 Stops   files what is queued and stores the positions; what the chaser has not read yet waits for the start
 """
 
@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from common.clock import Clock
 from common.observe import log
 from common.tso import TS_MAX
 from pump import metrics
-from pump.index import slow_chaser
 from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Advanced, Effect, GivenUp, Late, Sorter
 from pump.index.worker_thread import WorkerThread
 from pump.log.record import LogRecord, ValuePointer, none_above
-from pump.log.value_log import ValueLog
+from pump.log.value_log import Stretch, ValueLog
 from pump.log.writer import WrittenGroup
 
-_BATCH_RECORDS_MAX = 1024
+_BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
 _RETRY_S = 1.0
 _MARKS_MAX = 64
 _logger = log.get("indexer")
@@ -187,7 +186,7 @@ class Indexer:
         """Read what memory does not hold. Groups written meanwhile queue again, behind what is read here."""
         stop, began_s = self.durable, self._clock.monotonic_s()
         self._overflowed, self._chase_runs = False, True
-        source = slow_chaser.batches(self._log, self.cursor, stop)
+        source = _batches(self._log, self.cursor, stop)
         while (stretch := await self._thread.run(next, source, None)) is not None:
             records = self._possible(stretch.records) if self._replaying else stretch.records
             missing = records
@@ -263,3 +262,15 @@ class Indexer:
 def _size(payloads: Sequence[bytes]) -> int:
     """What records take in the queue, bytes."""
     return sum(map(len, payloads)) + len(payloads) * _OVERHEAD
+
+
+def _batches(log: ValueLog, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
+    """Records in [cursor, stop), batch by batch; blocks on the disk. `Corruption` as the log raises it.
+
+    The last batch ends at `stop` exactly, even when a file boundary lies between.
+    """
+    for records, after in log.stretches(cursor, stop):
+        for at in range(_BATCH_RECORDS_MAX, len(records), _BATCH_RECORDS_MAX):
+            yield Stretch(records[at - _BATCH_RECORDS_MAX : at], records[at].place)
+        yield Stretch(records[(len(records) - 1) // _BATCH_RECORDS_MAX * _BATCH_RECORDS_MAX :], after)
+    yield Stretch([], stop)

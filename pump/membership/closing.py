@@ -22,7 +22,7 @@ from common.observe import log
 from common.upstream_port import TimestampOracle
 from pump.membership.close_conditions import CloseConditions, CloseSnapshot, DrawMark, Leave, Reader, Stage
 from pump.storage.storage import Storage
-from pump.watermark import fake_binlog
+from pump.watermark.idle import store_fake_binlog
 
 _POLL_S: Final = 0.2
 _LOG_S: Final = 10.0
@@ -116,7 +116,7 @@ class Closing:
         """A time mark, stored: nothing that was admitted earlier follows it in the log."""
         while True:
             try:
-                await fake_binlog.store(self._storage, self._oracle)
+                await store_fake_binlog(self._storage, self._oracle)
                 # Drawn when the mark was durable already: reached only when all in front of it is settled.
                 ts = await self._oracle.timestamp()
                 self._storage.mark(ts)

@@ -15,7 +15,7 @@ from common.budget import Ticket
 from common.rpc import Caller
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page
 from pump.pull.session import PartMessage, PullSession
-from pump.storage.part_reader import PartReader
+from pump.storage.readers import PartReader
 from pump.storage.storage import Storage
 
 ALONE_BYTES: Final = 1 << 20

@@ -23,9 +23,8 @@ from pump.log.record_scan import HEAD, PAIR, UPPER, new_tuple
 from pump.log.segment import name_of
 from pump.log.value_log import ValueLog, header_of
 from pump.storage.accepted_losses import AcceptedLosses
-from pump.storage.block_reader import BlockReader
 from pump.storage.missing_prewrite import MissingPrewrites
-from pump.storage.part_reader import PartReader
+from pump.storage.readers import BlockReader, PartReader
 
 _PREWRITES_MAX = 1 << 12
 _NEVER_LARGE: Final = sys.maxsize

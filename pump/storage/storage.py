@@ -39,7 +39,7 @@ from pump.storage.data_dir import DataDir
 from pump.storage.history import History, PositionPurged
 from pump.storage.missing_prewrite import MissingPrewrites
 from pump.storage.opening import Limits
-from pump.storage.part_reader import PartReader
+from pump.storage.readers import PartReader
 from pump.storage.stages import Places
 
 _HISTORY_THREADS = 2

@@ -1,16 +1,16 @@
-"""Idle watermark: raises the watermark of a pump that nobody writes to, when a puller waits for it.
+"""Idle watermark: raises the watermark of a pump without writes, when a puller waits for it.
 
 Drives  `storage.mark`
-Owns    one loop that draws timestamps
+Owns    one loop that draws timestamps; another stores them for pullers that know only stored time marks
 Why     the merge of several pumps waits for the slowest watermark. A timestamp is drawn first and the log
-        looked at afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in
+        read afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in
         front of it (see `sorter`)
 Pace    the first draw for a newly awaited timestamp happens at once; if it is not enough (the oracle is
         held back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart
         as it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open
         prewrite holds it back until it settles
-Holds   who waits is looked at anew at every turn: nothing that was awaited once, reached or not, has a say in
-        whether the next one is drawn for
+Holds   what is awaited is read anew at every turn: nothing that was awaited once, reached or not, decides
+        whether the next timestamp is drawn
 Never   ends by an oracle that answers nonsense: it is asked again, and /status says why the watermark stands
 """
 
@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from common import tso
+from common import binlog, tso
 from common.errors import BinlogError
 from common.observe import log
 from common.upstream_port import TimestampOracle
 from pump import metrics
+from pump.storage.storage import Storage
 
 AHEAD_S: Final = 1.0
 
@@ -34,7 +35,7 @@ _logger = log.get("idle_watermark")
 
 
 class IdleWatermark:
-    """`watermark` tells the current one, `mark` takes a drawn timestamp."""
+    """`watermark` reads the current one, `mark` takes a drawn timestamp."""
 
     def __init__(
         self,
@@ -68,8 +69,8 @@ class IdleWatermark:
             del self._waiting[who]
 
     @property
-    def somebody_waits(self) -> bool:
-        """Whether an open prewrite may be holding somebody up."""
+    def is_awaited(self) -> bool:
+        """Whether an open prewrite may be holding a puller up."""
         return bool(self._waiting)
 
     @property
@@ -119,3 +120,31 @@ class IdleWatermark:
         if ts > self._drawn:
             self._drawn = ts
             self._mark(ts)
+
+
+async def write_fake_binlogs(
+    storage: Storage, oracle: TimestampOracle, needed: Callable[[], bool], interval_s: float
+) -> None:
+    """Write one whenever an interval passed without a stored record and `needed` says so; until cancelled.
+
+    Drainers of the old protocol learn of passing time only from records whose two timestamps are equal. One
+    is needed while such a drainer is connected, or no drainer is. The timestamp is drawn before the record is
+    queued, so it is a valid watermark where it stands.
+    """
+    seen = storage.stored_total
+    while True:
+        await asyncio.sleep(interval_s)
+        if storage.stored_total == seen and needed() and storage.write_failure is None:
+            try:
+                await store_fake_binlog(storage, oracle)
+            except BinlogError as error:
+                _logger.warning("no time mark written", error=error)
+        seen = storage.stored_total
+
+
+async def store_fake_binlog(storage: Storage, oracle: TimestampOracle) -> int:
+    """Draw a timestamp and return it when a time mark with it is durable. Raises what the oracle does,
+    `WriteFailed`."""
+    ts = await oracle.timestamp()
+    await storage.write(binlog.fake(ts), binlog.Header(binlog.ROLLBACK, ts, ts))
+    return ts

@@ -16,7 +16,7 @@ from common.clock import Clock
 from common.errors import Unavailable
 from common.upstream.standalone import Forgotten
 from pumpclient.errors import OutcomeUnknown
-from pumpclient.pause import Pauses
+from pumpclient.tasks import Pauses
 
 DECIDE_S: Final = 10.0
 DECIDE_PAUSE_S: Final = 0.2

@@ -14,9 +14,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from common.errors import BinlogError, Conflict
-from pumpclient.background import Background
-from pumpclient.pause import Pauses
 from pumpclient.publish.upstream_port import Transactions
+from pumpclient.tasks import Background, Pauses
 
 logger: Final = logging.getLogger("pumpclient")
 

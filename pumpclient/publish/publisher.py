@@ -58,11 +58,9 @@ from common.errors import BinlogError, ConfigError, Conflict, Unavailable
 from common.net.tls import TlsConfig
 from common.table_info import SchemaState
 from common.upstream.standalone import SchemaMoved, StandaloneUpstream
-from pumpclient.background import Background
 from pumpclient.client import PumpClient, connect
 from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
 from pumpclient.options import Options
-from pumpclient.pause import Pauses, Sleep
 from pumpclient.publish.insistence import Insistence
 from pumpclient.publish.leases import Leases, Renewal
 from pumpclient.publish.outcome_delivery import Ends, Told
@@ -73,6 +71,7 @@ from pumpclient.publish.statements import Statements
 from pumpclient.publish.transaction import Prewrite, Transaction
 from pumpclient.publish.upstream_port import WritableUpstream
 from pumpclient.schema.catalog import Catalog, Fence
+from pumpclient.tasks import Background, Pauses, Sleep
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -19,9 +19,9 @@ from common import rpc
 from common.clock import Clock
 from common.errors import BinlogError, Unavailable
 from common.wire import pump_pb2
-from pumpclient.pause import Sleep
 from pumpclient.send.batching import Outbox
 from pumpclient.send.write_policy import Failure
+from pumpclient.tasks import Sleep
 
 WRITE_BINLOGS: Final = "/binlog.PumpBatch/WriteBinlogs"
 # The pump's word for a binlog that it did not store -> what kind of failure it is.

@@ -17,13 +17,13 @@ from typing import Final
 from common.clock import Clock
 from pumpclient.errors import BinlogTooLarge, ClientClosed, WriteFailed
 from pumpclient.options import Options
-from pumpclient.pause import Pauses
 from pumpclient.pumps import health
 from pumpclient.pumps.roster import Effect, ReplaceAddress, Roster
 from pumpclient.pumps.selector import NoPump
 from pumpclient.send.batch_stream import Outcome
 from pumpclient.send.transport import PumpTransport, QueueingTransport, TransportFailure
 from pumpclient.send.write_policy import Failure, FinishPolicy, GiveUp, LastChance, PrewritePolicy
+from pumpclient.tasks import Pauses
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -22,10 +22,10 @@ from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.net.tls import TlsConfig
 from common.wire import pump_pb2
-from pumpclient.pause import Sleep
 from pumpclient.send.batch_stream import BatchStream, Outcome
 from pumpclient.send.batching import LARGE_BYTES
 from pumpclient.send.write_policy import Failure
+from pumpclient.tasks import Sleep
 
 WRITE_BINLOG: Final = "/binlog.Pump/WriteBinlog"
 

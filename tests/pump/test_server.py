@@ -22,8 +22,7 @@ from pump.index.index import IndexDamaged, key_of
 from pump.pull.puller import OUT_OF_RANGE, Pullers
 from pump.server import PumpServer
 from pump.storage.storage import Storage
-from pump.watermark import fake_binlog
-from pump.watermark.idle import IdleWatermark
+from pump.watermark.idle import IdleWatermark, write_fake_binlogs
 from pump.watermark.resolve_schedule import ResolveSchedule
 from pump.watermark.resolver import Resolver
 from pump.write.admission import Disk
@@ -70,7 +69,7 @@ async def pump(path: Path, **options: Any) -> AsyncIterator[Pump]:
             transactions,
             ResolveSchedule(waited_after_s=0.02, idle_after_s=0.05),
             SystemClock(),
-            lambda: idle.somebody_waits,
+            lambda: idle.is_awaited,
         )
         tasks = [asyncio.create_task(idle.run()), asyncio.create_task(resolver.run())]
         try:
@@ -282,7 +281,7 @@ async def test_an_oracle_that_gives_nonsense_ends_no_task(tmp_path: Path) -> Non
             raise Corruption("etcd key tso does not hold a number: b'x'")
 
         one.oracle.timestamp = nonsense  # type: ignore[method-assign]
-        marks = asyncio.create_task(fake_binlog.run(one.storage, one.oracle, lambda: True, 0.001))
+        marks = asyncio.create_task(write_fake_binlogs(one.storage, one.oracle, lambda: True, 0.001))
         puller = Puller(one, wait=500)
         assert await puller.is_quiet(0.1)
         assert "does not hold a number" in one.idle.trouble
@@ -452,7 +451,7 @@ async def test_old_protocol_gives_one_entity_a_message_with_time_marks(tmp_path:
 async def test_time_marks_are_stored_for_old_drainers_while_nothing_is_written(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         needed = True
-        marks = asyncio.create_task(fake_binlog.run(one.storage, one.oracle, lambda: needed, 0.03))
+        marks = asyncio.create_task(write_fake_binlogs(one.storage, one.oracle, lambda: needed, 0.03))
         await wait_watermark(one.storage, 1_001_000)
         payload = await one.storage.find(1_001_000)
         assert payload == binlog.fake(1_001_000)

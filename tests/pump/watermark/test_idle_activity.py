@@ -9,7 +9,7 @@ from pathlib import Path
 from common import binlog, rpc
 from common.cluster import node
 from common.wire import pump_pb2
-from pump.watermark import fake_binlog
+from pump.watermark.idle import write_fake_binlogs
 from pump.write.admission import Disk
 from tests.pump.support.payloads import wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
@@ -19,7 +19,7 @@ from tests.pump.write.test_batch_stream import CLUSTER, Writing, pump
 async def test_refused_writes_and_probes_do_not_keep_time_marks_away(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         oracle = ScriptedOracle()
-        marks = asyncio.create_task(fake_binlog.run(one.storage, oracle, lambda: True, 0.01))
+        marks = asyncio.create_task(write_fake_binlogs(one.storage, oracle, lambda: True, 0.01))
         one.guard.disk = Disk(0, 10)
         marked = asyncio.create_task(wait_watermark(one.storage, oracle.last + 3000))
         writing, answered, rounds = Writing(one.batches), 0, 0

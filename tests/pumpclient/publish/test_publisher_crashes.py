@@ -33,7 +33,7 @@ from pumpclient import (
     Transaction,
     TransactionState,
 )
-from pumpclient.pause import Pauses
+from pumpclient.tasks import Pauses
 from pumpclient.testing import MemoryCluster
 
 pytestmark = pytest.mark.integration

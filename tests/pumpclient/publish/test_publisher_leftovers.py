@@ -11,8 +11,8 @@ from common.cluster import node
 from common.errors import Unavailable
 from common.upstream_port import Committed, RolledBack, Undecided
 from pumpclient import ClientState, Failure, Options, Publisher
-from pumpclient.background import Background
 from pumpclient.publish.publisher import SWEEP_EVERY_S
+from pumpclient.tasks import Background
 from pumpclient.testing import MemoryCluster, settle
 
 IGNORING = Options(ignore_error=True, write_timeout_s=1.0)
