@@ -71,12 +71,11 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("storage",),
         ("watermark", "write", "retention"),
         ("pull", "membership", "config"),
-        ("not_serving",),
         ("server", "status"),
         ("__main__",),
     ),
     "pumpclient": (
-        ("errors", "options", "background", "pause"),
+        ("errors", "options", "tasks"),
         ("pumps", "schema"),
         ("send",),
         ("client",),
