@@ -22,7 +22,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.backoff import Backoff
@@ -38,7 +38,7 @@ from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Chunk, TableTarget
 from drainer.sink.mysql.column_match import FULL
-from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import (
     NO_SUCH_TABLE,
     SessionError,
@@ -50,6 +50,7 @@ from drainer.sink.mysql.errors import (
 )
 from drainer.sink.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
 from drainer.sink.mysql.row_fold import fold
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.statement import Statement, statements
 from drainer.sink.mysql.table_target import missing, refreshed
 from drainer.sink.mysql.transient import Trouble
@@ -115,10 +116,9 @@ class Lane(threading.Thread):
         self._queued_bytes = 0
         self._finishing = False
         self._abandoned = threading.Event()
-        self._connection: Connection | None = None
+        self._session = DownstreamSession(target, self._prepare_session)
         self._bytes_max = STATEMENT_BYTES_MAX
         self._packet_bytes_max = STATEMENT_BYTES_MAX
-        self._read_timeout_s = target.read_timeout_s
         self._drift = settings.drift or Drift(clock)
         self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
         self.safe_mode = SafeMode()
@@ -192,15 +192,15 @@ class Lane(threading.Thread):
         except BaseException as error:  # the daemon stops with it
             self._on_failed(self.number, self._cause(error))
         finally:
-            self._disconnect()
+            self._session.close()
 
     def _cause(self, error: BaseException) -> BaseException:
         """A server that went back in time refuses for that reason alone what it would take."""
         if not isinstance(error, DownstreamError):
             return error
-        self._disconnect()
+        self._session.close()
         try:
-            self._connected()  # looks where the server is
+            self._session.open()  # looks where the server is
         except Conflict as found:
             return found
         except (SessionError, BinlogError):
@@ -240,7 +240,7 @@ class Lane(threading.Thread):
         if self._waiting is not None:
             logger.info("lane goes on", lane=self.number, tries=self._waiting.tries)
             self._waiting = None
-        self._read_timeout_s = self._target.read_timeout_s
+        self._session.target = self._target
         self._report(work)
         metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
         with self._condition:
@@ -251,7 +251,7 @@ class Lane(threading.Thread):
         """Apply the batch once; the trouble that was in the way, None if it is committed."""
         self._running = None
         try:
-            connection = self._connected()
+            connection = self._session.open()
             if work.prepared is None:
                 work.prepared = self._prepare(work)
             # A COMMIT whose answer got lost may have been carried out.
@@ -262,7 +262,7 @@ class Lane(threading.Thread):
             self._table.committed.note(self.number, work.position)
             return None
         except TooLarge:
-            self._disconnect()  # a new session has the limit of now
+            self._session.close()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
         except Overwritten as found:
             self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
@@ -279,7 +279,9 @@ class Lane(threading.Thread):
                 refused = final_error(error, doing, values=self._settings.log_values)
                 raise self._refused(work, refused, CORRECT) from None
             if isinstance(error, SessionError) and error.number == LOST_DURING_QUERY:
-                self._read_timeout_s = min(self._read_timeout_s * 2, READ_TIMEOUT_MAX_S)  # or only slow
+                waited_s = self._session.target.read_timeout_s or READ_TIMEOUT_MAX_S  # it may only be slow
+                longer_s = min(waited_s * 2, READ_TIMEOUT_MAX_S)
+                self._session.target = replace(self._target, read_timeout_s=longer_s)
             return self._wait(trouble, safe_text(error, values=self._settings.log_values))
 
     def _is_gone(self, work: Work, error: BaseException) -> bool:
@@ -311,18 +313,16 @@ class Lane(threading.Thread):
         said = error.message
         with contextlib.suppress(SessionError, BinlogError):
             values = settings.log_values
-            said += refused_rows.told(self._connected(), work, refusal, self._execute, values=values)
+            said += refused_rows.told(self._session.open(), work, refusal, self._execute, values=values)
         if not settings.rows_may_wait:
             return DownstreamError(said, hint=error.hint)
         return RowsRefused(said, hint=hint or error.hint, lane=self.number, refusal=refusal)
 
     def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
-        if trouble is not None and trouble.keeps_connection and self._connection is not None:
-            with contextlib.suppress(SessionError):
-                self._connection.rollback()
-                return
-        self._disconnect()
+        if trouble is not None and trouble.keeps_connection and self._session.roll_back():
+            return
+        self._session.close()
         work.in_doubt = True
 
     def _wait(self, trouble: Trouble, reason: str) -> Trouble:
@@ -363,7 +363,7 @@ class Lane(threading.Thread):
             drift = statement.drift(affected)
             if drift:
                 if self._settings.strict:
-                    self._disconnect()
+                    self._session.close()
                     raise work.not_as_upstream(statement, drift)
                 work.drift.append((statement.table.label, drift))
             if self._settings.on_refused is not None and statement.overwrote(affected):
@@ -399,7 +399,7 @@ class Lane(threading.Thread):
         needed = len(statement.sql) + 1
         if connection.packet_bytes_max("global") >= needed:
             raise TooLarge
-        self._disconnect()
+        self._session.close()
         raise DownstreamError(
             f"{work.range_text}: a row of table {statement.table.label} needs a statement of {needed} bytes, "
             f"max_allowed_packet of the downstream is {self._packet_bytes_max}",
@@ -408,7 +408,7 @@ class Lane(threading.Thread):
 
     def _shape_was_other(self, work: Work, error: StatementRefused) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
-        target, connection = self._running, self._connection
+        target, connection = self._running, self._session.current
         if target is None or connection is None or error.number not in OTHER_SHAPE:
             return False
         try:
@@ -416,7 +416,7 @@ class Lane(threading.Thread):
         except DownstreamError as refusal:
             raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
         except SessionError as failure:
-            self._disconnect()
+            self._session.close()
             return isinstance(failure, TransientError)  # the batch meets the same again
         if fresh is None:
             return False
@@ -436,15 +436,7 @@ class Lane(threading.Thread):
 
     # -- the connection --------------------------------------------------------------------------
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = connect(self._target, read_timeout_s=self._read_timeout_s)
-            self._packet_bytes_max = self._connection.packet_bytes_max()
-            self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
-            self._table.claim(self._connection, self.number)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+    def _prepare_session(self, connection: Connection) -> None:
+        self._packet_bytes_max = connection.packet_bytes_max()
+        self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
+        self._table.claim(connection, self.number)

@@ -13,8 +13,8 @@ from common.errors import DownstreamError
 from common.observe import log
 from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
 
@@ -22,13 +22,12 @@ logger = log.get(__name__)
 
 
 class TableReader:
-    """Blocking; not thread-safe. PyMySQL errors come through for the caller to classify."""
+    """Blocking; not thread-safe. Raises `SessionError`."""
 
     def __init__(self, target: Target, *, sync_mode: int) -> None:
-        self._target = target
         self._sync_mode = sync_mode
         self._told: set[str] = set()
-        self._connection: Connection | None = None
+        self._session = DownstreamSession(target)
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
@@ -61,15 +60,8 @@ class TableReader:
         return found
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._session.close()
 
     def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
-        try:
-            if self._connection is None:
-                self._connection = connect(self._target)
-            return downstream_table.read(self._connection, *version.downstream)
-        except SessionError:
-            self.close()
-            raise
+        with self._session.connection() as connection:
+            return downstream_table.read(connection, *version.downstream)

@@ -22,8 +22,9 @@ save.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -40,8 +41,9 @@ from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, Store
 from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NoSuchTable, StatementRefused, TransientError, safe_text
+from drainer.sink.mysql.connection import Connection, Target
+from drainer.sink.mysql.errors import NoSuchTable, StatementRefused, safe_text
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.session_lock import DDL, STORE, Claims
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
@@ -56,7 +58,7 @@ class CheckpointStore:
     """The tables on connections of its own. Not thread-safe but for `save_schema`: one thread at a time.
 
     `row_target`: the server of the `checkpoint` table, if it is not the downstream. All methods raise
-    PyMySQL errors as they come; the caller tries passing ones again with the same arguments.
+    `SessionError`; the caller tries transient ones again with the same arguments.
     """
 
     def __init__(
@@ -69,11 +71,9 @@ class CheckpointStore:
         row_target: Target | None = None,
         owner: str = "",
     ) -> None:
-        self._target = target
         self._cluster_id = cluster_id
         self._schema = schema
         self._row = RowTable(schema, table, cluster_id)
-        self._row_target = row_target
         self._owner = owner
         self._state = qualified(schema, "drainer_state")
         self._lanes = qualified(schema, "lanes")
@@ -82,8 +82,8 @@ class CheckpointStore:
         self.basis = LaneBasisTable(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._row_connection: Connection | None = None
+        self._session = DownstreamSession(target, self._reclaim)
+        self._row_session = DownstreamSession(row_target) if row_target is not None else None
         self.stored_ts = 0
         self._committed = Committed()
         self._guard = StoreGuard(schema, cluster_id, 0, self._committed)
@@ -91,51 +91,42 @@ class CheckpointStore:
         self.lane_count = 0
 
     def close(self) -> None:
-        connections = self._connection, self._row_connection
-        self._connection = self._row_connection = None
-        for connection in connections:
-            if connection is not None:
-                connection.close()
+        self._session.close()
+        if self._row_session is not None:
+            self._row_session.close()
 
     def lane_table(self) -> LaneTable:
         return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            connection = connect(self._target)
-            try:
-                if self.epoch:
-                    self._claims.reclaim(connection, STORE, lambda: self._guard.check(connection))
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
+    def _reclaim(self, connection: Connection) -> None:
+        if self.epoch:
+            self._claims.reclaim(connection, STORE, lambda: self._guard.check(connection))
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """After an error both connections are dropped, and with them what is not committed."""
+        try:
+            yield self._session.open()
+        except BaseException:
+            self.close()
+            raise
 
     def _for_row(self, connection: Connection) -> Connection:
         """Where the `checkpoint` table is: in the transaction of `connection`, or on a server of its own.
 
         Never a new connection to the downstream: the row would be committed without the rest.
         """
-        if self._row_target is None:
-            return connection
-        if self._row_connection is None:
-            self._row_connection = connect(self._row_target)
-        return self._row_connection
+        return connection if self._row_session is None else self._row_session.open()
 
     def confirm(self) -> None:
         """Look on a new session whether the downstream is where it was. Raises `Conflict`, `WentBack`."""
         self.close()
-        self._connected()
+        self._session.open()
 
     def hold(self) -> None:
         """The same on the session that is there, which shows others that this drainer lives."""
-        connection = self._connected()
-        try:
+        with self._connection() as connection:
             self._guard.check(connection)
-        except BaseException:
-            self.close()
-            raise
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -158,8 +149,7 @@ class CheckpointStore:
             self._cluster_id, lane_count, initial_ts, now_ts, initial_is_given, self._owner, living
         )
         self.epoch = 0  # of a start that failed
-        connection = self._connected()
-        try:
+        with self._connection() as connection:
             self._row.ensure(self._for_row(connection))
             checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
             self.basis.ensure(connection)
@@ -170,9 +160,6 @@ class CheckpointStore:
             self._begin(connection, found, start)
             self._claims.end_idle_ddl(connection)
             connection.rollback()
-        except BaseException:
-            self.close()
-            raise
         return start
 
     def _end_predecessor(self, connection: Connection, starter: StarterInfo) -> None:
@@ -234,7 +221,7 @@ class CheckpointStore:
         )
         positions = tuple(Position(int(ts), int(done)) for ts, done in lanes)
         basis = self.basis.load(connection, state.epoch) if state else None
-        return StoredState(row, state, positions, others, self._row_target is not None, basis)
+        return StoredState(row, state, positions, others, self._row_session is not None, basis)
 
     def _begin(self, connection: Connection, found: StoredState, start: Start) -> None:
         """Write what `start` says; the downstream first, the row behind it."""
@@ -266,7 +253,7 @@ class CheckpointStore:
                 self._cluster_id,
             ),
         )
-        if self._row_target is not None:
+        if self._row_session is not None:
             connection.commit()
         place = self._for_row(connection)
         self._row.take(place, begin)
@@ -286,9 +273,9 @@ class CheckpointStore:
 
     def load_schema(self, start: Start) -> StoredSchema | None:
         """The schema snapshot that belongs to the start; None if there is none that can be used."""
-        connection = self._connected()
-        found = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
-        connection.rollback()
+        with self._connection() as connection:
+            found = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
+            connection.rollback()
         return found
 
     # -- running ---------------------------------------------------------------------------------
@@ -355,15 +342,11 @@ class CheckpointStore:
 
         0 where the server does not say, as a MySQL without a binary log.
         """
-        connection = self._connected()
         try:
-            found = connection.rows(b"SHOW MASTER STATUS")
+            with self._connection() as connection:
+                found = connection.rows(b"SHOW MASTER STATUS")
             return int(found[0][1]) if found else 0
-        except TransientError:
-            self.close()
-            raise
         except StatementRefused as error:
-            self.close()
             logger.warning("downstream does not tell its position", reason=safe_text(error))
             return 0
 
@@ -378,8 +361,7 @@ class CheckpointStore:
     ) -> None:
         """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
         lane_count = lane_count or self.lane_count
-        connection = self._connected()
-        try:
+        with self._connection() as connection:
             settings = [b"lane_count=%d" % lane_count]
             if intent is not None:
                 settings.append(b"intent=" + intent)
@@ -403,9 +385,6 @@ class CheckpointStore:
             else:
                 connection.commit()
                 self._committed.note_write(number, moved)
-        except BaseException:
-            self.close()
-            raise
 
     def _check_order(self, checkpoint: Checkpoint) -> None:
         if checkpoint.commit_ts < self.stored_ts:
@@ -419,13 +398,13 @@ class CheckpointStore:
         with self._waiting_lock:
             ripe = [changes for changes in self._waiting if changes.commit_ts <= checkpoint.commit_ts]
         stored = self._snapshot.write(connection, ripe)
-        if self._row_target is not None:
+        if self._row_session is not None:
             connection.commit()
             committed()
         place = self._for_row(connection)
-        self._row.store(place, checkpoint, alone=self._row_target is not None)
+        self._row.store(place, checkpoint, alone=self._row_session is not None)
         place.commit()
-        if self._row_target is None:
+        if self._row_session is None:
             committed()
         self._row.stored()
         self._snapshot.stored(stored)

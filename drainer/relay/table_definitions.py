@@ -51,8 +51,8 @@ from common.table_info import (
 )
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.reader import ForeignTable
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.txn import TableVersion
 
 TYPES: Final = {
@@ -106,12 +106,11 @@ class _Theirs:
 
 
 class RelayTables:
-    """Blocking; not thread-safe. PyMySQL errors come through."""
+    """Blocking; not thread-safe. Raises `SessionError`."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
         self._known: dict[ForeignTable, TableVersion] = {}
-        self._connection: Connection | None = None
+        self._session = DownstreamSession(target)
 
     def resolve(self, table: ForeignTable) -> TableVersion:
         """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
@@ -132,21 +131,14 @@ class RelayTables:
         self._known.clear()
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._session.close()
 
     def _read(self, schema: str, name: str) -> dict[str, _Theirs]:
-        try:
-            if self._connection is None:
-                self._connection = connect(self._target)
-            self._connection.rollback()
-            with self._connection.cursor() as cursor:
+        with self._session.connection() as connection:
+            connection.rollback()
+            with connection.cursor() as cursor:
                 cursor.execute(_COLUMNS, (schema, name))
                 return {str(row[0]).lower(): _Theirs(row) for row in cursor.fetchall()}
-        except SessionError:
-            self.close()
-            raise
 
 
 def info_of(table: ForeignTable, theirs: Mapping[str, _Theirs], table_id: int) -> TableInfo:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from common.observe import log
@@ -18,9 +19,10 @@ from drainer.ddl.derive.render import Server, collated
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run.session_settings import Session
-from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.server_text import as_listed
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 logger = log.get(__name__)
@@ -53,31 +55,27 @@ class DdlConnection:
         self.server = Server()
         self.thread_id = 0
         self._schema = schema
-        self._connection: Connection | None = None
+        self._session = DownstreamSession(replace(target, read_timeout_s=None), self._prepare)
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._session.close()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Connection]:
         """The session; after any error the next one is a new one."""
-        try:
-            if self._connection is None:
-                self._connection = connect(self.target, read_timeout_s=None)
-                self._connection.keep_alive()
-                # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
-                self._connection.autocommit(True)
-                self._watch(self._connection)
-                self.server = ddl_present.server_of(self._connection)
-                self.thread_id = self._connection.session_id
-            else:
-                self._watch(self._connection)
-            yield self._connection
-        except BaseException:
-            self.close()
-            raise
+        is_new = self._session.current is None
+        with self._session.connection() as connection:
+            if not is_new:
+                self._watch(connection)
+            yield connection
+
+    def _prepare(self, connection: Connection) -> None:
+        connection.keep_alive()
+        # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
+        connection.autocommit(True)
+        self._watch(connection)
+        self.server = ddl_present.server_of(connection)
+        self.thread_id = connection.session_id
 
     def _watch(self, connection: Connection) -> None:
         if self._guard is not None:

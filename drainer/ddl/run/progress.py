@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from common.errors import BinlogError
@@ -42,7 +43,7 @@ def wait_for(connection: Connection, texts: Sequence[str]) -> None:
 def progress_of(target: Target, number: int) -> str:
     """What the server says of the session with this number; "" when it says nothing or cannot be asked."""
     try:
-        connection = connect(target, read_timeout_s=_TIMEOUT_S)
+        connection = connect(replace(target, read_timeout_s=_TIMEOUT_S))
     except BinlogError:
         return ""
     with contextlib.closing(connection):

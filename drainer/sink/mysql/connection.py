@@ -69,7 +69,7 @@ class Target:
     user: str
     password: str
     socket: str = ""
-    read_timeout_s: float = 60.0
+    read_timeout_s: float | None = 60.0  # None: an answer may take for ever
     tls: ClientTls | None = None  # None: not encrypted
     mode: SessionMode = DEFAULT
     variables: tuple[tuple[str, str], ...] = ()  # (name, literal) set in every session
@@ -210,11 +210,10 @@ class Connection(pymysql.connections.Connection):
                 transport.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> Connection:
+def connect(target: Target) -> Connection:
     """A session as described above. `Unavailable`: the server is away; `DownstreamError`: it refuses us."""
-    timeout = target.read_timeout_s if read_timeout_s == -1.0 else read_timeout_s
     try:
-        connection = _opened(target, timeout)
+        connection = _opened(target)
     except SessionError as error:
         if error.number in _LOGIN:
             raise DownstreamError(
@@ -241,7 +240,7 @@ def connect(target: Target, *, read_timeout_s: float | None = -1.0) -> Connectio
 
 
 @own_errors()
-def _opened(target: Target, timeout_s: float | None) -> Connection:
+def _opened(target: Target) -> Connection:
     return Connection(
         host=target.host,
         port=target.port,
@@ -252,8 +251,8 @@ def _opened(target: Target, timeout_s: float | None) -> Connection:
         autocommit=False,
         client_flag=CLIENT.FOUND_ROWS,
         connect_timeout=5,
-        read_timeout=timeout_s,
-        write_timeout=timeout_s,
+        read_timeout=target.read_timeout_s,
+        write_timeout=target.read_timeout_s,
         ssl=target.tls.context() if target.tls else None,
         ssl_disabled=target.tls is None,
     )

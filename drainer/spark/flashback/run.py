@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from common.errors import ConfigError, Rejected
@@ -221,7 +221,7 @@ def apply(
     if begun is not None:
         going.range = going.range.until(begun.stop)
     going.refuse_schema_changes()
-    connection = connect(database, read_timeout_s=None)
+    connection = connect(replace(database, read_timeout_s=None))
     try:
         named = Job(connection, job)
         if named.open(_frozen(going)).done:

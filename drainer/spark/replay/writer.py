@@ -22,9 +22,10 @@ from common.backoff import Backoff
 from common.errors import DownstreamError, Unavailable
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, safe_text, trouble_of
 from drainer.sink.mysql.row_fold import TableFold
+from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.statement import Statement, removals, writes
 from drainer.sink.mysql.table_target import missing, target_of
@@ -122,7 +123,7 @@ class Writer:
         self._target = target
         self._tables = tables
         self._safe = safe
-        self._connection: Connection | None = None
+        self._session = DownstreamSession(target, self._prepare)
         self._bytes_max = STATEMENT_BYTES_MAX
         self._pause = threading.Event()
 
@@ -131,9 +132,7 @@ class Writer:
         self._tables = tables
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._session.close()
 
     def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[RowEffect]) -> bool:
         """Write a chunk; False if it was written before."""
@@ -162,7 +161,7 @@ class Writer:
     def _attempt(
         self, bucket: Bucket, chunk: int, phase: Phase, nets: Mapping[int, TableFold], keys: int
     ) -> bool:
-        connection = self._connected()
+        connection = self._session.open()
         following = bucket.next_chunk(connection)
         if following > chunk:
             connection.rollback()
@@ -176,12 +175,8 @@ class Writer:
         commit(connection)
         return True
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = connect(self._target)
-            packet = self._connection.packet_bytes_max()
-            self._bytes_max = min(STATEMENT_BYTES_MAX, packet - _PACKET_SLACK_BYTES)
-        return self._connection
+    def _prepare(self, connection: Connection) -> None:
+        self._bytes_max = min(STATEMENT_BYTES_MAX, connection.packet_bytes_max() - _PACKET_SLACK_BYTES)
 
 
 def commit(connection: Connection) -> None:

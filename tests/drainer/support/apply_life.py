@@ -245,7 +245,7 @@ class Life:
         lanes = self.sink.lanes.now._lanes
         for lane in lanes:
             lane.abandon()
-        for connection in (*(lane._connection for lane in lanes), self.store._connection):
+        for connection in (*(lane._session.current for lane in lanes), self.store._session.current):
             if connection is not None:
                 cut(connection)
         self.sink._keeper._thread.shutdown(cancel_futures=True)

@@ -9,6 +9,7 @@ Tests   tests/deploy/ctl/doctor/test_examination.py
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from common.clock import Clock
@@ -68,7 +69,7 @@ def _look(
     state_table: bool,
 ) -> DownstreamSeen:
     try:
-        connection = connect(target, read_timeout_s=timeout_s)
+        connection = connect(replace(target, read_timeout_s=timeout_s))
     except DownstreamError as error:
         return DownstreamSeen(where, error=error.message, refused=True)
     except (BinlogError, SessionError) as error:

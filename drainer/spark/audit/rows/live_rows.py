@@ -119,7 +119,7 @@ class Reader:
     """One session. `DownstreamError` when the database does not answer a query."""
 
     def __init__(self, target: Target) -> None:
-        self._connection = connect(target, read_timeout_s=None)
+        self._connection = connect(replace(target, read_timeout_s=None))
 
     def close(self) -> None:
         self._connection.close()

@@ -159,7 +159,7 @@ def test_a_statement_that_goes_on_without_its_connection_is_waited_for(
 ) -> None:
     """The network is cut; the server does not know and ends the statement. It must not run twice."""
     waiting = held(ddl)
-    cut = waiting.runner._session._connection
+    cut = waiting.runner._session._session.current
     assert cut is not None
     cut._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
     assert waiting.ran.exception(20) is not None
