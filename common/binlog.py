@@ -200,7 +200,7 @@ def _field_boundary(payload: bytes, first: int) -> int:
         start = at
         tag = payload[at]
         at += 1
-        if tag >= 0x80:  # unknown field with a number above 15: behind all of ours
+        if tag >= 0x80:  # unknown field with a number above 15: after all of ours
             return start
         if tag >> 3 >= first:
             return start
@@ -225,7 +225,7 @@ def _field_boundary(payload: bytes, first: int) -> int:
 
 
 def contents_offset(begin: bytes) -> int:
-    """Where what two copies of one transaction have in common begins: field 5 and everything behind it.
+    """Where what two copies of one transaction have in common begins: field 5 and everything after it.
 
     `begin`: a payload, or as much of it as holds fields 1 to 4. Raises `Corruption` if that is not a Binlog.
     """

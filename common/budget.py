@@ -4,11 +4,11 @@ A part is a tree of shares: the whole, each address in it, each connection of an
 holds is held by its address and by the whole, too.
 
 In     `ask` (before something is read or made), `add` and `give` (what could not be asked for beforehand)
-Out    tickets, told by a call that they were granted
-Holds  a share has no more tickets than its limit allows. Who waits is served in order: nobody passes somebody
-       who waits for the same share, but whoever is held up by his own share holds up no other. What is larger
-       than a share could ever have passes alone, one at a time, on top of everything; of those that wait for
-       that, another address comes first
+Out    tickets, and a call when they are granted
+Holds  a share has no more tickets than its limit allows. Tickets are granted in order: none passes another
+       that waits for the same share, but one that is held up by its own share holds up no other. What is
+       larger than a share could ever have passes alone, one at a time, on top of everything; of those that
+       wait for that, another address comes first
 Why    a limit alone lets the first peer that reaches it stop all others: a peer's own share ends before the
        whole does. And what was counted when it was there already had been read by all at once
 """
@@ -22,7 +22,7 @@ UNLIMITED: Final = 1 << 62
 
 
 class Share:
-    """What its holders have together. `wanted`: somebody waits for just this one."""
+    """What its holders have together. `wanted`: a ticket waits for just this one."""
 
     __slots__ = ("_raised", "above", "held", "limit", "wanted")
 
@@ -63,7 +63,7 @@ class Share:
 
     @property
     def most(self) -> int:
-        """What could be had if nobody else had anything."""
+        """What could be had if no other ticket had anything."""
         return min(share.limit for share in self.path())
 
     def raise_by(self, size: int) -> None:
@@ -74,14 +74,14 @@ class Share:
 class Ticket:
     """`size` octets of a share: waited for, held, or (closed) neither."""
 
-    __slots__ = ("_alone", "_granted", "_part", "_tell", "granted", "share", "size")
+    __slots__ = ("_alone", "_granted", "_notify", "_part", "granted", "share", "size")
 
-    def __init__(self, part: Part, share: Share, size: int, tell: Callable[[], None]) -> None:
+    def __init__(self, part: Part, share: Share, size: int, notify: Callable[[], None]) -> None:
         self.share = share
         self.size = size
         self.granted = False
         self._part = part
-        self._tell = tell
+        self._notify = notify
         self._alone = 0  # by how much the limits are raised for it
 
     @property
@@ -90,7 +90,7 @@ class Ticket:
         return self._alone
 
     def hand_over(self, size: int) -> None:
-        """So much is counted by somebody else from now on (`Share.add`), before anybody else can ask for it.
+        """So much is counted elsewhere from now on (`Share.add`), before another one can ask for it.
         The ticket stays: a large one keeps its place until it is closed."""
         assert self.granted
         size = min(size, self.size)
@@ -168,10 +168,10 @@ class Part:
 
     # -- tickets ---------------------------------------------------------------------------------
 
-    def ask(self, share: Share, size: int, tell: Callable[[], None]) -> Ticket:
-        """A ticket for `size`, granted now or later; `tell` is called only for the latter."""
+    def ask(self, share: Share, size: int, notify: Callable[[], None]) -> Ticket:
+        """A ticket for `size`, granted now or later; `notify` is called only for the latter."""
         assert size > 0
-        ticket = Ticket(self, share, size, tell)
+        ticket = Ticket(self, share, size, notify)
         if size > share.most:
             self._large[ticket] = None
             self._pass_one()
@@ -179,7 +179,7 @@ class Part:
             ticket._grant(alone=False)
         else:
             self._waiting[ticket] = None
-            self._serve(told=ticket)
+            self._serve(asked=ticket)
         return ticket
 
     def give(self, share: Share, size: int) -> None:
@@ -196,18 +196,18 @@ class Part:
                 ticket.share.raise_by(-ticket._alone)
                 ticket._alone, self._passing = 0, None
                 self._passed = ticket.share.above
-                self._pass_one(tell=True)
+                self._pass_one(notify=True)
         else:
             self._waiting.pop(ticket, None)
             self._large.pop(ticket, None)
         self._serve()
 
-    def _serve(self, told: Ticket | None = None) -> None:
-        """Grant whatever can be; `told` is known to its caller without being told."""
+    def _serve(self, asked: Ticket | None = None) -> None:
+        """Grant whatever can be; `asked` is known to its caller without a call."""
         if not self._waiting and not self._wanted:
             return
         granted: list[Ticket] = []
-        closed: set[Share] = set()  # somebody waits for them: nobody behind him may have of it
+        closed: set[Share] = set()  # a ticket waits for them: none after it may have of it
         for ticket in self._waiting:
             full = ticket.share.full(ticket.size)
             if full is None and closed:
@@ -223,18 +223,18 @@ class Part:
             del self._waiting[ticket]
         self._mark(closed)
         for ticket in granted:
-            if ticket is not told:
-                ticket._tell()
+            if ticket is not asked:
+                ticket._notify()
 
     def _mark(self, wanted: set[Share]) -> None:
-        """Remember which shares somebody waits for."""
+        """Remember which shares are waited for."""
         for share in self._wanted - wanted:
             share.wanted = False
         for share in wanted:
             share.wanted = True
         self._wanted = wanted
 
-    def _pass_one(self, *, tell: bool = False) -> None:
+    def _pass_one(self, *, notify: bool = False) -> None:
         """The next one that may pass alone: of another address than the last one's, if there is any."""
         if self._passing is not None or not self._large:
             return
@@ -243,5 +243,5 @@ class Part:
         del self._large[ticket]
         self._passing = ticket
         ticket._grant(alone=True)
-        if tell:
-            ticket._tell()
+        if notify:
+            ticket._notify()

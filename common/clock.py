@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told; for tests of anything that waits."""
+    """A clock that is moved by hand; for tests of anything that waits."""
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self.now_s = start_s

@@ -3,12 +3,12 @@
     BinlogError            message says what and where; `hint` says what to do next
     ├── Unavailable        the other side does not answer now: retry with backoff
     ├── Rejected           it answered no: do not retry here
-    ├── Conflict           somebody changed it first: read again, then decide
+    ├── Conflict           it was changed meanwhile: read again, then decide
     ├── Corruption         stored or received bytes are wrong: stop, an operator decides
     ├── DownstreamError    the downstream refused a statement: stop with the checkpoint before it
     └── ConfigError        the configuration is wrong: nothing was started
         ├── FlagError      a command line that cannot be read
-        ├── PortTaken      somebody else listens on the address already
+        ├── PortTaken      another process listens on the address already
         ├── DirectoryLocked   another process works in the data directory
         └── ForeignDirectory  the data directory belongs to another cluster
 
@@ -83,7 +83,7 @@ class Conflict(BinlogError):
 
 
 class Corruption(BinlogError):
-    """Bytes that must not look like this. Nothing after them is trusted until an operator decides."""
+    """Bytes that must not be like this. Nothing after them is trusted until an operator decides."""
 
     exit_code = 6
 

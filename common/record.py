@@ -4,7 +4,7 @@ Value log (Pump), all little-endian:
 
     magic u32 0x823a56e8 | length u64 | CRC-32C of the payload u32 | payload
 
-and behind the last record of a file that is written no more:
+and after the last record of a file that is written no more:
 
     max_ts i64 | magic u32 0x123ab922
 
@@ -34,7 +34,7 @@ VALUE_HEADER: Final = struct.Struct("<IQI")
 """Magic, length and checksum in front of a value-log payload."""
 VALUE_FOOTER_MAGIC: Final = 0x123AB922
 VALUE_FOOTER: Final = struct.Struct("<qI")
-"""Largest timestamp and magic behind the last record of a value-log file."""
+"""Largest timestamp and magic after the last record of a value-log file."""
 FILE_HEADER: Final = struct.Struct("<IQ")
 """Magic and length in front of a binlog-file payload."""
 _CRC = struct.Struct("<I")
@@ -60,7 +60,7 @@ crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 """Of a whole payload; the library's own function, since a call around it costs as much as a short payload."""
 
 crc32c_extend: Final[Callable[[int, bytes], int]] = google_crc32c.extend
-"""Checksum of what a checksum is of, with more bytes behind it; the checksum of nothing is 0."""
+"""Checksum of what a checksum is of, with more bytes after it; the checksum of nothing is 0."""
 
 
 def encode_value(payload: bytes) -> bytes:
@@ -74,7 +74,7 @@ def value_header(payload: bytes) -> bytes:
 
 
 def decode_value(data: bytes | memoryview, offset: int = 0, *, base: int = 0) -> tuple[bytes, int]:
-    """Payload at `offset` and the offset behind it. `base` is added to offsets in errors."""
+    """Payload at `offset` and the offset after it. `base` is added to offsets in errors."""
     body = offset + VALUE_HEADER_SIZE
     if body > len(data):
         raise RecordError(base + offset, "record header ends early", True)
@@ -107,7 +107,7 @@ def encode_file(payload: bytes) -> bytes:
 
 
 def decode_file(data: bytes | memoryview, offset: int = 0, *, base: int = 0) -> tuple[bytes, int]:
-    """Payload at `offset` and the offset behind it. `base` is added to offsets in errors."""
+    """Payload at `offset` and the offset after it. `base` is added to offsets in errors."""
     body = offset + FILE_HEADER_SIZE
     if body > len(data):
         raise RecordError(base + offset, "record header ends early", True)

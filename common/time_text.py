@@ -5,9 +5,9 @@
     @1556443799                  seconds since 1970
     2019-04-28T09:29:59.5Z       RFC 3339; with a blank instead of the T too
     2019-04-28 09:29[:59]        in the given zone, else in this host's
-    2019-04-28                   its first moment
+    2019-04-28                   its beginning
 
-Never  guesses: a number that is too small for a timestamp is refused, for it would be a moment in 1970
+Never  guesses: a number that is too small for a timestamp is refused, for it would be a time in 1970
 Tests  tests/deploy/ctl/commands/test_position.py
 """
 
@@ -39,7 +39,7 @@ def zone(name: str) -> datetime.tzinfo | None:
 
 
 def parse(text: str, now_s: float, assumed: datetime.tzinfo | None = None) -> int:
-    """The timestamp that is meant, the first of its moment. `assumed`: zone of times without one, None: this
+    """The timestamp that is meant, the first of its time. `assumed`: zone of times without one, None: this
     host's. Raises `FlagError`."""
     text = text.strip()
     if text.isascii() and text.isdigit():

@@ -28,7 +28,7 @@ def physical_s(ts: int) -> float:
 
 
 def from_wall_s(wall_s: float) -> int:
-    """The smallest timestamp of a wall-clock moment."""
+    """The smallest timestamp of a wall-clock time."""
     return int(wall_s * 1000) << LOGICAL_BITS
 
 

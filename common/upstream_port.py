@@ -42,7 +42,7 @@ class Undecided:
 class Unknown:
     """There is no trace of it, and if there was one it may have been collected: only a person can find out.
 
-    `reason` says what was looked at. Ask again after `retry_after_s` seconds all the same.
+    `reason` says what was checked. Ask again after `retry_after_s` seconds all the same.
     """
 
     reason: str
@@ -82,7 +82,7 @@ class TransactionStatus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchemaPage:
-    """A part of a schema as it was at a moment; all JSON as TiDB stores it."""
+    """A part of a schema as it was at a timestamp; all JSON as TiDB stores it."""
 
     databases: tuple[bytes, ...]
     tables: tuple[tuple[int, bytes], ...]
@@ -91,7 +91,7 @@ class SchemaPage:
 
 @dataclass(frozen=True, slots=True)
 class SchemaAt:
-    """The schema at a timestamp, as binlogs up to there tell it: with every job whose last step is committed,
+    """The schema at a timestamp, as binlogs up to there have it: with every job whose last step is committed,
     without any step of those under way.
 
     `pages` is read once; a database comes before its tables; close it where it is not read to the end.
@@ -107,7 +107,7 @@ class SchemaAt:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A DDL job that works on a table now, and the definition in the middle of it: JSON, of one moment.
+    """A DDL job that works on a table now, and the definition in the middle of it: JSON, of one timestamp.
 
     What is not public in the definition any more is on its way out, for good where the job runs.
     """
@@ -129,7 +129,7 @@ class SchemaHistory(Protocol):
         ...
 
     async def schema_at(self, ts: int) -> SchemaAt | None:
-        """The schema at `ts`; None where only the history can tell (nothing else is kept, or `ts` is so old
+        """The schema at `ts`; None where only the history has it (nothing else is kept, or `ts` is so old
         that what stood then is collected). Raises `Unavailable`.
         """
         ...

@@ -90,7 +90,7 @@ class PumpServer:
             payload, head = self._read(data)
             del data  # it may be large, and is stored from a copy
             if head[1] > self._time.limit_ts or head[2] > self._time.limit_ts:
-                await self._time.look_again()
+                await self._time.refresh()
             if self._admit(payload, head):
                 await self._storage.write(payload, head)
         except WriteFailed as error:

@@ -6,7 +6,7 @@ Does    registration wins over whatever an earlier life left in the entry; a liv
         back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:
         while the process runs, the process knows best
 Stops   `run` raises `Conflict` when another process took the id while our lease was lost. From then on
-        nothing is written: the entry is the other's. `leave` looks first, for a process that slept through
+        nothing is written: the entry is the other's. `leave` checks first, for a process that slept through
         all that has not heard it from a beat
 """
 
@@ -27,7 +27,7 @@ from common.errors import Conflict, Rejected, Unavailable
 from common.observe import log
 
 # A node counts as dead after this many missed beats, and never sooner than the floor: with the beats of a
-# pump (2 s) and the second in which etcd looks for leases that ran out, within 10 s.
+# pump (2 s) and the second in which etcd searches for leases that ran out, within 10 s.
 BEATS_PER_LEASE: Final = 4
 LEASE_MIN_S: Final = 8
 _RETRY_FIRST_S: Final = 0.2
@@ -101,8 +101,8 @@ class Heartbeat:
     def unbroken(self) -> int | None:
         """A number that stays the same as long as the lease cannot have run out; None while it may have.
 
-        Others count on a process with a lease and forget one without: whoever finds another number here
-        than before has to look for what he was not told.
+        Others count on a process with a lease and forget one without: a process that finds another number
+        here than before has to search for what it was not sent.
         """
         return self._unbroken if self._clock.monotonic_s() < self._sure_until_s else None
 

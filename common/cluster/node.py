@@ -1,7 +1,7 @@
-"""What a node tells the others about itself, and which states it may go through.
+"""What a node reports of itself, and which states it may go through.
 
 Source of layout and states: `/tidb-binlog/v1/{pumps,drainers}/<nodeID>` in PD's etcd, JSON with the keys
-below in this order. `isAlive` and `score` are written by nobody today and kept for old readers.
+below in this order. `isAlive` and `score` are not written today and kept for old readers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OFFLINE: Final = "offline"
 STATES: Final = (ONLINE, PAUSING, PAUSED, CLOSING, OFFLINE)
 
 # (state, event) -> state. Anything not listed is refused without effect.
-#   start   the process is up and ready to serve; it wins over whatever was left behind
+#   start   the process is up and ready to serve; it wins over all that was left
 #   pause   leave for a while: stop taking prewrites, keep the data, come back
 #   close   leave for good: stop taking prewrites, wait until every drainer has read everything
 #   stop    the process ends; what it becomes depends on why

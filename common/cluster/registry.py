@@ -9,7 +9,7 @@ The last two lie outside the old tree because an old node's listing fails on eve
 status. `announced` has the status's revision exactly as long as its last writer was a node that keeps a
 lease; a Go node that takes over writes the status alone, and its missing lease then means nothing.
 
-Every write is compare-and-set on the entry's revision; nobody overwrites what he has not seen.
+Every write is compare-and-set on the entry's revision; no process overwrites what it has not seen.
 
 Tests  tests/common/etcd/test_registry.py
 """

@@ -1,10 +1,10 @@
 """Rival: does a node without a lease still live under the name that this process wants?
 
-Go nodes keep no lease, and do not look whether their name is taken: two of them with one name write over each
-other's entry, and clients and drainers follow whoever wrote last. An entry that says a node runs, at another
-address than ours, may be such a node, or what it left when it was killed. A node that was stopped, ran at our
-address, or whose port answers nobody, is gone, and its place is free at once; otherwise the entry is watched
-for two of its heartbeats.
+Go nodes keep no lease, and do not check whether their name is taken: two of them with one name write over
+each other's entry, and clients and drainers follow the last writer. An entry that says a node runs, at
+another address than ours, may be such a node, or what it left when it was killed. A node that was stopped,
+ran at our address, or whose port does not answer, is gone, and its place is free at once; otherwise the entry
+is watched for two of its heartbeats.
 
 Tests  tests/common/cluster/test_heartbeat.py
 """
@@ -59,7 +59,7 @@ async def check_gone(registry: Registry, kind: str, entry: NodeEntry, *, watch_s
 
 
 async def answers(address: str) -> bool:
-    """Whether somebody listens at `host:port`."""
+    """Whether a process listens at `host:port`."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return False

@@ -186,7 +186,7 @@ class _Loader:
 
 
 def key_line(text: str, dotted: str) -> int:
-    """Line (from 1) on which a TOML text sets `dotted`, or opens that table; 0 if it cannot be told."""
+    """Line (from 1) on which a TOML text sets `dotted`, or opens that table; 0 if that is not known."""
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -242,7 +242,7 @@ def examine(
     cls: type[Any], path: str, environ: Mapping[str, str], *, program: str, env_prefix: str
 ) -> tuple[list[ConfigError], list[Setting]]:
     """What is wrong with a file, all of it, and what would be in force; secrets masked. A problem between
-    values is looked for once the values are right. Raises `ConfigError` for a file that cannot be read."""
+    values is searched for once the values are right. Raises `ConfigError` for a file that cannot be read."""
     problems: list[ConfigError] = []
     loader = _Loader(cls, program, env_prefix, problems)
     given = loader.from_file(path)

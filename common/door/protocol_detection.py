@@ -24,7 +24,7 @@ _TLS: Final = b"\x16\x03"  # record of a handshake, any version
 _HEX_BYTES_MAX: Final = 8
 
 
-class Kind(Enum):
+class WireProtocol(Enum):
     NEED_MORE = "need more"
     TLS = "TLS"
     HTTP2 = "HTTP/2"
@@ -36,7 +36,7 @@ class Reject:
     reason: str
 
 
-Verdict = Kind | Reject
+Verdict = WireProtocol | Reject
 
 # For the shell, which knows what its port speaks.
 TLS_ON_PLAIN_PORT: Final = Reject("TLS hello on a port without TLS: set ssl-ca, or connect without TLS")
@@ -47,13 +47,13 @@ def sniff(data: bytes) -> Verdict:
     """The verdict over a connection's first bytes; what follows the first 24 does not matter."""
     data = bytes(data[:BYTES_MAX])
     if data == PREFACE:
-        return Kind.HTTP2
+        return WireProtocol.HTTP2
     if data.startswith(_HTTP1):
-        return Kind.HTTP1
+        return WireProtocol.HTTP1
     if data.startswith(_TLS):
-        return Kind.TLS
+        return WireProtocol.TLS
     if any(start.startswith(data) for start in (PREFACE, _TLS, *_HTTP1)):
-        return Kind.NEED_MORE
+        return WireProtocol.NEED_MORE
     return Reject(_reason(data))
 
 

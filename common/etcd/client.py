@@ -141,7 +141,7 @@ def nested(compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first key behind all keys with this prefix."""
+    """The first key after all keys with this prefix."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else b"\0"
 
@@ -207,7 +207,7 @@ class EtcdClient:
     async def connect(
         cls, endpoints: str, *, tls: TlsConfig | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Self:
-        """Connect and check that somebody answers within `timeout_s`. Raises `Unavailable`."""
+        """Connect and check that an endpoint answers within `timeout_s`. Raises `Unavailable`."""
         client = cls(parse_endpoints(endpoints), tls, timeout_s)
         try:
             await client.range(b"\0")

@@ -127,7 +127,7 @@ class EtcdRegistry:
                 await announcement.take()
                 break
             except AnnouncedElsewhere as error:
-                # On another machine nobody can look: its lease runs out if it is dead.
+                # On another machine that cannot be checked: its lease runs out if it is dead.
                 if error.certain or self._clock.monotonic_s() >= deadline_s:
                     raise
             await asyncio.sleep(_ANNOUNCE_POLL_S)
@@ -188,9 +188,9 @@ class AnnouncedElsewhere(Conflict):
 class EtcdAnnouncement:
     """A lease and the key under it; a new lease after every change of etcd's leader.
 
-    A leader that stood still does not know, for a moment after it wakes up, that there is another by now. It
-    ends what has run out by its own reckoning, and the other leader carries that out (etcd up to 3.5.12). But
-    it knows no lease that was granted since.
+    A leader that stood still does not know, for a short time after it wakes up, that there is another by now.
+    It ends what has run out by its own reckoning, and the other leader carries that out (etcd up to 3.5.12).
+    But it knows no lease that was granted since.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class EtcdAnnouncement:
         self.patience_s = min(REQUEST_TIMEOUT_S, ttl_s / 4)
 
     async def take(self) -> None:
-        """Put the key under a new lease, if nobody who may be alive holds it."""
+        """Put the key under a new lease, if no process that may be alive holds it."""
         lease = await self._client.grant(self._ttl_s)
         try:
             await self._take_with(lease.id)
@@ -228,7 +228,7 @@ class EtcdAnnouncement:
         lease = await self._client.grant(self._ttl_s, self.patience_s)
         self._unsure.append(lease.id)
         await self._take_with(lease.id, self.patience_s)
-        # Not the new lease's term: that may have begun behind the grant.
+        # Not the new lease's term: that may have begun after the grant.
         earlier = {self._lease, *self._unsure} - {lease.id}
         self._lease, self._term, self._unsure = lease.id, term, []
         with contextlib.suppress(Unavailable):

@@ -191,7 +191,7 @@ def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
 
 
 def _date_s(text: str | None) -> float | None:
-    """Seconds since 1970; None for what is no date, whatever it looks like."""
+    """Seconds since 1970; None for what is no date."""
     try:
         return email.utils.parsedate_to_datetime(text).timestamp() if text else None
     except (ValueError, OverflowError, TypeError, OSError):

@@ -1,6 +1,6 @@
 """Port: how an address is written, and whether this process may listen there; one wording for all.
 
-A socket file outlives its process: one that nobody answers on is removed, nothing else ever is.
+A socket file outlives its process: one on which no process answers is removed, nothing else ever is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ STATUS_PORT_STEP = 100
 _PORTS: Final = range(10_000, 32_000)  # Linux gives connections those from 32768 on
 _PORT_DIGITS_MAX: Final = 5
 _given: set[int] = set()
-_random: Final = random.SystemRandom()  # two processes with the same seed do not meet
+_random: Final = random.SystemRandom()  # two processes with the same seed do not collide
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` TCP ports that nobody listens on at 127.0.0.1 now. None is given twice by one process, and none
-    is of those that connections get: whoever got it may not listen yet."""
+    """`count` TCP ports on which no process listens at 127.0.0.1 now. None is given twice by one process, and
+    none is of those that connections get: the process that got it may not listen yet."""
     found: list[int] = []
     if len(_given) > len(_PORTS) // 2:
         _given.clear()
@@ -44,7 +44,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_port_free(host: str, port: int, flag: str = "--addr") -> None:
-    """Raise `PortTaken` when nobody could listen there now."""
+    """Raise `PortTaken` when a process could not listen there now."""
     if port == 0:
         return
     bare = host.strip("[]")
@@ -120,7 +120,7 @@ def check_socket_free(path: str, flag: str = "--socket") -> None:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
             pass
-        except BlockingIOError:  # somebody listens and is busy
+        except BlockingIOError:  # a process listens and is busy
             raise _socket_taken(path, flag) from None
         except OSError as error:
             raise socket_unusable(path, error, flag) from None

@@ -26,7 +26,7 @@ from common.observe import log
 
 ALPN: Final = ("h2", "http/1.1")
 RETRY_S: Final = 1.0
-TELL_AGAIN_S: Final = 60.0
+LOG_AGAIN_S: Final = 60.0
 _NAME_CHARACTERS_SHOWN: Final = 64  # ub-common-name of X.509: longer ones are not honest
 _NAMES_SHOWN: Final = 3
 _Built = TypeVar("_Built")
@@ -39,7 +39,7 @@ class TlsConfig:
     """Paths of PEM files: the authority, our certificate and our private key; and who may call us.
 
     `allowed_cn` is for listeners, and for servers that are no nodes (`ClientTls`). A node that we call is
-    known by the name in its certificate, so those channels do not look at the list (Go nodes do, and need PD
+    known by the name in its certificate, so those channels do not check the list (Go nodes do, and need PD
     and Drainer to carry a listed CN).
     """
 
@@ -76,7 +76,7 @@ class TlsConfig:
     def server_credentials(self, *, clock: Clock | None = None) -> grpc.ServerCredentials:
         """Credentials of grpcio's listener; clients must show a certificate. Raises `ConfigError`.
 
-        Every handshake asks for the current files. `allowed_cn` is not looked at here.
+        Every handshake asks for the current files. `allowed_cn` is not checked here.
         """
         files = Reread(self, self._server_configuration, use="grpcio listener", clock=clock)
         latest = first = files.current()
@@ -113,7 +113,7 @@ class TlsConfig:
         return context
 
     def marks(self) -> tuple[_Mark, ...]:
-        """What tells a changed file without reading it."""
+        """What shows a changed file without reading it."""
         return tuple(_mark(path) for path in (self.ca, self.cert, self.key) if path)
 
     def _server_configuration(self) -> Any:
@@ -148,8 +148,18 @@ class Reread(Generic[_Built]):
     """What is built from the files of a `TlsConfig`: built again when one of them changed."""
 
     __slots__ = (
-        "_build", "_built", "_checked_s", "_clock", "_config", "_every_s",
-        "_failed", "_failed_s", "_marks", "_told", "_told_s", "_use",
+        "_build",
+        "_built",
+        "_checked_s",
+        "_clock",
+        "_config",
+        "_every_s",
+        "_failed",
+        "_failed_s",
+        "_logged_s",
+        "_logged_text",
+        "_marks",
+        "_use",
     )  # fmt: skip
 
     def __init__(
@@ -173,8 +183,8 @@ class Reread(Generic[_Built]):
         self._built = build()
         self._failed: tuple[_Mark, ...] | None = None
         self._failed_s = 0.0
-        self._told = ""
-        self._told_s = 0.0
+        self._logged_text = ""
+        self._logged_s = 0.0
 
     def current(self) -> _Built:
         """The same object until the files change to something usable. Never raises `ConfigError`."""
@@ -192,16 +202,16 @@ class Reread(Generic[_Built]):
         except ConfigError as error:
             # Tried again after a while even if nothing changes: it may be us, out of descriptors.
             self._failed, self._failed_s = marks, now_s
-            self._tell(str(error), now_s)
+            self._log(str(error), now_s)
             return self._built
         self._built, self._marks = built, marks
-        self._failed, self._told = None, ""
+        self._failed, self._logged_text = None, ""
         _logger.info("TLS files changed and are in use", use=self._use, ssl_cert=self._config.cert)
         return built
 
-    def _tell(self, text: str, now_s: float) -> None:
-        if text != self._told or now_s - self._told_s >= TELL_AGAIN_S:
-            self._told, self._told_s = text, now_s
+    def _log(self, text: str, now_s: float) -> None:
+        if text != self._logged_text or now_s - self._logged_s >= LOG_AGAIN_S:
+            self._logged_text, self._logged_s = text, now_s
             _logger.warning(
                 "TLS files changed but are unusable, the old ones stay", use=self._use, error=text
             )
@@ -224,7 +234,7 @@ class _Names:
     def refusal(self, peer_certificate: Mapping[str, Any] | None) -> str | None:
         """Why this peer is not wanted; None if it is. Takes what `getpeercert` gives: the leaf alone.
 
-        A name of the authority or of one in between must not count: whoever may issue is not who calls.
+        A name of the authority or of one in between must not count: an issuer is not the caller.
         """
         if not peer_certificate:
             return "no certificate was shown"

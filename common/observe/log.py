@@ -4,7 +4,7 @@
 
 A part is quoted when it holds a byte at or below a space, or one of `\\ " [ ] =`. Values of keys that look
 like secrets, and whatever is wrapped in `Redacted`, are masked; passwords inside URLs too; bytes are never
-shown, only counted (they may be rows). A message that repeats quickly is cut down and its count is told.
+shown, only counted (they may be rows). A message that repeats quickly is cut down and its count is logged.
 
 Built on the standard `logging`, so lines of libraries come out in the same form. Cores do not log.
 """
@@ -141,7 +141,7 @@ class JsonFormatter(_Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets `REPEATS_MAX` lines of one message pass per window; a later one tells how many did not."""
+    """Lets `REPEATS_MAX` lines of one message pass per window; a later one says how many did not."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Logger:
         self._log(logging.ERROR, message, fields)
 
     def fatal(self, message: str, **fields: Any) -> None:
-        """What ends the program, as Go tells it; ends nothing by itself."""
+        """What ends the program, as Go logs it; ends nothing by itself."""
         self._log(logging.CRITICAL, message, fields)
 
     def failure(self, message: str, error: BaseException, **fields: Any) -> None:
@@ -201,7 +201,7 @@ class Logger:
 
 
 def get(name: str) -> Logger:
-    """The logger of one room; quiet until `setup` (or the embedding program's own logging) listens."""
+    """The logger of one component; quiet until `setup` (or the embedding program's own logging) listens."""
     return Logger(logging.getLogger(f"{_ROOT}.{name}"))
 
 

@@ -94,7 +94,7 @@ HistogramSamples = Callable[[], Iterable[tuple[tuple[str, ...], Sequence[int], f
 
 
 class _Computed(Collector):
-    """Reads plain numbers when somebody scrapes: counting then costs an addition."""
+    """Reads plain numbers when scraped: counting then costs an addition."""
 
     def __init__(self, make: Callable[[], Metric]) -> None:
         self._make = make

@@ -1,9 +1,9 @@
-"""Metrics push: sends this process's metrics to a Prometheus Pushgateway, for hosts that nobody can scrape.
+"""Metrics push: sends this process's metrics to a Prometheus Pushgateway, for hosts that cannot be scraped.
 
 Owns   one thread at a time, which talks to the gateway; the text is made on the event loop, where the numbers
        are at home, as for a scrape
 Pace   every `interval_s`; a push that takes longer delays the next one and nothing else
-Never  fails the process: a gateway that does not take the metrics is told once, and counted
+Never  fails the process: a gateway that does not take the metrics is logged once, and counted
 """
 
 from __future__ import annotations

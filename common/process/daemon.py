@@ -2,7 +2,7 @@
 
 Owns   the process's tasks (the first failure stops the daemon and is its cause) and its signal handlers
 Stops  runs the stop phases in the order of registration, each with a deadline; a phase that overruns or
-       fails is logged and left behind; afterwards whatever task still runs is cancelled
+       fails is logged and abandoned; afterwards each task that still runs is cancelled
 Tells  the service manager (`systemd`): ready, stopping, and while the event loop turns that it does
 Never  hides an error: the cause of the end is logged, printed in one line, and decides the exit code
 
@@ -29,7 +29,7 @@ EXIT_FORCED: Final = 130
 EXIT_FAILURE: Final = 2
 # How long cancelled tasks and phases may take to end.
 CANCEL_DEADLINE_S: Final = 5.0
-# The service manager ends a start or a stop that has not told it for so long that it goes on.
+# The service manager ends a start or a stop that has not reported progress for so long.
 _EXTEND_EVERY_S: Final = 5.0
 _EXTEND_S: Final = 60.0
 
@@ -58,7 +58,7 @@ class Daemon:
         """`notifier`: by default what the service manager left in the environment."""
         self._notifier = notifier or Notifier.from_environment(os.environ, os.getpid())
         self._ready = False
-        self._ready_status: str | None = None  # not told yet
+        self._ready_status: str | None = None  # not sent yet
         self._name = name
         self._logger = logger
         self._cancel_deadline_s = cancel_deadline_s
@@ -85,7 +85,7 @@ class Daemon:
         self._phases.append((name, stop, deadline_s))
 
     def ready(self, status: str) -> None:
-        """The start is over: tell the service manager."""
+        """The start is over: notify the service manager."""
         self._ready = True
         self._ready_status = None if self._notifier.ready(status) else status
 
@@ -105,7 +105,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        telling = loop.create_task(self._tell(), name=f"{self._name}.systemd")
+        telling = loop.create_task(self._notify_manager(), name=f"{self._name}.systemd")
         try:
             await self._run_setup(setup)
             await self._stopping.wait()
@@ -117,7 +117,7 @@ class Daemon:
                 loop.remove_signal_handler(number)
         return self._exit_code()
 
-    async def _tell(self) -> None:
+    async def _notify_manager(self) -> None:
         """Feed the watchdog, and ask for time while the start or the end takes it.
 
         From the event loop: one that is stuck goes silent. A node that lost its disk or its peers does not;

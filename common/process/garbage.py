@@ -1,7 +1,7 @@
-"""Garbage: how often the interpreter looks for objects that refer to each other in circles.
+"""Garbage: how often the interpreter searches for objects that refer to each other in circles.
 
-Messages and rows make tuples and objects by the thousand and free them at once. The default looks through
-all that is old after every few thousand of them, and a full look takes a tenth of a second.
+Messages and rows make tuples and objects by the thousand and free them at once. The default searches
+all that is old after every few thousand of them, and a full search takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """For a process at the end of its start: what is there stays, so look only at newer objects, and less
+    """For a process at the end of its start: what is there stays, so search only newer objects, and less
     often. Again in the same process, it does nothing."""
     if gc.get_threshold() != _THRESHOLDS:
         gc.collect()

@@ -1,6 +1,6 @@
 """Which process this is, in a form that another process can check.
 
-A node that was killed leaves a lease behind that runs out only seconds later. Its successor on the same
+A node that was killed leaves a lease that runs out only seconds later. Its successor on the same
 machine need not wait: it can see that the process is gone. Process ids are reused and mean nothing on
 another machine or in another container, so the machine's boot, the id space and the start time belong to
 the identity.
@@ -19,7 +19,7 @@ from common.foreign_document import UNREADABLE
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """`space` identifies machine, boot and id space; empty where that cannot be told."""
+    """`space` identifies machine, boot and id space; empty where that is not known."""
 
     host: str
     pid: int
@@ -40,20 +40,20 @@ class ProcessIdentity:
 
 
 def current(token: str) -> ProcessIdentity:
-    """This process; `token` tells apart several owners within it."""
+    """This process; `token` distinguishes several owners within it."""
     pid = os.getpid()
     return ProcessIdentity(socket.gethostname(), pid, _space(), _started(pid), token)
 
 
 def is_gone(identity: ProcessIdentity) -> bool:
-    """Whether that process has certainly ended. False when it lives or nobody here can tell."""
+    """Whether that process has certainly ended. False when it lives or that is not known here."""
     if not identity.space or identity.space != _space():
         return False
     return _started(identity.pid) != identity.started
 
 
 def boot() -> str:
-    """Names the time since this host was started; "" where that cannot be told."""
+    """Names the time since this host was started; "" where that is not known."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -73,7 +73,7 @@ def _started(pid: int) -> str:
     """Start time in clock ticks since boot; empty when there is no such process (or only its zombie)."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
-            # The name in parentheses may hold anything, so count from behind it.
+            # The name in parentheses may hold anything, so count from its end.
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return ""

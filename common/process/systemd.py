@@ -1,9 +1,9 @@
-"""systemd: tells the service manager how this process is (sd_notify), where one asked to be told.
+"""systemd: notifies the service manager how this process is (sd_notify), where one asked for it.
 
-In     NOTIFY_SOCKET (a path, or an abstract name behind "@"), WATCHDOG_USEC and WATCHDOG_PID
+In     NOTIFY_SOCKET (a path, or an abstract name after "@"), WATCHDOG_USEC and WATCHDOG_PID
 Out    datagrams: READY=1, STATUS=, STOPPING=1, WATCHDOG=1, EXTEND_TIMEOUT_USEC=
 Why    `Type=notify` units start what depends on them when the node serves, not when it was forked; the
-       watchdog ends a process whose event loop is stuck, which no port check of another process can tell
+       watchdog ends a process whose event loop is stuck, which no port check of another process can detect
 Never  fails or delays the node: what cannot be sent is logged once and dropped
 """
 
@@ -69,7 +69,7 @@ class Notifier:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except (OSError, ValueError) as error:
             if not self._failed:
-                _logger.warning("the service manager cannot be told", socket=self._address, error=error)
+                _logger.warning("the service manager cannot be notified", socket=self._address, error=error)
             self._failed = True
             return False
         self._failed = False

@@ -1,7 +1,7 @@
 """JSON datums: TiDB's binary JSON, read into the text TiDB prints.
 
 All numbers are little-endian. Containers carry their size and tables of offsets relative to their own first
-byte. Those offsets come from outside: every one must lie behind whatever was read before it, so the work and
+byte. Those offsets come from outside: every one must lie after all that was read before it, so the work and
 the output stay proportional to the input and a container can never be visited twice.
 
 Tests  tests/common/rowcodec/test_golden.py
@@ -59,7 +59,7 @@ _ESCAPES: Final = {
 
 
 def value_end(b: bytes, i: int, limit: int, tp: int) -> int:
-    """Offset behind the value of type `tp` at `i`; `RowError` unless it ends at or before `limit`."""
+    """Offset after the value of type `tp` at `i`; `RowError` unless it ends at or before `limit`."""
     if tp in _FIXED:
         end = i + _FIXED[tp]
     elif tp in (OBJECT, ARRAY):
@@ -80,7 +80,7 @@ def value_end(b: bytes, i: int, limit: int, tp: int) -> int:
 
 
 def skip_json(b: bytes, i: int) -> int:
-    """Offset behind the datum whose flag byte is at `i`; containers are not looked into."""
+    """Offset after the datum whose flag byte is at `i`; containers are not decoded."""
     return value_end(b, i + 2, len(b), b[i + 1])
 
 

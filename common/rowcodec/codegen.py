@@ -1,7 +1,7 @@
 """Source text of readers: one straight pass over the bytes of a row, made for one table version.
 
 A generated reader expects the writer's column order. It compares every column id and every datum flag it
-meets, decodes the common short forms in place, and hands the row to the strict reader on anything else: it
+finds, decodes the common short forms in place, and hands the row to the strict reader on anything else: it
 accepts a subset of what the strict reader accepts, with the same values. It never raises for a bad row.
 
 What a value becomes (a Python value, a piece of SQL) is the target's business: a `Conversion` per column.
@@ -23,7 +23,7 @@ from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.varint import put_svarint, uvarint
 
-# What a generated reader may meet in a row that is not what it expects.
+# What a generated reader may find in a row that is not what it expects.
 UNEXPECTED: Final = (IndexError, ValueError, KeyError, struct.error, OverflowError, RowError)
 SIGNED_VALUE: Final = "(u >> 1) ^ -(u & 1)"
 UNSIGNED_HANDLE: Final = "((u >> 1) ^ -(u & 1)) & 0xFFFFFFFFFFFFFFFF"
@@ -174,14 +174,14 @@ class ReaderSource:
     def body(
         self, fields: Sequence[Field], wanted: Collection[int], prefix: str, base: str, *, whole: bool
     ) -> None:
-        """One body from `base` on. Unless `whole`, stop behind the last wanted column."""
+        """One body from `base` on. Unless `whole`, stop after the last wanted column."""
         last = len(fields)
         if not whole:
             last = max((n + 1 for n, entry in enumerate(fields) if entry.index in wanted), default=0)
         if not last and not whole:
             return
         if all(entry.optional for entry in fields[:last]):
-            # Possibly an empty body; its start is needed to tell it from no body at all.
+            # Possibly an empty body; its start is needed to distinguish it from no body at all.
             self.add(2, f"start = i = {base}")
             base = "i"
         for entry in fields[:last]:

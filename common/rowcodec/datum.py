@@ -1,7 +1,7 @@
 """Datums of row values: one flag byte, then a payload. Skipping, and the forms shared by several types.
 
 Nothing here knows columns. Every function takes the whole row and the offset of the flag byte and gives the
-offset behind the datum. IndexError means that the row ends inside; `RowError` that it is wrong.
+offset after the datum. IndexError means that the row ends inside; `RowError` that it is wrong.
 
 Tests  tests/common/rowcodec/test_hostile.py
 """
@@ -40,7 +40,7 @@ def wrong_flag(flag: int, wanted: str) -> RowError:
 
 
 def skip(b: bytes, i: int) -> int:
-    """Offset behind the datum at `i`, whatever its type."""
+    """Offset after the datum at `i`, whatever its type."""
     flag = b[i]
     if flag in _INTEGERS:
         return uvarint(b, i + 1)[1]

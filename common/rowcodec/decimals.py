@@ -40,7 +40,7 @@ def _layout(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
 
 
 def checked_size(precision: int, scale: int) -> int:
-    """Bytes behind the three header bytes; `RowError` if no column can have this precision and scale."""
+    """Bytes after the three header bytes; `RowError` if no column can have this precision and scale."""
     if not 0 < precision <= PRECISION_MAX or scale > min(precision, SCALE_MAX):
         raise RowError(f"decimal of precision {precision} and scale {scale}")
     return _size(precision, scale)
@@ -53,7 +53,7 @@ def _size(precision: int, scale: int) -> int:
 
 @functools.cache
 def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
-    """A function from the bytes behind the header to canonical text."""
+    """A function from the bytes after the header to canonical text."""
     layout = _layout(precision, scale)
     total = _size(precision, scale)
     full = (1 << 8 * total) - 1

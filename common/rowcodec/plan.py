@@ -118,7 +118,7 @@ class RowReaders:
     ) -> Callable[..., Any]:
         """Function of an UPDATE row. Old values are in o0, o1, ..., new ones in v0, ...; also `split`.
 
-        The old half is always walked to its end, because only that tells where the new one begins.
+        The old half is always walked to its end, because only that shows where the new one begins.
         """
         source = self._source("of_update")
         source.body(self.layout.half, old, "o", "0", whole=True)

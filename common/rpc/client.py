@@ -70,7 +70,7 @@ class Client:
 
     When the TLS files change, calls that start from then on use a new channel; the old one goes when its
     last call ends, so a running stream is not cut. The peer is known by the name in its certificate:
-    `TlsConfig.allowed_cn` is for listeners and is not looked at here. A peer that selects no ALPN protocol
+    `TlsConfig.allowed_cn` is for listeners and is not checked here. A peer that selects no ALPN protocol
     (Go nodes select none) is reached through a `Tunnel`.
     """
 
@@ -245,7 +245,7 @@ class Client:
             task.add_done_callback(self._closing.discard)
 
     def _ended_here(self, path: str) -> BaseException:
-        """grpcio reports a call that `close` ended as a cancellation, although nobody cancelled the task."""
+        """grpcio reports a call that `close` ended as a cancellation, although the task was not cancelled."""
         task = asyncio.current_task()
         if task is not None and task.cancelling() == 0:
             return Unavailable(f"{path} was ended: the connection to {self.address} is closed")

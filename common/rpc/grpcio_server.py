@@ -1,4 +1,4 @@
-"""grpcio's server behind the same registration as the door: the option `rpc-server = "grpcio"`.
+"""grpcio's server with the same registration as the door: the option `rpc-server = "grpcio"`.
 
 Tests  tests/common/rpc/test_rpc.py
 """

@@ -1,4 +1,4 @@
-"""Health: the two questions of whoever supervises a node.
+"""Health: the two questions of what supervises a node.
 
 GET /healthz   200 as long as the process answers at all
 GET /readyz    200 when the node does its work, else 503 with the reason

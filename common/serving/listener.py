@@ -94,7 +94,7 @@ class Listener:
         for server in self._calls:
             server.offer(services)
         if not self._calls:
-            # grpcio's server cannot change what it serves; until now nobody was let in.
+            # grpcio's server cannot change what it serves; until now no client was let in.
             await self._serve_grpcio(services)
 
     async def stop(self, grace_s: float) -> None:
@@ -106,7 +106,8 @@ class Listener:
 
 
 def check_free(settings: NodeConfig) -> None:
-    """Raise `PortTaken` when nobody could listen there now: the commonest mistake, told before all else."""
+    """Raise `PortTaken` when a process could not listen there now: the commonest mistake, reported before all
+    else."""
     check_port_free(*split_address("addr", settings.listen))
     if settings.status_address is not None:
         check_port_free(*settings.status_address, "--status-addr")

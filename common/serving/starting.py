@@ -1,7 +1,7 @@
 """Starting: what a node does and says before it can work.
 
 Does    waits for peers that are not there yet: nodes of a cluster come up in any order. Says so at once and
-        every 30 s, to the log, to `/readyz`, to `/status` and to whoever supervises the process. All that a
+        every 30 s, to the log, to `/readyz`, to `/status` and to what supervises the process. All that a
         start asks of others goes through `wait_for`: a peer may leave while it is being asked
 Never   waits for what will not come by itself: only `Unavailable` is waited for
 """
@@ -19,7 +19,7 @@ from common.errors import Unavailable
 from common.observe import log
 from common.serving import health
 
-_TELL_S: Final = 30.0
+_LOG_AGAIN_S: Final = 30.0
 _PAUSE_FIRST_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
 
@@ -39,14 +39,14 @@ async def at_once(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 class Starting:
-    """One start. `tell` is given every new reason to wait."""
+    """One start. `report` is given every new reason to wait."""
 
-    def __init__(self, wait_s: float, clock: Clock, tell: Callable[[str], None]) -> None:
+    def __init__(self, wait_s: float, clock: Clock, report: Callable[[str], None]) -> None:
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._wait_s = wait_s
         self._deadline_s = clock.monotonic_s() + wait_s
-        self._told_s = 0.0
+        self._logged_s = 0.0
         self.reason = health.STARTING
 
     def begin_again(self) -> None:
@@ -65,18 +65,18 @@ class Starting:
         routes.add("GET", "/status", status)
 
     def waits(self, reason: str) -> None:
-        """What the start waits for now; "" when it goes on."""
+        """What the start waits for now; "" when it continues."""
         now_s = self._clock.monotonic_s()
         if not reason:
             if self.reason != health.STARTING:
-                _logger.info("the start goes on")
+                _logger.info("the start continues")
             self.reason = health.STARTING
             return
-        if self.reason == health.STARTING or now_s - self._told_s >= _TELL_S:
+        if self.reason == health.STARTING or now_s - self._logged_s >= _LOG_AGAIN_S:
             _logger.warning("the start " + reason)
-            self._told_s = now_s
+            self._logged_s = now_s
         if reason != self.reason:
-            self._tell(f"starting: {reason}")
+            self._report(f"starting: {reason}")
         self.reason = reason
 
     async def wait_for(self, attempt: Callable[[], Awaitable[T]]) -> T:

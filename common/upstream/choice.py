@@ -1,4 +1,4 @@
-"""Choice: which upstream stands behind the endpoints.
+"""Choice: which upstream the endpoints belong to.
 
 PD and the etcd of a standalone cluster answer on the same kind of address. `auto` asks for PD's members: who
 answers is PD, who does not know the question is a plain etcd, and who does not answer says nothing at all.
@@ -42,7 +42,7 @@ async def connect(
     clock: Clock | None = None,
     timeout_s: float = REQUEST_TIMEOUT_S,
 ) -> Upstream:
-    """The upstream behind `endpoints`, a comma list of host:port or URLs.
+    """The upstream at `endpoints`, a comma list of host:port or URLs.
 
     `create` lets a standalone cluster be founded where none is. Raises `Unavailable`, `Conflict` if the
     cluster there is not `cluster_id`, `Rejected` if there is none of this kind.
@@ -75,7 +75,7 @@ async def connect(
 async def cluster_id(
     endpoints: str, *, tls: TlsConfig | None = None, timeout_s: float = REQUEST_TIMEOUT_S
 ) -> int:
-    """The id of the cluster behind `endpoints`, of either kind. Raises as `connect`."""
+    """The id of the cluster at `endpoints`, of either kind. Raises as `connect`."""
     try:
         pd = await PdClient.connect(endpoints, tls=tls, timeout_s=timeout_s)
     except NotPd:

@@ -1,4 +1,4 @@
-"""Garbage hold: what somebody still needs of the upstream stays readable while he runs.
+"""Garbage hold: what a process still needs of the upstream stays readable while it runs.
 
 Drives  the upstream's hold on garbage
 In      from which timestamp on it is needed, 0: nothing is

@@ -5,7 +5,7 @@ Holds   `limit_ts`: no transaction of this cluster can carry a larger timestamp 
         one, moved on by this process's monotonic clock, and a day: an oracle that is away keeps nothing out
         that is valid
 Why     a commit or a time mark from the far future would move the watermark there for good, and hide every
-        later transaction. And who only looks (`/status`) must not draw: a standalone upstream writes for each
+        later transaction. And a mere reader (`/status`) must not draw: a standalone upstream writes for each
         Lag and ages are differences to it, not to this host's clock: the two may stand apart
 Shows   how far they do
 """
@@ -22,7 +22,7 @@ from common.observe import log
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
-SKEW_S: Final = 5.0  # from here on it is told
+SKEW_S: Final = 5.0  # from here on it is logged
 _DRAW_S: Final = 60.0
 _MOVE_S: Final = 1.0
 _AGAIN_S: Final = 0.05
@@ -39,7 +39,7 @@ class UpstreamTime:
         self._newest_ts = 0
         self._newest_s = self._asked_s = clock.monotonic_s()
         self._drawing: asyncio.Task[None] | None = None
-        self._told_skew = False
+        self._logged_skew = False
         self.limit_ts = tso.TS_MAX
         self.trouble = ""
         """Why the last draw failed; "" if it did not."""
@@ -66,12 +66,12 @@ class UpstreamTime:
         due_s = 0.0
         while True:
             if self._clock.monotonic_s() >= due_s:
-                await self.look_again()
+                await self.refresh()
                 due_s = self._clock.monotonic_s() + _DRAW_S
             self._move()
             await asyncio.sleep(_MOVE_S)
 
-    async def look_again(self) -> None:
+    async def refresh(self) -> None:
         """Have the limit of now, whatever this process missed (a suspended host, a replay of old work).
         One draw for all who ask, and not more than twenty a second."""
         if self._drawing is None:
@@ -88,7 +88,7 @@ class UpstreamTime:
             self.trouble = str(error)
         else:
             self.trouble = ""
-            self._tell_skew()
+            self._log_skew()
         finally:
             self._drawing = None
 
@@ -111,15 +111,15 @@ class UpstreamTime:
 
     @property
     def ahead_s(self) -> float:
-        """How far upstream's clock is ahead of this host's, s; negative: it is behind; 0 while not known."""
+        """How far upstream's clock is ahead of this host's, s; negative: it is late; 0 while not known."""
         return -tso.age_s(self.now_ts, self._clock.wall_s()) if self._newest_ts else 0.0
 
-    def _tell_skew(self) -> None:
+    def _log_skew(self) -> None:
         ahead_s = self.ahead_s
         if abs(ahead_s) < SKEW_S:
-            self._told_skew = False
-        elif not self._told_skew:
-            self._told_skew = True
+            self._logged_skew = False
+        elif not self._logged_skew:
+            self._logged_skew = True
             _logger.warning(
                 "upstream's clock is not this host's: one of them is wrong",
                 ahead_s=round(ahead_s, 3),

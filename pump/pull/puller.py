@@ -298,7 +298,7 @@ class Pullers:
 
     async def _check_position(self, position: int) -> None:
         if self._time is not None and position > self._time.limit_ts:
-            await self._time.look_again()
+            await self._time.refresh()
         if self._time is not None and position > self._time.limit_ts:
             raise rpc.RpcStatus(
                 rpc.DATA_LOSS,

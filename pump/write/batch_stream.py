@@ -194,7 +194,7 @@ class _Stream:
                 await asyncio.sleep(0)
             await self._writes.storage.write_room()
             if not self._each(payloads[first:behind], began_s):
-                await self._writes.time.look_again()
+                await self._writes.time.refresh()
                 await self._writes.storage.write_room()
                 self._each(payloads[first:behind], began_s, is_sure=True)
 

@@ -316,7 +316,7 @@ async def test_status_has_the_old_shape_and_the_error_of_who_does_not_answer(tmp
         assert json.loads((await one.ask("GET", "/status")).body)["ErrMsg"] == "etcd does not answer"
         one.registry.away, one.oracle.silent = False, True
         one.one.clock.advance(60)
-        await one.time.look_again()
+        await one.time.refresh()
         assert json.loads((await one.ask("GET", "/status")).body)["ErrMsg"] == "no oracle"
 
 

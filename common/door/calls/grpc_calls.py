@@ -2,7 +2,7 @@
 
 In     heads and bodies of streams; replies and failures of handlers
 Out    work for the `Runner` (start, cancel, wake), frames through `Outbound`
-Holds  a call's status is sent once; a handler is told once that its call is over; a stream whose handler
+Holds  a call's status is sent once; a handler is notified once that its call is over; a stream whose handler
        still runs counts as open; what a peer's requests hold in memory is counted and bounded
 Why    a unary request in one DATA frame is all that most peers ever send: it goes to its handler as one slice
 """
@@ -186,7 +186,7 @@ class Call:
         return True
 
     def _handler_ended(self) -> bool:
-        """The handler is done; False if nobody waits for its answer any more."""
+        """The handler is done; False if its answer is not waited for any more."""
         self.work = None
         if self.held:
             self.release(self.held)

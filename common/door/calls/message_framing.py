@@ -127,7 +127,7 @@ class Inflater:
         if self._zlib.eof:
             # As C-core: what follows must not be lost in silence.
             if self._zlib.unused_data or self._position < len(self._packed):
-                raise RpcStatus(INTERNAL, "octets behind the end of a gzip message")
+                raise RpcStatus(INTERNAL, "octets after the end of a gzip message")
             return True
         if all_given and len(unpacked) < INFLATE_STEP_BYTES:
             raise RpcStatus(INTERNAL, "gzip message ends early")

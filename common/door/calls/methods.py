@@ -25,7 +25,7 @@ class MethodKind(IntEnum):
 
 
 class Method:
-    """One method. Plain integers are counted, and read when somebody asks for metrics."""
+    """One method. Plain integers are counted, and read when metrics are scraped."""
 
     __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded")
 

@@ -27,12 +27,12 @@ class ReplyRoom:
     async def room(self, size: int) -> Ticket:
         granted: asyncio.Future[None] | None = None
 
-        def tell() -> None:
+        def notify() -> None:
             if granted is not None and not granted.done():
                 granted.set_result(None)
 
         session = self._call.session
-        ticket = session.budget.replies.ask(session.seat.replies, size, tell)
+        ticket = session.budget.replies.ask(session.seat.replies, size, notify)
         if not ticket.granted:
             granted = asyncio.get_running_loop().create_future()
             try:

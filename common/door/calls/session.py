@@ -5,7 +5,7 @@ Out    calls; refusals in gRPC's or HTTP's words
 Holds  beyond a few MiB, a connection's large requests come one after the other: what a peer costs is one
        message, not one a stream. Memory of requests is counted for the connection, its address and all: over
        the first limit the call that asks is refused, over the others the largest unfinished one of the
-       connection that holds most. A stream that nobody reads ends when somebody waits for its memory
+       connection that holds most. A stream that is not read ends when another one waits for its memory
 Tests  tests/common/door/calls/test_grpc_calls.py
 """
 
@@ -204,7 +204,7 @@ class Session:
             self._calls = running
 
     def bound_calls(self) -> None:
-        """Before anything that came is looked at: how many calls this connection may have."""
+        """Before anything that came is read: how many calls this connection may have."""
         connection, calls, most = self.connection, self.seat.calls, self.limits.streams_max
         if calls.full(most) is None:
             connection.streams_max = most
@@ -213,7 +213,7 @@ class Session:
             connection.streams_max = min(most, self._calls + max(room, 0))
 
     def release(self, call: Call | HttpCall, size: int) -> None:
-        """A call holds so much less; whoever waits for that goes on."""
+        """A call holds so much less; those that wait for that may continue."""
         self.seat.requests.add(-size)
         if call is self.grower and not call.held:
             self.grower = None
@@ -239,7 +239,7 @@ class Session:
         return max((call for call in calls if call.unfinished), key=lambda call: call.held, default=None)
 
     def wake_waiting(self) -> None:
-        """Something was sent: whoever waits for room may have it now."""
+        """Something was sent: those that wait for room may have it now."""
         for call in [call for call in self.waiting if call.has_room]:
             self.waiting.discard(call)
             self.runner.wake(call)
@@ -273,7 +273,7 @@ class Session:
             connection.wake_at(next_s)
 
     def _stream_s(self, call: StreamCall) -> float:
-        """How long this stream may stand still: without end, but while somebody else waits for the memory of
+        """How long this stream may stand still: without end, but while another one waits for the memory of
         its replies. What passes alone has its time from the beginning: who reads an octet a minute is in the
         way as well."""
         replies, stuck_s = self.budget.replies, self.limits.stuck_reply_s

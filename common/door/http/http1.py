@@ -3,7 +3,7 @@
 In     bytes as they came: `receive(data)`; the peer's end of file: `end()`; `answer(method, response)`
 Out    events: `Ask` (a whole request, its body read away), `Refuse` (answer this, then close), `Closed`;
        bytes to send at once: `take_output()`, and what `answer` returns
-Holds  the same bytes give the same events however they were cut. One request at a time: behind an `Ask` or a
+Holds  the same bytes give the same events however they were cut. One request at a time: after an `Ask` or a
        `Refuse` nothing is read until `resume` says that its answer has left. It keeps a head and a body
 Never  upgrades to h2c (R3.1: answered as if not asked), becomes a tunnel (CONNECT: 405), keeps a body of more
        than `BODY_KEPT_MAX` octets: it is read away
@@ -17,7 +17,7 @@ For the shell:
     after an answer:  if http.closing: flush, half-close, linger, close
                       else, as soon as the peer took enough of it: events = http.resume()
     Closed:  close
-    http.paused:  pipelined requests pile up behind the one being answered; read no further for now
+    http.paused:  pipelined requests wait for the one being answered; read no further for now
 
 A head larger than `http_head_bytes_max` or of more than `header_fields_max` fields is refused with 431, a
 body larger than `http_body_bytes_max` (with its chunk framing) with 413, already when its Content-Length says
@@ -113,7 +113,7 @@ class Http1:
 
     @property
     def paused(self) -> bool:
-        """Enough is kept behind the request being answered."""
+        """Enough is kept after the request being answered."""
         return self._asked and len(self._pending) >= self._limits.http_head_bytes_max
 
     def receive(self, data: bytes) -> list[Event]:

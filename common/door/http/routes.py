@@ -104,7 +104,7 @@ class Routes:
         self._add(method, pattern, answer, guarded=guarded)
 
     def add_change(self, method: str, pattern: str, handler: Changer) -> None:
-        """A guarded route that is told who asks, and the body."""
+        """A guarded route that is given who asks, and the body."""
         self._add(method, pattern, handler, guarded=True)
 
     def _add(self, method: str, pattern: str, handler: Changer, *, guarded: bool) -> None:

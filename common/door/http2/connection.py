@@ -61,7 +61,7 @@ class Exchange(Protocol):
 
 
 class Connection:
-    """One connection from behind the preface. `ended`: nothing is read any more."""
+    """One connection from the end of the preface on. `ended`: nothing is read any more."""
 
     __slots__ = (
         "_credit_at",
@@ -272,7 +272,7 @@ class Connection:
             self._late_headers(stream_id)
             return
         if stream_id > self.accepting_to:
-            return  # R6.8: sent after our GOAWAY, never looked at
+            return  # R6.8: sent after our GOAWAY, ignored
         if stream_id > self.last_id + 2:
             self.closed.skip(self.last_id + 2 if self.last_id else 1, stream_id - 2)
         self.last_id = stream_id
@@ -377,7 +377,7 @@ class Connection:
             raise StreamFault(frames.PROTOCOL_ERROR, "body differs from content-length (R8.1.1)")
 
     def credit(self, stream: Stream, size: int, at: int = 0) -> None:
-        """`size` octets of this stream are taken in: the peer may send as many more, told from `at` on
+        """`size` octets of this stream are taken in: the peer may send as many more, announced from `at` on
         (default: half a window)."""
         stream.owed += size
         if stream.remote_open and stream.owed >= (at or self.limits.stream_window_bytes // 2):

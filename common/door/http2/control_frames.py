@@ -141,7 +141,7 @@ def _ping(connection: ControlState, payload: bytes, flags: int, stream_id: int) 
 
 
 def _goaway(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
-    """R6.8: the peer opens no more streams; those that are open go on."""
+    """R6.8: the peer opens no more streams; those that are open continue."""
     if stream_id != 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream (R6.8)")
     if len(payload) < 8:

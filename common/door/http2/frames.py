@@ -73,7 +73,7 @@ _RST_HEAD = b"\x00\x00\x04\x03\x00"
 
 
 class ConnectionFault(Exception):
-    """The connection cannot go on (R5.4.1): GOAWAY with `code` and `reason`, then close.
+    """The connection cannot continue (R5.4.1): GOAWAY with `code` and `reason`, then close.
 
     `limit` names the limit that was reached, if it was one.
     """
@@ -86,7 +86,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """One stream cannot go on (R5.4.2): RST_STREAM with `code`."""
+    """One stream cannot continue (R5.4.2): RST_STREAM with `code`."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)

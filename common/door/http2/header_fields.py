@@ -3,7 +3,7 @@
 In     entries of the HPACK decoder
 Out    `Head`; `Malformed` with the reason
 Why    what a single field can do wrong is found once, when the decoder makes the entry (`annotate`); for a
-       call only order and repetition are left to look at
+       call only order and repetition are left to check
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Head:
 
 
 TOO_LARGE: Final = [None] * _KINDS
-"""Values of a head that was above the limit: nothing of it is looked at."""
+"""Values of a head that was above the limit: it is not interpreted."""
 
 
 def annotate(name: bytes, value: bytes) -> int | str | Timeout:

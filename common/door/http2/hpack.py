@@ -6,7 +6,7 @@ Holds  the entries that the peer had us remember: at most `table_bytes_max` as H
        limits is decoded to the end, since later blocks build on it, but nothing of it is kept
 Why    a note is made when an entry is made, so that a field seen in every call is judged once. One loop
        without calls for fields that are one octet, as nearly all fields of a known client are
-Never  goes on after CompressionError: what the peer's encoder believes is unknown from there on (R4.3)
+Never  continues after CompressionError: what the peer's encoder believes is unknown from there on (R4.3)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Sized = tuple[Entry, int]  # an entry and its size: name and value and 32 (H4.1
 
 ENTRY_OVERHEAD = 32
 _INTEGER_MAX = 1 << 32  # no length, index or size comes near (H5.1: limits are ours to set)
-_CONTINUATIONS_MAX = 5  # octets behind an integer's first, enough for 2^32
+_CONTINUATIONS_MAX = 5  # octets after an integer's first, enough for 2^32
 
 # H appendix A: indices 1 to 61.
 STATIC: tuple[tuple[bytes, bytes], ...] = (
@@ -59,7 +59,7 @@ class CompressionError(Exception):
 
 
 class ListTooLarge(Exception):
-    """The list is above a limit. Its block was decoded to the end: the connection may go on (R10.5.1)."""
+    """The list is above a limit. Its block was decoded to the end: the connection may continue (R10.5.1)."""
 
     def __init__(self, bytes_total: int) -> None:
         super().__init__(f"header list of {bytes_total} bytes")
@@ -134,7 +134,7 @@ class Decoder:
             else:
                 entry, size, pos = self._field(block, pos, octet)
             total += size
-            # There are no more fields than octets, so that short blocks need no look at the count.
+            # There are no more fields than octets, so that short blocks need no check of the count.
             if total > bytes_max or (pos > fields_max and len(fields) >= fields_max):
                 fields.clear()
                 self._skim(block, pos, total)
@@ -162,7 +162,7 @@ class Decoder:
         raise ListTooLarge(total)
 
     def _field(self, block: bytes, pos: int, octet: int, kept: bool = True) -> tuple[Entry, int, int]:
-        """The field that starts with `octet`, its size and the position behind it. One that is not `kept` for
+        """The field that starts with `octet`, its size and the position after it. One that is not `kept` for
         its list gets a note only if it goes into the table."""
         if octet >= 128:  # H6.1
             index = 0
@@ -243,7 +243,7 @@ def _past_table(index: int) -> CompressionError:
 
 
 def _integer(block: bytes, pos: int, value: int) -> tuple[int, int]:
-    """An integer whose prefix was all ones, `value`, and the position behind it (H5.1)."""
+    """An integer whose prefix was all ones, `value`, and the position after it (H5.1)."""
     for shift in range(0, 7 * _CONTINUATIONS_MAX, 7):
         if pos == len(block):
             raise CompressionError("block ends within an integer")
@@ -258,7 +258,7 @@ def _integer(block: bytes, pos: int, value: int) -> tuple[int, int]:
 
 
 def _string(block: bytes, pos: int) -> tuple[bytes, int]:
-    """A string literal and the position behind it (H5.2)."""
+    """A string literal and the position after it (H5.2)."""
     if pos == len(block):
         raise CompressionError("block ends before a string")
     head = block[pos]

@@ -3,7 +3,7 @@
 In     a Huffman coded string
 Out    the octets it stands for, or None when it is no such string
 Holds  whole octets are decoded at a time: a row of 256 steps for each state, made when the state is first
-       met, since text meets few of the 256
+       needed, since text has few of the 256
 Why    a table of every step costs 65,536 tuples and 0.1 s at the start; bit by bit costs 8 times the time
 Never  encodes: literals sent plain are legal (H5.2) and cost less time than they save octets
 Tests  tests/common/door/http2/test_hpack.py
@@ -41,7 +41,7 @@ _EOS = 256
 # A state is a node of the code's tree: the bits read since the last whole symbol. The first eight are the
 # paths of 0 to 7 ones, so that a string may end in just these: padding is at most 7 bits, all ones (H5.2).
 _PADDINGS = 8
-_BROKEN = 256  # behind EOS, which no string may hold (H5.2); there are 256 nodes before it
+_BROKEN = 256  # the end of EOS, which no string may hold (H5.2); there are 256 nodes before it
 
 # By octet: the next state, and the one or two symbols (or none) that end on the way. Two tuples, not pairs:
 # all rows take 3 MiB so, and 6 as pairs. Symbols are characters, since strings grow in place, bytes do not.

@@ -130,7 +130,7 @@ class Life:
             return
         finished = connection.abuse.calls_finished
         if connection.streams or connection.lingering or finished != self._finished:
-            self._finished = finished  # a call ended since the last look: at the latest now
+            self._finished = finished  # a call ended since the last tick: at the latest now
             self._idle_since_s = now_s
         else:
             self._idle_since_s = max(self._idle_since_s, connection.called_s)

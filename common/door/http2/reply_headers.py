@@ -47,7 +47,7 @@ class ReplyBlocks:
         table_bytes = min(table_bytes, DEFAULT_TABLE_BYTES)
         if table_bytes == self._table_bytes:
             return
-        # H4.2: the change is told at the start of the next block; zero in between empties the table.
+        # H4.2: the change is announced at the start of the next block; zero in between empties the table.
         self._update = hpack.size_update(0) + (hpack.size_update(table_bytes) if table_bytes else b"")
         self._table_bytes = table_bytes
         self._inserted = 0
@@ -78,7 +78,7 @@ class ReplyBlocks:
         return self.other(_NEWEST)
 
     def other(self, literals: bytes) -> bytes:
-        """Any block made of literals only, or one of ours: with what the peer has to be told first."""
+        """Any block made of literals only, or one of ours: after what has to be announced first."""
         if not self._update:
             return literals
         update, self._update = self._update, b""

@@ -110,7 +110,7 @@ class RequestBlocks:
             entries = decoder.decode(block)
             timeout = None
             if entries and entries[-1][2].__class__ is Timeout:
-                # Set aside: grpc-go sends another one with each call, and the other fields stay.
+                # Kept apart: grpc-go sends another one with each call, and the other fields stay.
                 timeout = entries.pop()[2]
             if entries == self._last_entries:  # the same objects: quicker than to hash them
                 said = self._last_head, timeout
@@ -138,7 +138,7 @@ class RequestBlocks:
 
     def _read(self, entries: list[Entry], timeout: Timeout | None, *, keep: bool) -> Said:
         """The head that these fields make, kept for the next request with the same ones if they are small. A
-        timeout may stand anywhere behind the pseudo-header fields."""
+        timeout may stand anywhere after the pseudo-header fields."""
         self._last_entries = None
         if timeout is None:
             for at, entry in enumerate(entries):

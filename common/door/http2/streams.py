@@ -62,7 +62,7 @@ class Stream:
         self.send_window = send_window  # octets that we may still send; negative after R6.9.2
         self.queue: deque[memoryview] | None = None
         self.queued = 0
-        self.trailers: bytes | None = None  # wait behind the queue; b"" stands for a plain OK
+        self.trailers: bytes | None = None  # sent after the queue; b"" stands for a plain OK
         self.waits = False  # has a place in the order of turns
         self.body_left: int | None = None  # of the announced content-length
 

@@ -54,7 +54,7 @@ class Door(Protocol):
 
     def closed(self, wire: Wire) -> None: ...
 
-    def told(self, peer: Peer, limit: str, why: str) -> None:
+    def log_refused(self, peer: Peer, limit: str, why: str) -> None:
         """A limit ended something of this peer."""
 
     def jitter(self) -> float: ...
@@ -173,17 +173,17 @@ class Wire(asyncio.Protocol):
     def _sniff(self, data: bytes) -> None:
         self._head += data
         verdict = protocol_detection.sniff(self._head)
-        if verdict is protocol_detection.Kind.NEED_MORE:
+        if verdict is protocol_detection.WireProtocol.NEED_MORE:
             return
-        if verdict is protocol_detection.Kind.TLS:
+        if verdict is protocol_detection.WireProtocol.TLS:
             verdict = protocol_detection.TLS_ON_PLAIN_PORT
         if isinstance(verdict, protocol_detection.Reject):
-            self._door.told(self.peer, "sniff", verdict.reason)
+            self._door.log_refused(self.peer, "sniff", verdict.reason)
             self.abort()
             return
         head, self._head = self._head, b""
         STATS.connections["new"] -= 1
-        if verdict is protocol_detection.Kind.HTTP1:
+        if verdict is protocol_detection.WireProtocol.HTTP1:
             self._http1 = Http1(self._door.limits)
             STATS.connections["http1"] += 1
             self.since_s = self._door.clock.monotonic_s()
@@ -224,7 +224,7 @@ class Wire(asyncio.Protocol):
         self._session.count_calls()
         if connection.abuse.refusals:
             for limit in connection.abuse.refusals:
-                self._door.told(self.peer, limit, "one of its requests was refused")
+                self._door.log_refused(self.peer, limit, "one of its requests was refused")
             connection.abuse.refusals = None
         if connection.ended:
             self._end_faulty()
@@ -281,7 +281,9 @@ class Wire(asyncio.Protocol):
             return
         full = self._seat.replies.full()
         if size > limit + _UNSENT_BYTES_MAX or (full is not None and full is not self._seat.replies):
-            self._door.told(self.peer, "unsent_answers", "it takes no answers, and its connection was ended")
+            self._door.log_refused(
+                self.peer, "unsent_answers", "it takes no answers, and its connection was ended"
+            )
             self.abort()
         elif self._reading:
             self._reading = False
@@ -297,7 +299,7 @@ class Wire(asyncio.Protocol):
         assert self.connection is not None
         fault = self.connection.fault
         assert fault is not None
-        self._door.told(self.peer, fault.limit or "protocol", fault.reason)
+        self._door.log_refused(self.peer, fault.limit or "protocol", fault.reason)
         assert self._session is not None
         self._session.end()
         self._close()
@@ -325,7 +327,7 @@ class Wire(asyncio.Protocol):
         asked = sum([len(event.body or b"") for event in events if isinstance(event, Ask)])
         self._count_kept(http1.held + asked)
         if self._kept > self._door.limits.http_head_bytes_max and self._seat.requests.full() is not None:
-            self._door.told(self.peer, "receive_bytes", "requests take too much memory")
+            self._door.log_refused(self.peer, "receive_bytes", "requests take too much memory")
             self.abort()
         elif http1.paused and self._reading:
             self._reading = False
@@ -369,7 +371,7 @@ class Wire(asyncio.Protocol):
                 self._tick(connection, now_s)
         elif self._http1 is None:
             if now_s - self.since_s >= limits.handshake_s:
-                self._door.told(self.peer, "handshake", "it did not say which protocol it speaks")
+                self._door.log_refused(self.peer, "handshake", "it did not say which protocol it speaks")
                 self.abort()
         elif not self._writable:
             self._look_at_unsent(now_s)
@@ -384,7 +386,7 @@ class Wire(asyncio.Protocol):
             self.since_s = now_s
             self._count_unsent(size)
         elif now_s - self.since_s >= self._door.limits.stuck_reply_s:
-            self._door.told(self.peer, "stuck_reply", "it does not take its answer")
+            self._door.log_refused(self.peer, "stuck_reply", "it does not take its answer")
             self.abort()
 
     def _tick(self, connection: Connection, now_s: float) -> None:
@@ -397,7 +399,7 @@ class Wire(asyncio.Protocol):
         self._after_input()
 
     def drain(self) -> None:
-        """End in good order; calls that run go on."""
+        """End in good order; calls that run are not cancelled."""
         if self._life is not None:
             self._life.drain(self._door.clock.monotonic_s())
             self.flush()
@@ -405,7 +407,7 @@ class Wire(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Send what was written, then close; what still comes is read away for a moment."""
+        """Send what was written, then close; what still comes is read and dropped for a short time."""
         if self._closing:
             return
         self._closing = True

@@ -2,7 +2,7 @@
 
 In     who wants to make a message, of which size
 Out    now, or a future to await before
-Holds  whoever waits is served in order, a few at a time, and each goes on until the turn is used up: messages
+Holds  waiters are served in order, a few at a time, each until the turn is used up: messages
        of one stream that are made together leave in one write
 Why    fifty pullers that begin at once have a second of work ready; a write that comes meanwhile is to wait
        for a few messages, not for one of each
@@ -49,7 +49,7 @@ class Turns:
         self._served.clear()
         while self._waiting and len(self._served) < _SERVED_A_TURN:
             turn, who = self._waiting.popleft()
-            if not turn.done():  # else whoever waited was cancelled
+            if not turn.done():  # else the waiter was cancelled
                 self._left -= MESSAGE_BYTES_MIN
                 self._served.add(who)
                 turn.set_result(None)

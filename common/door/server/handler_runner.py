@@ -3,7 +3,7 @@
 Drives  `calls` (a reply, a failure, a message to send) and `plain`
 Owns    a Task for each call, except `inline` ones: those are stepped here, and one that waits for a future is
         stepped on by the future's callback, which costs a quarter of a Task
-Stops   a cancelled handler sees CancelledError where it waits; its end is told to its call in any case
+Stops   a cancelled handler sees CancelledError where it waits; its call is notified of its end in any case
 Tests   tests/common/door/server/test_listener.py
 """
 
@@ -48,7 +48,7 @@ class Stepper:
         self._cancelled = False
 
     def park(self, awaited: Any) -> None:
-        """The coroutine yielded this: go on when it is done."""
+        """The coroutine yielded this: continue when it is done."""
         if awaited is None:  # a bare yield, as of sleep(0)
             asyncio.get_running_loop().call_soon(self.step)
             return
@@ -325,7 +325,7 @@ class Runner:
         task = work.task if isinstance(work, StreamWork) else work
         assert isinstance(task, asyncio.Task)
         task.cancel()
-        task.add_done_callback(partial(_told, call))
+        task.add_done_callback(partial(_cancelled_unrun, call))
 
     def _start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -334,8 +334,8 @@ class Runner:
         return task
 
 
-def _told(call: Working, _: object) -> None:
-    """A Task cancelled before its first step ran nothing, so nothing told its call."""
+def _cancelled_unrun(call: Working, _: object) -> None:
+    """A Task cancelled before its first step ran nothing, so nothing notified its call."""
     if call.work is None:
         return
     if isinstance(call, Call):

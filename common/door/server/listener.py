@@ -42,9 +42,9 @@ _ACCEPTS_A_TURN: Final = 64
 _HANDSHAKES_A_TURN: Final = 2  # each takes a millisecond or more, for which all others wait
 _NO_FILES_PAUSE_S: Final = 0.2
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_TELL_AGAIN_S: Final = 60.0
+_LOG_AGAIN_S: Final = 60.0
 _CANCELLED_S: Final = 5.0
-_TOLD_MAX: Final = 1024
+_LOGGED_MAX: Final = 1024
 
 _logger = log.get("door")
 
@@ -81,7 +81,7 @@ class Server:
         self._addresses: Counter[str] = Counter()
         self._count = 0
         self._handshakes: dict[asyncio.Task[None], str] = {}
-        self._told: dict[tuple[str, str], float] = {}
+        self._logged_s: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
@@ -159,7 +159,7 @@ class Server:
     def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
         """Without files left, the listener stays readable: asking again at once would only burn a core."""
         loop = asyncio.get_running_loop()
-        self.told(Peer(""), "files", f"cannot accept connections: {error.strerror}; raise LimitNOFILE")
+        self.log_refused(Peer(""), "files", f"cannot accept connections: {error.strerror}; raise LimitNOFILE")
         loop.remove_reader(listener.fileno())
 
         def again() -> None:
@@ -177,7 +177,7 @@ class Server:
         elif self._addresses[network] >= limits.connections_per_address_max:
             refused = "connections_per_address"
         if refused:
-            self.told(Peer(address), refused, "its connection was closed: too many are open")
+            self.log_refused(Peer(address), refused, "its connection was closed: too many are open")
             accepted.close()
             return
         wire = Wire(self, Peer(address, verified=self._tls is not None), network)
@@ -194,12 +194,12 @@ class Server:
         task.add_done_callback(lambda task: self._begun(task, accepted, wire))
 
     def _end_a_handshake(self) -> None:
-        """The oldest of the address that has most: whoever holds many open pays for it."""
+        """The oldest of the address that has most: the one that holds many open pays for it."""
         most = Counter(self._handshakes.values()).most_common(1)[0][0]
         oldest = next(task for task, address in self._handshakes.items() if address == most)
         del self._handshakes[oldest]
         oldest.cancel()
-        self.told(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
+        self.log_refused(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
 
     async def _begin(self, accepted: socket.socket, wire: Wire) -> None:
         """Give the connection a transport, through the TLS handshake if there is one."""
@@ -217,7 +217,7 @@ class Server:
         except (OSError, ssl.SSLError) as error:
             if self._tls is not None:
                 STATS.handshakes_failed += 1
-                self.told(wire.peer, "handshake", _handshake_reason(error))
+                self.log_refused(wire.peer, "handshake", _handshake_reason(error))
 
     def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: Wire) -> None:
         """In a callback, because a task that is cancelled before its first step runs nothing of itself."""
@@ -229,12 +229,12 @@ class Server:
     # -- connections -----------------------------------------------------------------------------
 
     def opened(self, wire: Wire) -> None:
-        """Before anything that the peer sent is looked at."""
+        """Before anything that the peer sent is read."""
         self._wires.add(wire)
         why = None if self._tls is None else self._tls.refusal(wire.certificate())
         if why is not None:
             STATS.handshakes_failed += 1
-            self.told(wire.peer, "certificate", why)
+            self.log_refused(wire.peer, "certificate", why)
             wire.abort()
 
     def closed(self, wire: Wire) -> None:
@@ -254,16 +254,16 @@ class Server:
         if self._addresses[address] <= 0:
             del self._addresses[address]
 
-    def told(self, peer: Peer, limit: str, why: str) -> None:
+    def log_refused(self, peer: Peer, limit: str, why: str) -> None:
         """Count it, and log it once a minute for each peer and limit."""
         STATS.refuse(limit)
         now_s = self.clock.monotonic_s()
         key = (network_of(peer.address), limit)
-        if now_s - self._told.get(key, -_TELL_AGAIN_S) < _TELL_AGAIN_S:
+        if now_s - self._logged_s.get(key, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
             return
-        if len(self._told) >= _TOLD_MAX:
-            self._told.clear()
-        self._told[key] = now_s
+        if len(self._logged_s) >= _LOGGED_MAX:
+            self._logged_s.clear()
+        self._logged_s[key] = now_s
         _logger.warning("peer was refused", peer=peer.address, limit=limit, why=why)
 
     def jitter(self) -> float:

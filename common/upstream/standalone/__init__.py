@@ -84,7 +84,7 @@ class StandaloneUpstream:
         return cls(client, found, clock or SystemClock(), grace_s)
 
     async def close(self) -> None:
-        """End everything; whoever still waits gets `Unavailable`."""
+        """End everything; those that still wait get `Unavailable`."""
         await self.transactions.close()
         await self.oracle.close()
         await self._client.close()

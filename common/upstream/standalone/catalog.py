@@ -57,7 +57,7 @@ class StandaloneCatalog:
         self._transactions = transactions
 
     async def load(self) -> Definitions:
-        """All of it at one moment. Raises `Unavailable`."""
+        """All of it at one revision. Raises `Unavailable`."""
         _, pairs = await self._client.range(SCHEMA)
         named = {pair.key[len(DEFINITIONS) :].decode(): pair.value for pair in pairs if pair.key != SCHEMA}
         head = next((pair for pair in pairs if pair.key == SCHEMA), None)
@@ -69,7 +69,7 @@ class StandaloneCatalog:
         return found.mod_revision if found else 0
 
     async def found(self, head: bytes) -> bool:
-        """Write the first head; False when somebody else did. Raises `Unavailable`."""
+        """Write the first head; False when another process did. Raises `Unavailable`."""
         return (await self._client.txn([etcd.mod_is(SCHEMA, 0)], [etcd.put(SCHEMA, head)])).succeeded
 
     async def commit(self, start_ts: int, change: Change) -> int:

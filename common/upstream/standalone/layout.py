@@ -16,7 +16,7 @@ start_ts and job id have 20 digits, so that keys sort as numbers. A transaction'
     rolled_back
 
 `open` may become any of the others, `prepared` one of the last two, by compare-and-set on the entry's
-revision; these never change any more. What is `prepared` is decided by the named database alone: nobody
+revision; these never change any more. What is `prepared` is decided by the named database alone: no process
 rolls it back because its deadline has passed.
 
 Tests  tests/common/upstream/standalone/test_transactions.py

@@ -32,8 +32,8 @@ from common.upstream.standalone.time_bound import TimeBound
 # etcd takes 128 operations in a transaction; one is the clock's own, a conditional write counts twice.
 WRITES_MAX: Final = 60
 
-_CLOCKS_S: Final = 1.0  # within which etcd's hosts tell their time
-_TELL_S: Final = 1.0  # of a host's time that is not followed
+_CLOCKS_S: Final = 1.0  # within which etcd's hosts say their time
+_LOG_FROM_S: Final = 1.0  # of a host's time that is not followed
 
 _logger = log.get("oracle")
 
@@ -56,7 +56,7 @@ class Drawn:
 
 
 class StandaloneOracle:
-    """See the module. One event loop; `close` fails whoever waits."""
+    """See the module. One event loop; `close` fails all that wait."""
 
     def __init__(self, client: EtcdClient, clock: Clock) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class StandaloneOracle:
         self._revision = 0
         self._closed = False
         self._bound = TimeBound()
-        self._told_ahead = False
+        self._logged_ahead = False
         self._asking: asyncio.Task[None] | None = None
 
     async def timestamp(self) -> int:
@@ -138,7 +138,7 @@ class StandaloneOracle:
         return await request.future
 
     async def _work(self) -> None:
-        """Reserve for whoever waits until nobody does."""
+        """Reserve for all that wait until none does."""
         # Requests made in this turn of the loop belong together.
         await asyncio.sleep(0)
         while self._waiting or self._alone:
@@ -146,7 +146,7 @@ class StandaloneOracle:
             try:
                 await self._serve(group)
             except Rejected as error:
-                # Nothing took place: who is to blame (one too large for etcd) is to fail, and nobody else.
+                # Nothing took place: who is to blame (one too large for etcd) is to fail, and no other.
                 if len(group) > 1:
                     self._alone.extend(group)
                 else:
@@ -220,7 +220,7 @@ class StandaloneOracle:
                 return
 
     async def _ask_etcds_clock(self) -> None:
-        """Before the first reservation; later it goes on beside them."""
+        """Before the first reservation; later it runs beside them."""
         if not self._bound.should_ask(self._clock.wall_s(), self._clock.monotonic_s()):
             return
         if self._asking is None:
@@ -231,7 +231,7 @@ class StandaloneOracle:
     async def _ask(self) -> None:
         began_s = self._clock.monotonic_s()
         try:
-            self._bound.told(await self._client.clocks(_CLOCKS_S), began_s)
+            self._bound.observe(await self._client.clocks(_CLOCKS_S), began_s)
         finally:
             self._asking = None
 
@@ -240,10 +240,10 @@ class StandaloneOracle:
         wall_s = self._clock.wall_s()
         found_s = self._bound.physical_s(wall_s, self._clock.monotonic_s())
         ahead_s = wall_s - found_s
-        if ahead_s < _TELL_S:
-            self._told_ahead = False
-        elif not self._told_ahead:
-            self._told_ahead = True
+        if ahead_s < _LOG_FROM_S:
+            self._logged_ahead = False
+        elif not self._logged_ahead:
+            self._logged_ahead = True
             other = "the clock stored in etcd" if self._bound.etcd_is_silent else "etcd's clock"
             _logger.warning(
                 f"this host's clock is ahead of {other}: timestamps do not follow it",

@@ -29,7 +29,7 @@ async def entries(client: EtcdClient) -> AsyncIterator[tuple[int, KeyValue, Entr
 
 async def prepared(client: EtcdClient) -> dict[int, Prepared] | Corruption:
     """Those that only the application's database can end, by start_ts; empty in a cluster of TiDB. Damage of
-    the table is a value: who looks at a whole cluster says it, and looks on. Raises `Unavailable`.
+    the table is a value: a reader of a whole cluster reports it, and continues. Raises `Unavailable`.
     """
     try:
         return {ts: entry async for ts, _, entry in entries(client) if isinstance(entry, Prepared)}

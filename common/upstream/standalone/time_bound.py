@@ -14,10 +14,10 @@ Holds  the stored value is never moved above the larger of two moments
        So the clock follows no single wrong one: neither a process's that is ahead (etcd disagrees) nor etcd's
        (a process moves it to its own time at most). A wrong process is not refused either: it gets
        timestamps, they only rise with what the others agree on. Without a word from etcd's hosts the clock
-       goes on from where it stood, which is late but safe, until an operator says the time
+       continues from where it stood, which is late but safe, until an operator says the time
        (`binlogctl advance`)
-Never  lets the clock stand because a process is behind: the largest value counts. A cluster that has no clock
-       yet and whose etcd tells no time begins at the time of whoever is first
+Never  lets the clock stand because a process lags: the largest value counts. A cluster that has no clock
+       yet and whose etcd says no time begins at the time of the first process
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TimeBound:
         limit_s = self._limit_s(now_s)
         return limit_s is None or wall_s > limit_s
 
-    def told(self, clocks: Iterable[float | None], began_s: float) -> None:
+    def observe(self, clocks: Iterable[float | None], began_s: float) -> None:
         """What etcd's hosts said, asked at `began_s`: seconds since 1970, None of one that did not say."""
         self._asked_s = began_s
         self._etcd_s = max((clock - began_s for clock in clocks if clock is not None), default=None)
@@ -74,5 +74,5 @@ class TimeBound:
 
     @property
     def etcd_is_silent(self) -> bool:
-        """Whether no host of etcd told its time when asked."""
+        """Whether no host of etcd said its time when asked."""
         return self._asked_s is not None and self._etcd_s is None

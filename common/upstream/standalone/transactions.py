@@ -1,23 +1,24 @@
 """What becomes of transactions whose applications commit elsewhere: a table with leases in etcd.
 
-An application begins (an open entry with a deadline), writes its prewrite to a pump, commits here, and tells
-the pump. If it dies on the way, whoever asks after the deadline rolls the entry back. Commit and roll-back
-are compare-and-set on the same entry: exactly one of them wins, and the answer is final.
+An application begins (an open entry with a deadline), writes its prewrite to a pump, commits here, and
+notifies the pump. If it dies on the way, the first that asks after the deadline rolls the entry back. Commit
+and roll-back are compare-and-set on the same entry: exactly one of them wins, and the answer is final.
 
 Where the application's own database decides, the entry is prepared before that database commits: its
 commit_ts is drawn, and from then on no deadline rolls it back. `decide` writes down what the database did,
-whoever finds out: the application, or after its death somebody who asks the database.
+the first to find out: the application, or after its death another process that asks the database.
 
 A write that must see a certain schema names the revision of the catalogue's head; when that has moved, the
 step does not take place.
 
 A transaction without an entry (its begin never arrived, or it ended long ago and was forgotten) is rolled
-back once it is older than a grace, and that is written down before it is said, so nobody can commit it
+back once it is older than a grace, and that is written down before it is said, so that none can commit it
 afterwards.
 
-An end is dropped when its owner has told a pump (`forget`), or else some time after every pump's watermark
-has passed it (`sweep`): its owner may still ask, having lost the answer. Dropped ends say nothing: an entry
-that is gone, or was begun anew, is no rollback to who cannot know whether its commit arrived (`Forgotten`).
+An end is dropped when its owner has notified a pump (`forget`), or else some time after every pump's
+watermark has passed it (`sweep`): its owner may still ask, having lost the answer. Dropped ends say nothing:
+an entry that is gone, or was begun anew, is no rollback to who cannot know whether its commit arrived
+(`Forgotten`).
 
 No wall clock ends what lives: deadlines are those of the machine that wrote them, and who judges believes its
 own monotonic clock alone. An entry that has not changed for a whole lease under its eyes is over.
@@ -56,7 +57,7 @@ GRACE_S: Final = 3.0
 LEASE_S: Final = 3.0
 READS_MAX: Final = 100
 KEPT_S: Final = 60.0
-"""An end is kept for so long behind its commit_ts: longer than anybody goes on asking."""
+"""An end is kept for so long after its commit_ts: longer than any process keeps asking."""
 FORGET_DELAY_S: Final = 0.05
 FORGOTTEN_MAX: Final = 10_000
 SEEN_MAX: Final = 100_000
@@ -76,12 +77,12 @@ _logger = log.get("standalone")
 
 
 class SchemaMoved(Conflict):
-    """The catalogue has changed since the rows were encoded. Nothing took place: load it and look."""
+    """The catalogue has changed since the rows were encoded. Nothing took place: load it and check."""
 
 
 class Forgotten(Conflict):
     """There is no entry, or not the one that was begun: it never was, or it ended and was dropped. Who has
-    asked for a commit before cannot tell from this whether it took place."""
+    asked for a commit before cannot know from this whether it took place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class StandaloneTransactions:
         """Draw the commit_ts and commit, in one step where this process began it. Asked again, it answers
         the same. `writes` (of the commit_ts) take place in the same step.
 
-        Raises `Conflict` if it is rolled back, `Forgotten` where nobody knows, `SchemaMoved` if the
+        Raises `Conflict` if it is rolled back, `Forgotten` where it is not known, `SchemaMoved` if the
         catalogue's head is not at `schema_revision` any more, `Unavailable`: ask again, it may be committed.
         """
         final = await self._advance(start_ts, Committed, schema_revision, writes)
@@ -245,13 +246,13 @@ class StandaloneTransactions:
         await self._client.put(txn_key(start_ts), encode_entry(outcome))
 
     async def hold(self, start_ts: int, ttl_s: float) -> None:
-        """Open an entry for a start_ts that was drawn elsewhere, whatever stands there. For replays: nobody
-        rolls it back before its outcome is recorded or `ttl_s` are over.
+        """Open an entry for a start_ts that was drawn elsewhere, whatever stands there. For replays: no
+        process rolls it back before its outcome is recorded or `ttl_s` are over.
         """
         await self._client.put(txn_key(start_ts), encode_entry(self._open(ttl_s)))
 
     async def forget(self, start_ts: int) -> None:
-        """Drop the entry, some time soon: its end is durable in a pump, nobody will ask any more.
+        """Drop the entry, some time soon: its end is durable in a pump, it will not be asked for any more.
 
         Returns at once. With etcd away for long, entries beyond 10,000 stay in the table.
         """
@@ -266,7 +267,7 @@ class StandaloneTransactions:
 
     @property
     def clients_know(self) -> bool:
-        """See the port: a publisher tells what stands in its entry."""
+        """See the port: a publisher says what stands in its entry."""
         return True
 
     async def outcomes(
@@ -351,7 +352,7 @@ class StandaloneTransactions:
         self._mine.pop(start_ts, None)
         if known is not None and isinstance(known.entry, Committed | Prepared):
             return known.entry
-        # Rolled back, or never begun, or ended and dropped: nobody may commit it now.
+        # Rolled back, or never begun, or ended and dropped: it may not be committed now.
         gone = known is None or mine is None or known.created != mine.created
         why = "it was rolled back, its lease had run out" if known is not None else "it has no entry any more"
         raise (Forgotten if gone else Conflict)(
@@ -388,7 +389,7 @@ class StandaloneTransactions:
             entry = decode_entry(swapped.found.key, swapped.found.value)
             if isinstance(entry, Committed | RolledBack):
                 return entry
-        return Undecided(RETRY_S)  # its lease was extended, or it was begun, at this very moment
+        return Undecided(RETRY_S)  # its lease was extended, or it was begun, just now
 
     def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | Prepared | None) -> float:
         """Seconds until it may be rolled back, or its database asked; 0 or less: now."""

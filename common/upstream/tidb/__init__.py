@@ -47,7 +47,7 @@ class TidbUpstream:
         return cls(pd, tls, clock or SystemClock())
 
     async def close(self) -> None:
-        """End everything; whoever still waits gets `Unavailable`."""
+        """End everything; those that still wait get `Unavailable`."""
         await self._collected.close()
         await self._tikv.close()
         await self.oracle.close()

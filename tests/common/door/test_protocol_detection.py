@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.door import protocol_detection
-from common.door.protocol_detection import PREFACE, Kind, Reject
+from common.door.protocol_detection import PREFACE, Reject, WireProtocol
 
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT", "PATCH")
 BEGINNINGS = [
-    *((f"{method} /status HTTP/1.1\r\n".encode(), Kind.HTTP1, len(method) + 1) for method in METHODS),
-    (PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00", Kind.HTTP2, 24),
-    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", Kind.TLS, 2),
-    (b"\x16\x03\x03\x02\x00\x01", Kind.TLS, 2),
+    *((f"{method} /status HTTP/1.1\r\n".encode(), WireProtocol.HTTP1, len(method) + 1) for method in METHODS),
+    (PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00", WireProtocol.HTTP2, 24),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", WireProtocol.TLS, 2),
+    (b"\x16\x03\x03\x02\x00\x01", WireProtocol.TLS, 2),
 ]
 REJECTED = [
     (b"\x00", 1, "neither gRPC, nor HTTP, nor TLS: it starts with 00"),
@@ -35,9 +35,9 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("data", "kind", "needed"), BEGINNINGS)
-def test_every_beginning_is_known_as_early_as_it_can_be(data: bytes, kind: Kind, needed: int) -> None:
+def test_every_beginning_is_known_as_early_as_it_can_be(data: bytes, kind: WireProtocol, needed: int) -> None:
     for size in range(needed):
-        assert protocol_detection.sniff(data[:size]) is Kind.NEED_MORE, size
+        assert protocol_detection.sniff(data[:size]) is WireProtocol.NEED_MORE, size
     for size in range(needed, len(data) + 1):
         assert protocol_detection.sniff(data[:size]) is kind, size
 
@@ -45,7 +45,7 @@ def test_every_beginning_is_known_as_early_as_it_can_be(data: bytes, kind: Kind,
 @pytest.mark.parametrize(("data", "needed", "reason"), REJECTED)
 def test_what_deviates_is_rejected_at_its_first_wrong_octet(data: bytes, needed: int, reason: str) -> None:
     for size in range(needed):
-        assert protocol_detection.sniff(data[:size]) is Kind.NEED_MORE, size
+        assert protocol_detection.sniff(data[:size]) is WireProtocol.NEED_MORE, size
     for size in range(needed, len(data) + 1):
         assert isinstance(protocol_detection.sniff(data[:size]), Reject), size
     verdict = protocol_detection.sniff(data)
@@ -75,7 +75,7 @@ def test_a_verdict_once_given_stays(data: bytes) -> None:
             assert len(verdict.reason) < 120
         now = Reject if isinstance(verdict, Reject) else verdict
         assert decided is None or now is decided
-        if now is not Kind.NEED_MORE:
+        if now is not WireProtocol.NEED_MORE:
             decided = now
     if len(data) >= protocol_detection.BYTES_MAX:
         assert decided is not None

@@ -19,7 +19,7 @@ import pytest
 from common import rpc
 from common.clock import ManualClock
 from common.errors import ConfigError, Unavailable
-from common.net.tls import RETRY_S, TELL_AGAIN_S, ServerTls, TlsConfig
+from common.net.tls import LOG_AGAIN_S, RETRY_S, ServerTls, TlsConfig
 from tests import certificates
 from tests.certificates import Pair
 
@@ -433,7 +433,7 @@ def test_a_broken_rotation_keeps_the_old_files_and_recovers(
     assert which.format(directory) in told["error"]
     assert why.lower() in told["error"].lower()
     assert told["use"] == "listener"
-    clock.advance(TELL_AGAIN_S)
+    clock.advance(LOG_AGAIN_S)
     tls.context()
     assert len(lines(caplog, logging.WARNING)) == 2
     renewed = certificates.leaf("pump-1", ca=ca)

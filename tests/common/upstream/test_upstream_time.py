@@ -64,12 +64,12 @@ async def test_all_who_ask_share_a_draw_and_there_are_few() -> None:
     clock = ManualClock()
     oracle = AtClock(clock)
     time = UpstreamTime(oracle, clock)
-    await asyncio.gather(*(time.look_again() for _ in range(50)))
-    await time.look_again()
+    await asyncio.gather(*(time.refresh() for _ in range(50)))
+    await time.refresh()
     assert oracle.draws == 1
     clock.advance(3600)
     oracle.ahead_s = 8 * 86_400
-    await time.look_again()
+    await time.refresh()
     assert oracle.draws == 2
     assert time.limit_ts == tso.from_wall_s(clock.wall_s() + 8 * 86_400) + DAY
 
@@ -104,11 +104,11 @@ async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:
 
     oracle = Nonsense(clock)
     time = UpstreamTime(oracle, clock)
-    await time.look_again()
+    await time.refresh()
     assert "does not hold a number" in time.trouble
     clock.advance(60)
     oracle.garbage = False
-    await time.look_again()
+    await time.refresh()
     assert not time.trouble
 
 
@@ -121,7 +121,7 @@ async def test_an_upstream_clock_that_is_not_this_hosts_is_told_once(
     for ahead_s, told in ((0.0, 0), (60.0, 1), (60.0, 1), (0.0, 1), (-60.0, 2)):
         oracle.ahead_s = ahead_s
         clock.advance(300)
-        await time.look_again()
+        await time.refresh()
         assert sum("upstream's clock is not this host's" in line for line in caplog.messages) == told
     assert time.facts()["ahead_of_host_s"] == -60.0
     assert time.clock.wall_s() == pytest.approx(clock.wall_s() - 60.0)

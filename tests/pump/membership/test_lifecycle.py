@@ -241,7 +241,7 @@ async def test_a_pump_that_starts_before_etcd_waits_and_says_so(
         await upstream.close()
         log = process.log.read_text()
         assert log.count("the start waits") == 1
-        assert "the start goes on" in log
+        assert "the start continues" in log
         assert await asyncio.to_thread(process.stop) == 0
         told: list[str] = []
         with contextlib.suppress(BlockingIOError):

@@ -1,11 +1,11 @@
 """DDL history and schema of a TiDB cluster, read from the meta keys.
 
-Drives  snapshots of TiKV at a timestamp, the oracle, a hold on garbage while an old moment is read
+Drives  snapshots of TiKV at a timestamp, the oracle, a hold on garbage while an old schema is read
 In      job ids, timestamps
-Out     job JSON; the schema at a moment
+Out     job JSON; the schema at a timestamp
 Holds   a page of results, and the next one, which is read while the consumer works on the first
-Why     `schema_at` tells the schema as the binlogs tell it: a job that was under way at that moment has
-        changed definitions already (a column nobody may see yet, one that is on its way out), but its binlog
+Why     `schema_at` gives the schema as the binlogs have it: a job that was under way at that time has
+        changed definitions already (a column not visible yet, one that is on its way out), but its binlog
         comes later and brings the change. So what such a job works on is read as it was before the job's
         first step. Whether all that is still there is what the hold on garbage answers, before and after: PD
         decides what may be collected. The safe point that TiDB's own readers look up in etcd is what PD
@@ -58,7 +58,8 @@ class Snapshot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A job under way at a moment. `began_ts`: everything was untouched by it then; 0: it has not begun."""
+    """A job under way at a timestamp. `began_ts`: everything was untouched by it then; 0: it has not
+    begun."""
 
     id: int
     type: int
@@ -112,7 +113,7 @@ class TidbHistory:
         try:
             found = await self._schema_at(ts, hold)
         except Collected as error:
-            logger.info("the schema at this moment is collected already", ts=ts, reason=str(error))
+            logger.info("the schema at this timestamp is collected already", ts=ts, reason=str(error))
             found = None
         except BaseException:
             await hold.end()
@@ -124,7 +125,7 @@ class TidbHistory:
     async def _schema_at(self, ts: int, hold: _Hold) -> SchemaAt | None:
         floor_ts = await hold.begin(ts)
         if floor_ts > ts:
-            logger.info("the schema at this moment is collected already", ts=ts, kept_from=floor_ts)
+            logger.info("the schema at this timestamp is collected already", ts=ts, kept_from=floor_ts)
             return None
         then = self._snapshot(ts)
         running = await _running(then)
@@ -162,7 +163,7 @@ class TidbHistory:
                         pairs = [(key, left.pop(key, value)) for key, value in page if key not in gone]
                         yield _schema_page(pairs, span)
                 behind = [(key, left.pop(key)) for key in list(left) if span[0] <= key < span[1]]
-                yield _schema_page(behind, span)  # what is not there any more at this moment
+                yield _schema_page(behind, span)  # what is not there any more at this timestamp
             await hold.check()
         except Collected as error:
             raise Unavailable(f"the schema was collected while it was read: {error}") from None
@@ -171,7 +172,7 @@ class TidbHistory:
 
 
 class _Hold:
-    """Holds one moment readable."""
+    """Holds one timestamp readable."""
 
     def __init__(self, garbage: GarbageHold) -> None:
         self._garbage = garbage

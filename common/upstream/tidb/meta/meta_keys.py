@@ -48,7 +48,7 @@ def hash_key(name: bytes, field: bytes) -> bytes:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first key behind all that begin with `prefix`."""
+    """The first key after all that begin with `prefix`."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else b""
 

@@ -84,12 +84,12 @@ def header_error(header: pdpb_pb2.ResponseHeader) -> str:
 
 
 def common_cluster_id(answers: Sequence[Answer]) -> int:
-    """The cluster id that all answers tell. Raises `Conflict` if they differ."""
+    """The cluster id in all answers. Raises `Conflict` if they differ."""
     ids = {answer.cluster_id for answer in answers}
     if len(ids) > 1:
-        told = ", ".join(f"{answer.address} {answer.cluster_id}" for answer in answers)
+        named = ", ".join(f"{answer.address} {answer.cluster_id}" for answer in answers)
         raise Conflict(
-            f"the PD addresses belong to different clusters: {told}", hint="name one cluster in --pd-urls"
+            f"the PD addresses belong to different clusters: {named}", hint="name one cluster in --pd-urls"
         )
     return ids.pop()
 
@@ -136,7 +136,7 @@ class Leadership:
 
     def _chosen(self, own: list[Answer]) -> Answer:
         """The answer with the leader that most name. Of equals one that is news: a member cut off from the
-        others goes on to name the old one."""
+        others continues to name the old one."""
         votes = Counter(answer.leader.member_id for answer in own if answer.leader)
         before = self.leader.member_id if self.leader else 0
 

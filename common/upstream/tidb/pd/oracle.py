@@ -1,10 +1,10 @@
 """Timestamps of PD: one stream to the leader, one request at a time for all who wait when it is made.
 
-Drives  the stream `/pdpb.PD/Tso`; a task that serves whoever waits
+Drives  the stream `/pdpb.PD/Tso`; a task that serves all that wait
 Order   who comes while a request is on its way waits for the next one: the answer on its way may have been
         given before the caller began, and "drawn later is larger" would not hold
 Owns    the largest timestamp ever received; what is not above it is never handed out
-Stops   `close` fails whoever waits
+Stops   `close` fails all that wait
 
 A caller waits at most about twice `DEADLINE_S`: until those before it have, then for itself. A caller that is
 cancelled leaves its timestamp unused.
@@ -31,7 +31,7 @@ from common.wire import pdpb_pb2
 DEADLINE_S: Final = 18.0  # as Go clients; PD takes up to 15 s to replace a leader that died
 BATCH_MAX: Final = 10_000
 SLOW_S: Final = 0.030
-TELL_AGAIN_S: Final = 60.0
+LOG_AGAIN_S: Final = 60.0
 _TSO: Final = "/pdpb.PD/Tso"
 
 _logger = log.get("tso")
@@ -79,7 +79,7 @@ class PdOracle:
         self._stream: _Stream | None = None
         self._last = 0
         self._last_asked_s = float("-inf")
-        self._told_s = float("-inf")
+        self._logged_s = float("-inf")
         self._closed = False
 
     async def timestamp(self) -> int:
@@ -124,7 +124,7 @@ class PdOracle:
             await self._serve()
 
     async def _serve(self) -> None:
-        """One reply for whoever waits. Repeated requests are also for those who came meanwhile."""
+        """One reply for all that wait. Repeated requests are also for those who came meanwhile."""
         first = tuple(self._waiting)
         group: list[_Caller] = []
         try:
@@ -184,8 +184,8 @@ class PdOracle:
             raise Unavailable(f"{client.address} refuses Tso: {header_error(reply.header)}")
         if reply.count != count or not reply.HasField("timestamp"):
             raise Unavailable(f"{client.address} answered {reply.count} timestamps, {count} were asked for")
-        told = reply.timestamp
-        drawn = tso_batch.timestamps(told.physical, told.logical, told.suffix_bits, count, self._last)
+        stamp = reply.timestamp
+        drawn = tso_batch.timestamps(stamp.physical, stamp.logical, stamp.suffix_bits, count, self._last)
         self._last, self._last_asked_s = drawn[-1], asked_s
         for caller, ts in zip(group, drawn, strict=True):
             if not caller.done():
@@ -194,8 +194,8 @@ class PdOracle:
 
     def _tell_slow(self, client: rpc.Client, asked_s: float) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - asked_s > SLOW_S and now_s - self._told_s >= TELL_AGAIN_S:
-            self._told_s = now_s
+        if now_s - asked_s > SLOW_S and now_s - self._logged_s >= LOG_AGAIN_S:
+            self._logged_s = now_s
             _logger.warning(
                 "PD is slow to give timestamps",
                 took_ms=round((now_s - asked_s) * 1000),

@@ -54,8 +54,8 @@ class PdClient:
         """Ask every address of a comma list of URLs or host:port once; one with a cluster id is enough.
 
         A leader need not be elected yet. `timeout_s` also limits each later request. Raises `Unavailable` if
-        nobody answers, `NotPd` if those who do know no PD, `Conflict` if they belong to different clusters,
-        `ConfigError` for addresses and TLS files that cannot be used.
+        no address answers, `NotPd` if those that do know no PD, `Conflict` if they belong to different
+        clusters, `ConfigError` for addresses and TLS files that cannot be used.
         """
         servers = PdServers(endpoints, tls=tls, clock=clock, timeout_s=timeout_s)
         try:
@@ -90,7 +90,7 @@ class PdClient:
         return await self._servers.members()
 
     async def _ask_leader(self, method: str, request: Any, reply_type: Any, deadline_s: float) -> Any:
-        """A reply of the leader, whose header may still tell an error."""
+        """A reply of the leader, whose header may still hold an error."""
         request.header.CopyFrom(self.header())
 
         async def attempt(client: rpc.Client, timeout_s: float) -> Any:
@@ -126,12 +126,12 @@ class PdClient:
                 region = region_of_message(_without_down(reply.region, reply), reply.leader)
                 if region.holds(key):
                     return region
-                told = f"it names region {region.id}, which does not hold it"
+                why = f"it names region {region.id}, which does not hold it"
             else:
-                told = header_error(reply.header) if reply.header.error.type else "it knows none"
+                why = header_error(reply.header) if reply.header.error.type else "it knows none"
             pause_s = pauses.next_s()
             if loop.time() + pause_s >= deadline:
-                raise Unavailable(f"PD does not find the region of {name_of(key)}: {told}", hint=HINT)
+                raise Unavailable(f"PD does not find the region of {name_of(key)}: {why}", hint=HINT)
             await asyncio.sleep(pause_s)
 
     async def store(self, store_id: int, *, deadline_s: float = DEADLINE_S) -> Store | None:
@@ -139,7 +139,7 @@ class PdClient:
         request = pdpb_pb2.GetStoreRequest(store_id=store_id)
         reply = await self._ask_leader("GetStore", request, pdpb_pb2.GetStoreResponse, deadline_s)
         if reply.header.error.type != pdpb_pb2.OK:
-            # The same error stands for an unknown store and for everything else: the list tells.
+            # The same error stands for an unknown store and for everything else: the list decides.
             known = await self.stores(deadline_s=deadline_s)
             return next((store for store in known if store.id == store_id), None)
         found = _store(reply.store) if reply.HasField("store") else None
@@ -181,9 +181,9 @@ def _store(message: metapb_pb2.Store) -> Store:
     return Store(message.id, message.address, StoreState.OFFLINE, message.version)
 
 
-def _without_down(region: metapb_pb2.Region, told: Any) -> metapb_pb2.Region:
+def _without_down(region: metapb_pb2.Region, reply: Any) -> metapb_pb2.Region:
     """The region without the peers that PD has not heard of for long, if any are left then."""
-    down = {one.peer.id for one in told.down_peers}
+    down = {one.peer.id for one in reply.down_peers}
     left = [peer for peer in region.peers if peer.id not in down]
     if not left or len(left) == len(region.peers):
         return region

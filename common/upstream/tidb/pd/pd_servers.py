@@ -77,10 +77,10 @@ class PdServers:
         self.cluster_id = 0
 
     async def introduce(self) -> None:
-        """Ask every configured address once and begin to look after the members.
+        """Ask every configured address once and begin to watch the members.
 
-        Raises `Unavailable` if nobody answers, `NotPd` if those who do know no PD, `Conflict` if they belong
-        to different clusters or some are no PD.
+        Raises `Unavailable` if no address answers, `NotPd` if those that do know no PD, `Conflict` if they
+        belong to different clusters or some are no PD.
         """
         answers, errors = await self._ask_all(self._addresses)
         said = "; ".join(error.message for error in errors)
@@ -158,7 +158,7 @@ class PdServers:
             try:
                 result = await attempt(self.client(address), min(self._try_s, left_s))
             except Unavailable as error:
-                if address not in said or loop.time() < deadline:  # a try cut short tells nothing
+                if address not in said or loop.time() < deadline:  # a try cut short shows nothing
                     said[address] = error.message
             except Conflict as error:
                 conflict, said[address] = error, error.message
@@ -241,7 +241,7 @@ class PdServers:
                 _logger.error("PD belongs to another cluster", error=error)
 
     async def _ask_all(self, addresses: Sequence[str]) -> tuple[list[Answer], list[BinlogError]]:
-        """Everybody at once; when one has answered, the others get a moment more: they may hang."""
+        """All at once; when one has answered, the others get a little longer: they may hang."""
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._ask(address), name=f"pd.ask {address}") for address in addresses]
         pending = set(tasks)
@@ -251,9 +251,9 @@ class PdServers:
                 done, pending = await asyncio.wait(
                     pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                for told in (task.result() for task in done):
-                    if isinstance(told, Answer):
-                        grace_s = GRACE_S if told.leader else LEADERLESS_GRACE_S
+                for found in (task.result() for task in done):
+                    if isinstance(found, Answer):
+                        grace_s = GRACE_S if found.leader else LEADERLESS_GRACE_S
                         ends = min(ends, loop.time() + grace_s)
         finally:
             for task in pending:
@@ -263,11 +263,11 @@ class PdServers:
         answers: list[Answer] = []
         errors: list[BinlogError] = []
         for address, task in zip(addresses, tasks, strict=True):
-            told = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
-            if isinstance(told, Answer):
-                answers.append(told)
+            found = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
+            if isinstance(found, Answer):
+                answers.append(found)
             else:
-                errors.append(told)
+                errors.append(found)
         return answers, errors
 
     async def _ask(self, address: str) -> Answer | BinlogError:

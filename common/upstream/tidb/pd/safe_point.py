@@ -1,4 +1,4 @@
-"""Safe points: what PD keeps from being collected because somebody still reads it, and what is collected.
+"""Safe points: what PD keeps from being collected because it is still read, and what is collected.
 
 Tests  tests/common/upstream/tidb/pd/test_pd.py
 """
@@ -30,7 +30,7 @@ class CollectedUpTo:
         self._next: asyncio.Task[int] | None = None
 
     async def now(self) -> int:
-        """What it was at a moment after this call began. Raises `Unavailable`, `Rejected`."""
+        """What it was at some time after this call began. Raises `Unavailable`, `Rejected`."""
         running = self._reading
         if running is None or running.done():
             task = self._reading = self._begin(None)
@@ -42,7 +42,7 @@ class CollectedUpTo:
 
     def _begin(self, before: asyncio.Task[int] | None) -> asyncio.Task[int]:
         task = asyncio.get_running_loop().create_task(self._read(before), name="gc safe point")
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, if nobody waits
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, if nothing waits
         return task
 
     async def _read(self, before: asyncio.Task[int] | None) -> int:

@@ -1,4 +1,4 @@
-"""Locks that a reader meets: waited for while their transaction lives, cleared away once it is over.
+"""Locks that a reader finds: waited for while their transaction lives, cleared away once it is over.
 
 Drives  `txn_status` (core); questions to the region of the primary key, clean-up in the region of the lock
 Owns    the outcomes that are final
@@ -53,7 +53,8 @@ class RecentTime(Protocol):
 
 @dataclass
 class Reader:
-    """Who meets locks: one operation of a snapshot. `later`: transactions that commit after `ts`, if ever."""
+    """A reader of locked keys: one operation of a snapshot. `later`: transactions that commit after `ts`, if
+    ever."""
 
     ts: int
     later: set[int]

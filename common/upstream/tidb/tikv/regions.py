@@ -39,7 +39,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A range of raw keys. `leader` is None while nobody has said which peer leads."""
+    """A range of raw keys. `leader` is None while it is not known which peer leads."""
 
     id: int
     start_key: bytes
@@ -74,7 +74,7 @@ class Store:
 def refuse_keyspace(key: bytes) -> None:
     """Raises `Rejected` for a key of API version 2, which puts "x" and a keyspace's id before TiDB's own.
 
-    Region boundaries, which are no longer than that, tell nothing: PD from v7.0 on splits at the edges of
+    Region boundaries, which are no longer than that, do not show it: PD from v7.0 on splits at the edges of
     keyspace 0 in every cluster.
     """
     if key[:1] == b"x" and len(key) > KEYSPACE_PREFIX_BYTES:

@@ -1,12 +1,12 @@
 """Snapshot: what TiKV's keys held at one timestamp.
 
-Drives  point reads and scans over all regions that a range meets; locks go to `LockResolver`
+Drives  point reads and scans over all regions that a range overlaps; locks go to `LockResolver`
 Owns    which transactions are known to commit after the snapshot
 Order   a page of a scan is complete before it is handed out: keys with a lock in the way are read again
 Stops   with the consumer of a scan; each read, and each page, has a deadline of its own
 
-An absent key and an empty value are the same, as in TiDB. Reads below the GC safe point tell nothing
-sensible: who reads the past holds it (`GarbageHold`) and looks at the safe point.
+An absent key and an empty value are the same, as in TiDB. Reads below the GC safe point give nothing
+sensible: a reader of the past holds it (`GarbageHold`) and checks the safe point.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Channel(Protocol):
 
 
 class Deadline:
-    """Until when one operation goes on, over all its requests and pauses."""
+    """The deadline of one operation, over all its requests and pauses."""
 
     __slots__ = ("_clock", "_until_s", "seconds")
 
@@ -272,7 +272,7 @@ class TikvClient:
             raise Corruption(f"{target} answers {method} with what is no {reply_type.__name__}") from error
 
     async def _target(self, key: bytes, tries: _Tries, deadline: Deadline) -> _Target | None:
-        """Whom to ask; None if what PD says of the region leads nowhere at the moment."""
+        """Whom to ask; None if what PD says of the region leads nowhere now."""
         region = await self.region(key, deadline)
         peer = _peer(region, tries.avoid)
         if peer is None:
@@ -301,16 +301,16 @@ class TikvClient:
     def _known(self, store_id: int) -> Store | None:
         return None if store_id in self._doubted else self._stores.get(store_id)
 
-    def _take(self, store_id: int, told: Store | None) -> Store | None:
-        """Note what PD says; a connection to where nobody is any more ends."""
-        gone = told is None or told.state is StoreState.TOMBSTONE or not told.address
+    def _take(self, store_id: int, found: Store | None) -> Store | None:
+        """Note what PD says; a connection to a store that is gone ends."""
+        gone = found is None or found.state is StoreState.TOMBSTONE or not found.address
         self._doubted.discard(store_id)
         before = self._stores.pop(store_id, None)
-        if told is not None and not gone:
-            self._stores[store_id] = told
+        if found is not None and not gone:
+            self._stores[store_id] = found
         if before is not None and all(before.address != store.address for store in self._stores.values()):
             self._hang_up(before.address)
-        return None if gone else told
+        return None if gone else found
 
     def _channel(self, address: str) -> Channel:
         if self._closed:
@@ -348,15 +348,15 @@ class TikvClient:
             self._regions.insert(replace(region, leader=leader))
 
     def _lost(self, target: _Target, tries: _Tries) -> None:
-        """The store has not answered. Perhaps only this request: those of others that are on their way go on,
-        and a connection that is dead is found out by its pings.
+        """The store has not answered. Perhaps only this request: those of others that are on their way
+        continue, and a connection that is dead is found out by its pings.
         """
         tries.avoid.add(target.peer.store_id)
         self._drop(target.region)
         self._doubted.add(target.peer.store_id)
 
     def _drop(self, region: Region) -> None:
-        if self._regions.find(region.start_key) is region:  # otherwise somebody has learned better
+        if self._regions.find(region.start_key) is region:  # otherwise it was replaced meanwhile
             self._regions.drop(region.id)
 
     def _hang_up(self, address: str) -> None:

@@ -3,12 +3,12 @@
 Drives  questions about many transactions at once, so many per region and altogether; `txn_status` (core)
 Owns    final outcomes; since when each open transaction has been asked about
 Order   the history of the primary key first, which changes nothing. TiKV is asked to decide, which rolls back
-        a lock that has expired, where that lock was left alone for a minute behind its end: a TiDB that lives
+        a lock that has expired, where that lock was left alone for a minute after its end: a TiDB that lives
         renews it, or ends it. Where there is no trace of a transaction, only when it began long ago and has
         long been asked about; a prewrite is not on its way for that long. Whose client has given up is
         decided at once, in one question: nothing of it is on its way
 Why     no trace is no rollback where garbage collection may have passed: its safe point is read before TiKV
-        is asked to decide and, after an answer from the lack of a trace, once more. Up to it nobody knows
+        is asked to decide and, after an answer from the lack of a trace, once more. Until then it is unknown
 Stops   each call at its deadline, with what has been answered by then
 Never   rolls back a live lock; takes a client's word for a rollback, or an expired async-commit lock for a
         verdict; keeps "alive" for an answer
@@ -264,7 +264,7 @@ class TikvTransactions:
             raise Rejected(
                 f"{name_of(key)} is not the primary key of transaction {start_ts}, as its binlog says"
             )
-        # However long its lock lasts: it may end at any moment.
+        # However long its lock lasts: it may end at any time.
         return Undecided(RETRY_MAX_S, hint=ALIVE_HINT)
 
     def _watch(self, start_ts: int) -> float:

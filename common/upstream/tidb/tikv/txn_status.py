@@ -2,7 +2,7 @@
 
 In     replies of MvccGetByKey, CheckTxnStatus and CheckSecondaryLocks
 Out    committed, rolled back, or a lock that stands and for how long; final outcomes again, by start_ts
-Why    a live lock read as "rolled back" loses a transaction: the lock is looked at before the commit_ts, and
+Why    a live lock read as "rolled back" loses a transaction: the lock is checked before the commit_ts, and
        an async-commit lock is never a verdict, however old it is
 Holds  at most `FINAL_MAX` final outcomes
 """
@@ -27,7 +27,7 @@ class Locked:
     """The lock on the primary key stands. `pushed`: its commit_ts will be above the asker's timestamp.
 
     `ttl_ms` counts from the physical part of the transaction's start_ts. `by_secondaries` is the lock of a
-    transaction whose outcome its other locks tell once it has expired.
+    transaction whose outcome its other locks decide once it has expired.
     """
 
     ttl_ms: int
@@ -76,8 +76,8 @@ def status_of(reply: kvrpcpb_pb2.CheckTxnStatusResponse) -> Status:
         return Failed(problem_of(reply.error))
     lock = reply.lock_info if reply.HasField("lock_info") else None
     by_secondaries = lock if lock is not None and lock.use_async_commit else None
-    # A lock with ttl 0 is told by its lock_info alone, a lock of an old TiKV by its ttl alone. Where the lock
-    # has just been rolled back some versions still describe it.
+    # A lock with ttl 0 is recognized by its lock_info alone, a lock of an old TiKV by its ttl alone. Where
+    # the lock has just been rolled back some versions still describe it.
     gone = reply.commit_version > 0 or reply.action in (
         kvrpcpb_pb2.TTLExpireRollback,
         kvrpcpb_pb2.TTLExpirePessimisticRollback,
@@ -114,7 +114,7 @@ def expired(start_ts: int, ttl_ms: int, now_ts: int) -> bool:
 
 
 def abandoned(lock: kvrpcpb_pb2.MvccLock, start_ts: int, now_ts: int, after_s: float) -> bool:
-    """Whether nobody has cared for the prewrite lock of a transaction since it expired `after_s` ago.
+    """Whether no reader has touched the prewrite lock of a transaction since it expired `after_s` ago.
 
     A pessimistic lock is no prewrite yet: that may be on its way.
     """

@@ -258,7 +258,7 @@ def into_sniff(octets: bytes, tally: Tally) -> None:
     for size in range(0, min(24, len(octets)), 5):
         early = protocol_detection.sniff(octets[:size])
         # What was said of a part holds for the whole.
-        assert early is protocol_detection.Kind.NEED_MORE or type(early) is type(verdict), size
+        assert early is protocol_detection.WireProtocol.NEED_MORE or type(early) is type(verdict), size
 
 
 def fuzz(inputs: int, seed: int) -> Tally:

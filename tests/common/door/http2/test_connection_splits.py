@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.door.http2.frames import PREFACE
-from common.door.protocol_detection import Kind, sniff
+from common.door.protocol_detection import WireProtocol, sniff
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import Door, Reply
 
@@ -92,4 +92,4 @@ def test_the_calls_of_a_recording_end_well(name: str) -> None:
 def test_the_preface_is_seen_with_its_last_octet() -> None:
     octets = PREFACE + recordings()["go"]
     for size in range(len(octets)):
-        assert sniff(octets[:size]) is (Kind.HTTP2 if size >= 24 else Kind.NEED_MORE)
+        assert sniff(octets[:size]) is (WireProtocol.HTTP2 if size >= 24 else WireProtocol.NEED_MORE)

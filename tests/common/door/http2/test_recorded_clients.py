@@ -29,7 +29,7 @@ from common.door.http2.connection import Connection
 from common.door.http2.frames import PREFACE
 from common.door.http2.lifetime import Life
 from common.door.limits import Budget, Limits
-from common.door.protocol_detection import Kind, sniff
+from common.door.protocol_detection import WireProtocol, sniff
 from common.rpc import service as codes
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "door"
@@ -203,7 +203,7 @@ def test_whole(file: str, answers: bool) -> None:
 
 def test_as_it_was_read(file: str, answers: bool) -> None:
     parts = [octets for direction, octets in chunks(file) if direction == FROM_CLIENT]
-    assert sniff(parts[0]) in (Kind.HTTP2, Kind.NEED_MORE)
+    assert sniff(parts[0]) in (WireProtocol.HTTP2, WireProtocol.NEED_MORE)
     at = 0
     while at < len(PREFACE):  # some write it by itself
         taken = min(len(PREFACE) - at, len(parts[0]))

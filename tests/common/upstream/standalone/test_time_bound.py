@@ -59,7 +59,7 @@ class Cluster:
         now_s, wall_s = self.now_s - life.born_s, self.now_s + life.wall_ahead_s
         if life.bound.should_ask(wall_s, now_s):
             clock = float(int(self.now_s + self.etcd_ahead_s)) if self.etcd_tells else None
-            life.bound.told([None, clock], now_s)
+            life.bound.observe([None, clock], now_s)
         life.bound.stored(self.stored, now_s)
         first = max(self.stored + 1, tso.from_wall_s(life.bound.physical_s(wall_s, now_s)))
         assert first > self.stored
@@ -153,9 +153,9 @@ def test_a_running_cluster_goes_on_while_etcds_clock_is_behind_or_not_told() -> 
 def test_etcd_is_not_asked_all_the_time() -> None:
     bound = TimeBound()
     assert bound.should_ask(1000.0, 5.0)
-    bound.told([None], 5.0)
+    bound.observe([None], 5.0)
     assert bound.etcd_is_silent
     assert not bound.should_ask(1000.0, 5.0 + ASK_AGAIN_S - 0.1)
     assert bound.should_ask(1000.0, 5.0 + ASK_AGAIN_S)
-    bound.told([999.0], 15.0)
+    bound.observe([999.0], 15.0)
     assert not bound.should_ask(1000.0, 1e6), "within the slack"
