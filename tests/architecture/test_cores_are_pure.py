@@ -135,6 +135,7 @@ CORES = (
     "drainer.translate.translator",
     "drainer.txn",
     "drainer.schema.ddl_effect",
+    "drainer.schema.statement_effect",
     "drainer.ddl.run.recycle_bin",
     "drainer.schema.catalog",
     "drainer.ddl.derive.already_applied",

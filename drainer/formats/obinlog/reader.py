@@ -19,14 +19,13 @@ from typing import Any, Final, NoReturn
 
 from google.protobuf.message import DecodeError
 
-from common.ddl_job import ActionType
 from common.errors import BinlogError, Corruption
 from common.foreign_document import UNREADABLE
 from common.protobuf_fields import LENGTH, Malformed, Read, fields
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import ColumnKind, FieldType, TableInfo
 from common.wire import secondary_binlog_pb2 as pb
-from drainer.schema.sql_tokens import tokens
+from drainer.schema.statement_effect import action_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 
 PIECE_ROWS: Final = 4000
@@ -36,21 +35,6 @@ _KINDS: Final = {pb.Insert: INSERT, pb.Update: UPDATE, pb.Delete: DELETE}
 _HINT: Final = "the record is whole, so it was written like this: compare the versions of the drainers"
 _TAG_TABLE, _TAG_MUTATION = 0x0A, 0x22
 _TAG_DML, _TAG_DDL, _TAG_ZONE, _TAG_DEFINITION = 0x1A, 0x22, 0x2A, 0x1F4A
-# What a statement does, where nothing but its text is known.
-_ACTIONS: Final = {
-    ("CREATE", "DATABASE"): ActionType.CREATE_SCHEMA,
-    ("CREATE", "SCHEMA"): ActionType.CREATE_SCHEMA,
-    ("DROP", "DATABASE"): ActionType.DROP_SCHEMA,
-    ("DROP", "SCHEMA"): ActionType.DROP_SCHEMA,
-    ("CREATE", "TABLE"): ActionType.CREATE_TABLE,
-    ("DROP", "TABLE"): ActionType.DROP_TABLE,
-    ("TRUNCATE", "TABLE"): ActionType.TRUNCATE_TABLE,
-    ("RENAME", "TABLE"): ActionType.RENAME_TABLE,
-    ("CREATE", "VIEW"): ActionType.CREATE_VIEW,
-    ("DROP", "VIEW"): ActionType.DROP_VIEW,
-    ("CREATE", "SEQUENCE"): ActionType.CREATE_SEQUENCE,
-    ("DROP", "SEQUENCE"): ActionType.DROP_SEQUENCE,
-}
 
 
 @dataclass(slots=True)
@@ -145,16 +129,6 @@ def _own_ddl(document: dict[str, Any]) -> Ddl:
     for key in ("before", "after"):
         document[key] = tuple(Tracked(**tracked) for tracked in document[key])
     return Ddl(**document)
-
-
-def action_of(query: str) -> int:
-    """Number of the job action of a statement, as far as its first words tell; 0 for others."""
-    words = [word.upper() for word in tokens(query)[:6]]
-    for word in words[1:]:
-        action = _ACTIONS.get((words[0], word))
-        if action is not None:
-            return int(action)
-    return int(ActionType.TRUNCATE_TABLE if words[:1] == ["TRUNCATE"] else ActionType.NONE)
 
 
 # -- rows -----------------------------------------------------------------------------------------------

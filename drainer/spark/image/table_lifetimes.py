@@ -13,14 +13,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from common.ddl_job import ActionType
 from common.errors import Rejected
-from drainer.schema.sql_tokens import tokens
+from drainer.schema.ddl_effect import TABLE, DdlEffect, EffectKind, effect, sub_actions
+from drainer.schema.statement_effect import statement_effect
 from drainer.txn import Ddl
 
-_UNTOLD: Final = frozenset({"RENAME", "EXCHANGE", "RECOVER", "FLASHBACK"})
-_OF_PARTITIONS: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE"})
-_CONVERTING: Final = frozenset({"MODIFY", "CHANGE"})
+_MOVES: Final = frozenset(
+    {
+        EffectKind.RENAME,
+        EffectKind.EXCHANGE,
+        EffectKind.RECOVER,
+        EffectKind.RECOVER_DATABASE,
+        EffectKind.REWIND,
+    }
+)
 Name = tuple[str, str]
 
 
@@ -42,24 +48,27 @@ def lives(names: Iterable[Name], changes: Iterable[Ddl], since: int) -> dict[Nam
         for name in found:
             if name in ddl.tables:
                 found[name] = _after(found[name], ddl, name)
-            elif (name[0], "") in ddl.tables and ddl.action == ActionType.DROP_SCHEMA:
+            elif (name[0], "") in ddl.tables and _effect(ddl).kind is EffectKind.DROP_DATABASE:
                 found[name] = None
     return {name: life for name, life in found.items() if life is not None}
 
 
+def _effect(ddl: Ddl) -> DdlEffect:
+    """By its text, which says whether a column's type changes; by its job where there is no text."""
+    return statement_effect(ddl.query, ddl.schema, ddl.action) or effect(ddl.action, sub_actions(ddl.job))
+
+
 def _after(life: Life | None, ddl: Ddl, name: Name) -> Life | None:
-    if ddl.action in (ActionType.CREATE_TABLE, ActionType.TRUNCATE_TABLE):
+    done = _effect(ddl)
+    if done.object == TABLE and done.kind in (EffectKind.CREATE, EffectKind.TRUNCATE):
         return Life(ddl.commit_ts, whole=True)
-    if ddl.action == ActionType.DROP_TABLE:
+    if done.object == TABLE and done.kind is EffectKind.DROP:
         return None
-    words = [word.upper() for word in tokens(ddl.query)]
-    untold = _UNTOLD.intersection(words) and not {"COLUMN", "INDEX", "KEY"}.intersection(words)
-    partition = "PARTITION" in words and _OF_PARTITIONS.intersection(words)
-    if untold or partition:
+    if done.kind in _MOVES or done.empties_partitions or done.drops_partitions:
         raise Rejected(
             f"the rows of {'.'.join(name)} cannot be known behind commit_ts {ddl.commit_ts}: {ddl.query}",
             hint="take an image of the database behind it as the base, or leave the table out with --tables",
         )
-    if life is not None and _CONVERTING.intersection(words):
+    if life is not None and done.modifies_columns:
         return Life(life.since, life.whole, converted=True)
     return life

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.ddl_job import ActionType
 from common.tso import TS_MAX
-from drainer.schema.sql_tokens import tokens, unquote
+from drainer.schema.ddl_effect import TABLE, EffectKind
+from drainer.schema.statement_effect import statement_effect
 
 Name = tuple[str, str]
 
@@ -27,11 +27,19 @@ DROPS: Final = "drops"
 ENDS: Final = "ends"
 MOVES: Final = "moves"
 
-_HARMLESS: Final = frozenset({"VIEW", "INDEX", "SEQUENCE", "PLACEMENT", "RESOURCE", "USER", "POLICY"})
-_NO_ROWS: Final = frozenset({"ANALYZE", "LOCK", "UNLOCK", "SET", "GRANT", "REVOKE"})
-_PARTITIONS_GO: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "FIRST"})
-_BESIDE_RENAME: Final = frozenset({"COLUMN", "INDEX", "KEY", "CONSTRAINT"})
-_BEFORE_KIND: Final = 20
+_WHAT: Final = {
+    EffectKind.CREATE_DATABASE: EMPTIES,
+    EffectKind.DROP_DATABASE: DROPS,
+    EffectKind.RECOVER_DATABASE: ENDS,
+    EffectKind.CREATE: EMPTIES,
+    EffectKind.RESTORE: ENDS,
+    EffectKind.RECOVER: ENDS,
+    EffectKind.DROP: DROPS,
+    EffectKind.TRUNCATE: EMPTIES,
+    EffectKind.EXCHANGE: ENDS,
+    EffectKind.REWIND: ENDS,
+}
+"""What becomes of rows by the kind of a DDL; by the others nothing, or what their parts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,157 +86,27 @@ class Lineage:
 # -- statements -----------------------------------------------------------------------------------------
 
 
-class _Words:
-    """Tokens of a statement, read from the front."""
-
-    def __init__(self, query: str) -> None:
-        self.all = tokens(query)
-        self.at = 0
-
-    def peek(self, ahead: int = 0) -> str:
-        at = self.at + ahead
-        return self.all[at].upper() if at < len(self.all) else ""
-
-    def skip(self, *words: str) -> bool:
-        """Pass over these words if they come next."""
-        if all(self.peek(n) == word for n, word in enumerate(words)):
-            self.at += len(words)
-            return True
-        return False
-
-    def name(self, schema: str) -> Name:
-        first = unquote(self.all[self.at]) if self.at < len(self.all) else ""
-        self.at += 1
-        if self.peek() == "." and self.at + 1 < len(self.all):
-            second = unquote(self.all[self.at + 1])
-            self.at += 2
-            return lower((first, second))
-        return lower((schema, first))
-
-
 def lower(name: Name) -> Name:
     return name[0].lower(), name[1].lower()
 
 
 def effects(statement: Statement) -> list[TableEffect]:
     """What a DDL does to rows without row changes; [] for nothing."""
-    words, schema = _Words(statement.query), statement.schema
-    if words.peek() == "USE":
-        words.at += 1
-        schema = words.name("")[1]
-        words.skip(";")
-    if not words.peek():
-        return _unknown(statement, schema)
-    verb = words.peek()
-    words.at += 1
-    if verb == "CREATE":
-        return _create(words, schema, statement)
-    if verb == "DROP":
-        return _drop(words, schema)
-    if verb == "TRUNCATE":
-        words.skip("TABLE")
-        return [TableEffect(EMPTIES, words.name(schema))]
-    if verb == "RENAME":
-        return _rename(words, schema) if words.skip("TABLE") or words.skip("TABLES") else []
-    if verb == "ALTER":
-        return _alter(words, schema, statement)
-    if verb in ("RECOVER", "FLASHBACK"):
-        return _recover(words, schema, statement)
-    return [] if verb in _NO_ROWS else _unknown(statement, schema)
-
-
-def _unknown(statement: Statement, schema: str) -> list[TableEffect]:
-    names = statement.tables or ((schema, ""),)
-    return [TableEffect(ENDS, lower(name)) for name in names]
-
-
-def _kind(words: _Words) -> str:
-    """Go to the kind of a CREATE or DROP and pass over it."""
-    for _ in range(_BEFORE_KIND):
-        word = words.peek()
-        words.at += 1
-        if word in ("TABLE", "TABLES", "DATABASE", "SCHEMA") or word in _HARMLESS or not word:
-            return "TABLE" if word == "TABLES" else "DATABASE" if word == "SCHEMA" else word
-    return ""
-
-
-def _create(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
-    kind = _kind(words)
-    words.skip("IF", "NOT", "EXISTS")
-    if kind == "TABLE":
-        what = ENDS if statement.action == ActionType.CREATE_TABLES else EMPTIES
-        return [TableEffect(what, words.name(schema))]
-    if kind == "DATABASE":
-        return [TableEffect(EMPTIES, (words.name("")[1], ""))]
-    return [] if kind in _HARMLESS else _unknown(statement, schema)
-
-
-def _drop(words: _Words, schema: str) -> list[TableEffect]:
-    kind = _kind(words)
-    words.skip("IF", "EXISTS")
-    if kind == "DATABASE":
-        return [TableEffect(DROPS, (words.name("")[1], ""))]
-    if kind != "TABLE":
+    done = statement_effect(statement.query, statement.schema, statement.action)
+    known = [name for name in statement.tables if name[1]]
+    if done is None:
+        return [TableEffect(ENDS, lower(name)) for name in statement.tables or ((statement.schema, ""),)]
+    if done.object != TABLE:
         return []
-    found = [TableEffect(DROPS, words.name(schema))]
-    while words.skip(","):
-        found.append(TableEffect(DROPS, words.name(schema)))
-    return found
-
-
-def _rename(words: _Words, schema: str) -> list[TableEffect]:
-    found = []
-    while True:
-        old = words.name(schema)
-        words.skip("TO")
-        found.append(TableEffect(MOVES, old, words.name(schema)))
-        if not words.skip(","):
-            return found
-
-
-def _alter(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
-    words.skip("IGNORE")
-    if not words.skip("TABLE"):
-        return []
-    words.skip("IF", "EXISTS")
-    name = words.name(schema)
-    found, depth = [], 0
-    while word := words.peek():
-        words.at += 1
-        depth += (word == "(") - (word == ")")
-        if depth:
-            continue
-        if word == "RENAME" and words.peek() not in _BESIDE_RENAME:
-            for filler in ("TO", "AS", "="):
-                if words.skip(filler):
-                    break
-            found.append(TableEffect(MOVES, name, words.name(schema)))
-        elif word in _PARTITIONS_GO and words.peek() in ("PARTITION", "TABLESPACE"):
-            found.append(TableEffect(ENDS, name))
-            found += [TableEffect(ENDS, lower(other)) for other in statement.tables if other[1]]
-            while word == "EXCHANGE" and words.peek():
-                if words.skip("WITH", "TABLE"):
-                    found.append(TableEffect(ENDS, words.name(schema)))
-                else:
-                    words.at += 1
+    names = list(done.tables)
+    if done.kind in (EffectKind.RECOVER, EffectKind.REWIND):
+        names = names or known or [("", "")]  # a cluster, or a table named by its job
+    elif done.replaces_rows and done.kind in (EffectKind.ALTER, EffectKind.EXCHANGE):
+        names += known
+    what = _WHAT.get(done.kind) or (ENDS if done.replaces_rows else "")
+    found = [TableEffect(what, lower(name)) for name in names] if what else []
+    found += [TableEffect(MOVES, lower(old), lower(new)) for old, new in done.renamed]
     return list(dict.fromkeys(found))
-
-
-def _recover(words: _Words, schema: str, statement: Statement) -> list[TableEffect]:
-    if words.skip("DATABASE") or words.skip("SCHEMA"):
-        names = [(words.name("")[1], "")]
-        if words.skip("TO"):
-            names.append((words.name("")[1], ""))
-        return [TableEffect(ENDS, name) for name in names]
-    if words.skip("TABLE") and not words.skip("BY"):
-        names = [words.name(schema)]
-        while words.skip(",") or words.skip("TO"):
-            names.append(words.name(schema))
-        if words.peek() not in ("TIMESTAMP", "TSO") and names[0][1]:
-            return [TableEffect(ENDS, name) for name in names]
-    if tables := [lower(name) for name in statement.tables if name[1]]:
-        return [TableEffect(ENDS, name) for name in tables]
-    return [TableEffect(ENDS, ("", ""))]  # a cluster, or a table named by its job
 
 
 # -- lineages -------------------------------------------------------------------------------------------

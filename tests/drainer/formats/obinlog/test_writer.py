@@ -280,25 +280,6 @@ def test_damage_inside_a_record_is_named() -> None:
     assert refused > len(payload) // 4
 
 
-@pytest.mark.parametrize(
-    ("query", "action"),
-    [
-        ("CREATE DATABASE x", 1),
-        ("drop schema x", 2),
-        ("create table t (a int)", 3),
-        ("CREATE TEMPORARY TABLE t (a int)", 3),
-        ("DROP TABLE IF EXISTS `a`, `b`", 4),
-        ("/* c */ truncate t", 11),
-        ("RENAME TABLE a TO b", 14),
-        ("CREATE OR REPLACE VIEW v AS SELECT 1", 21),
-        ("ALTER TABLE t ADD COLUMN b INT", 0),
-        ("", 0),
-    ],
-)
-def test_what_a_statement_does(query: str, action: int) -> None:
-    assert obinlog_read.action_of(query) == action
-
-
 def test_names_of_types() -> None:
     names = ["bigint", "varchar", "blob", "json", "enum", "timestamp"]
     assert [type_name(kind(name)) for name in names] == [
