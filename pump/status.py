@@ -21,8 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from common import binlog, tso, version
 from common import time_text as moment
@@ -32,6 +31,16 @@ from common.cluster.registry import Registry
 from common.door.http.routes import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
 from common.observe import metrics
+from common.status.codec import plain
+from common.status.pump import (
+    DiskStatus,
+    LeavingStatus,
+    PumpDocument,
+    PumpStatus,
+    RecentCommitsStatus,
+    RetentionStatus,
+    StreamsStatus,
+)
 from common.upstream.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
 from pump.membership.registration import Registration
@@ -53,7 +62,7 @@ class RetentionFacts(Protocol):
         """Begin a run now; False if one is under way."""
         ...
 
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> RetentionStatus: ...
 
 
 class StatusRoutes:
@@ -69,7 +78,7 @@ class StatusRoutes:
         time: UpstreamTime,
         clock: Clock,
         leave: Callable[[str, bool], Awaitable[None]],
-        leaving: Callable[[], dict[str, Any] | None],
+        leaving: Callable[[], LeavingStatus | None],
         *,
         watch: StallMonitor,
         disk: Callable[[], Disk],
@@ -102,39 +111,41 @@ class StatusRoutes:
         routes.add("GET", "/debug/binlog/{ts}", self._binlog if debug else _debug_is_off, guarded=True)
         routes.add("*", "/metrics", self._metrics)
 
-    def pump(self) -> dict[str, Any]:
+    def pump(self) -> PumpStatus:
         """This pump, from memory alone."""
         storage = self._storage
         oldest = self._watch.oldest()
-        failure = storage.write_failure
-        return {
-            "version": version.release(),
-            "cluster_id": self._cluster_id,
-            "time_s": round(self._clock.wall_s(), 3),
-            "upstream_time": self._time.facts() | {"error": self._oracle_trouble or None},
-            "uptime_s": round(self._clock.monotonic_s() - self._began_s, 3),
-            "node_id": self._registration.node_id,
-            "state": self._registration.state,
-            "watermark": storage.watermark,
-            "open_prewrites": storage.open_count,
-            "oldest_open": oldest[0] if oldest else None,
-            "oldest": oldest,
-            "stages": self._watch.stages(),
-            "resolver": self._watch.resolver.facts(),
-            "index_lag_bytes": storage.index_lag_bytes,
-            "slow_chaser": storage.is_chasing,
-            "index_error": None if storage.index_trouble is None else str(storage.index_trouble),
-            "writer": "ok" if failure is None else "failed",
-            "writer_error": None if failure is None else str(failure),
-            "write_queue_bytes": storage.write_queue_bytes,
-            "gc_ts": storage.gc_ts,
-            "recent_commits": {"bytes": storage.recent_bytes, "floor": storage.recent_floor},
-            "streams": {"entity": self._pullers.old_streams, "batch": self._pullers.new_streams},
-            "pullers": self._pullers.facts(),
-            "disk": asdict(self._disk()),
-            "retention": None if self._retention is None else self._retention.facts(),
-            "leaving": self._leaving(),
-        }
+        failure, disk = storage.write_failure, self._disk()
+        time = self._time.facts()
+        time.error = self._oracle_trouble or None
+        return PumpStatus(
+            version=version.release(),
+            cluster_id=self._cluster_id,
+            time_s=round(self._clock.wall_s(), 3),
+            upstream_time=time,
+            uptime_s=round(self._clock.monotonic_s() - self._began_s, 3),
+            node_id=self._registration.node_id,
+            state=self._registration.state,
+            watermark=storage.watermark,
+            open_prewrites=storage.open_count,
+            oldest_open=oldest[0] if oldest else None,
+            oldest=oldest,
+            stages=self._watch.stages(),
+            resolver=self._watch.resolver.facts(),
+            index_lag_bytes=storage.index_lag_bytes,
+            slow_chaser=storage.is_chasing,
+            index_error=None if storage.index_trouble is None else str(storage.index_trouble),
+            writer="ok" if failure is None else "failed",
+            writer_error=None if failure is None else str(failure),
+            write_queue_bytes=storage.write_queue_bytes,
+            gc_ts=storage.gc_ts,
+            recent_commits=RecentCommitsStatus(bytes=storage.recent_bytes, floor=storage.recent_floor),
+            streams=StreamsStatus(entity=self._pullers.old_streams, batch=self._pullers.new_streams),
+            pullers=self._pullers.facts(),
+            disk=DiskStatus(available=disk.available, floor=disk.floor),
+            retention=None if self._retention is None else self._retention.facts(),
+            leaving=self._leaving(),
+        )
 
     @property
     def _oracle_trouble(self) -> str:
@@ -161,21 +172,21 @@ class StatusRoutes:
         pump_metrics.RECENT_BYTES.set_function(lambda: storage.recent_bytes)
 
     async def _status(self, _: dict[str, str]) -> Response:
-        document: dict[str, Any] = {"status": None, "CommitTS": 0, "Checkpoint": {}, "ErrMsg": ""}
+        document = PumpDocument()
         try:
             async with asyncio.timeout(_ANSWER_S):
                 view = await self._registry.view()
-            document["status"] = {
+            document.status = {
                 node_id: json.loads(entry.status.to_json()) for node_id, entry in view.pumps.items()
             }
-            document["CommitTS"] = max(self._time.now_ts, self._storage.watermark)
-            document["ErrMsg"] = self._oracle_trouble
+            document.commit_ts = max(self._time.now_ts, self._storage.watermark)
+            document.error = self._oracle_trouble
         except BinlogError as error:
-            document["ErrMsg"] = str(error)
+            document.error = str(error)
         except TimeoutError:
-            document["ErrMsg"] = f"registry does not answer within {_ANSWER_S:g} s"
-        document["pump"] = self.pump()
-        return json_response(document)
+            document.error = f"registry does not answer within {_ANSWER_S:g} s"
+        document.pump = self.pump()
+        return json_response(plain(document))
 
     async def _drainers(self, _: dict[str, str]) -> Response:
         try:

@@ -13,12 +13,13 @@ Shows   how far they do
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log
+from common.status.pump import ClockStatus
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
@@ -131,13 +132,9 @@ class UpstreamTime:
         """This process's clock, whose wall time is the upstream's: for whatever is measured against it."""
         return _UpstreamClock(self, self._clock)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ClockStatus:
         """For `/status`."""
-        return {
-            "ts": self.now_ts,
-            "ahead_of_host_s": round(self.ahead_s, 3),
-            "limit_ts": self.limit_ts,
-        }
+        return ClockStatus(ts=self.now_ts, ahead_of_host_s=round(self.ahead_s, 3), limit_ts=self.limit_ts)
 
 
 class _UpstreamClock:

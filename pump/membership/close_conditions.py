@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Any, Final
+from typing import Final
 
 from common import tso
 from common.cluster import node
+from common.status.pump import AwaitedDrainer, LeavingStatus
 
 _WINDOW_S: Final = 30.0  # over which a drainer's pace is measured
 
@@ -266,32 +267,32 @@ class CloseConditions:
             return "a drainer: none is registered, so nobody would ever read what is stored here"
         return "drainers: " + "; ".join(map(str, self.blockers))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> LeavingStatus:
         """For `/status`: times in seconds, timestamps as the upstream counts them."""
         seen = self._latest
         blockers = self.blockers if self._target else []
         lefts = [blocker.left_s for blocker in blockers]
         known = [left_s for left_s in lefts if left_s is not None]
-        return {
-            "stage": self.stage.value,
-            "forced": self.forced,
-            "since_s": 0.0 if seen is None else round(seen.now_s - self._began_s, 3),
-            "target_ts": self._target,
-            "open_prewrites": 0 if seen is None else seen.open_count,
-            "waits_for": self.waits_for,
-            "left_s": round(max(known), 1) if known and len(known) == len(lefts) else None,
-            "drainers": [
-                {
-                    "node_id": blocker.node_id,
-                    "state": blocker.state,
-                    "alive": blocker.alive,
-                    "checkpoint": blocker.checkpoint,
-                    "behind_s": round(blocker.behind_s, 3),
-                    "left_s": None if blocker.left_s is None else round(blocker.left_s, 1),
-                }
+        return LeavingStatus(
+            stage=self.stage.value,
+            forced=self.forced,
+            since_s=0.0 if seen is None else round(seen.now_s - self._began_s, 3),
+            target_ts=self._target,
+            open_prewrites=0 if seen is None else seen.open_count,
+            waits_for=self.waits_for,
+            left_s=round(max(known), 1) if known and len(known) == len(lefts) else None,
+            drainers=[
+                AwaitedDrainer(
+                    node_id=blocker.node_id,
+                    state=blocker.state,
+                    alive=blocker.alive,
+                    checkpoint=blocker.checkpoint,
+                    behind_s=round(blocker.behind_s, 3),
+                    left_s=None if blocker.left_s is None else round(blocker.left_s, 1),
+                )
                 for blocker in blockers
             ],
-        }
+        )
 
 
 def _seconds(ts_from: int, ts_to: int) -> float:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
+from common.status.codec import plain
+from common.status.pump import LeavingStatus
 from common.upstream_port import TimestampOracle
 from pump.membership.close_conditions import CloseConditions, CloseSnapshot, DrawMark, Leave, Reader, Stage
 from pump.storage.storage import Storage
@@ -62,7 +64,7 @@ class Closing:
         """Whether an open prewrite keeps the pump from leaving."""
         return self._conditions is not None and self._conditions.stage is Stage.SETTLING
 
-    def facts(self) -> dict[str, Any] | None:
+    def facts(self) -> LeavingStatus | None:
         """What is waited for; None while the pump stays."""
         return None if self._conditions is None else self._conditions.facts()
 
@@ -159,19 +161,19 @@ class Closing:
         facts = conditions.facts()
         _logger.info(
             "close waits",
-            waits_for=facts["waits_for"],
-            target_ts=facts["target_ts"],
-            since_s=facts["since_s"],
-            left_s=facts["left_s"],
+            waits_for=facts.waits_for,
+            target_ts=facts.target_ts,
+            since_s=facts.since_s,
+            left_s=facts.left_s,
             hint=FORCE_HINT,
         )
-        self._show(f"closing: waits for {facts['waits_for']}")
+        self._show(f"closing: waits for {facts.waits_for}")
 
     def _log_end(self, conditions: CloseConditions) -> None:
         facts = conditions.facts()
         if conditions.forced:
-            _logger.warning("close was forced: what drainers have not read is lost", facts=facts)
+            _logger.warning("close was forced: what drainers have not read is lost", facts=plain(facts))
         else:
             _logger.info(
-                "every drainer has read everything", target_ts=facts["target_ts"], since_s=facts["since_s"]
+                "every drainer has read everything", target_ts=facts.target_ts, since_s=facts.since_s
             )

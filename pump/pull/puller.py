@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -26,6 +26,7 @@ from common.budget import Ticket
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.observe import log
+from common.status.pump import PullerStatus
 from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
@@ -69,12 +70,13 @@ class Stream:
         metrics.PULLERS.labels(self.protocol).inc()
         _logger.info("pull stream opened", protocol=self.protocol, after_ts=position)
 
-    def facts(self, watermark: int) -> dict[str, Any]:
+    def facts(self, watermark: int) -> PullerStatus:
         behind_s = tso.physical_s(watermark) - tso.physical_s(self.position)
-        facts = {"protocol": self.protocol, "position": self.position, "lag_s": max(round(behind_s, 3), 0.0)}
+        lag_s = max(round(behind_s, 3), 0.0)
+        found = PullerStatus(protocol=self.protocol, position=self.position, lag_s=lag_s)
         if self.session is not None:
-            facts |= {"credit_bytes": self.session.credit, "waits_for": self.session.waits_for}
-        return facts
+            found.credit_bytes, found.waits_for = self.session.credit, self.session.waits_for
+        return found
 
 
 class Pullers:
@@ -280,7 +282,7 @@ class Pullers:
         _logger.warning("pull stream refused", address=caller.address, limit=limit)
         raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, f"too many pull streams: {limit}")
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[PullerStatus]:
         """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""
         watermark = self._storage.watermark
         return [stream.facts(watermark) for stream in self._streams if stream.is_open]

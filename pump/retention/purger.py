@@ -26,6 +26,7 @@ from common.cluster.registry import Registry
 from common.errors import BinlogError, Corruption, Unavailable
 from common.observe import log
 from common.quantities import span
+from common.status.pump import PurgeOutlook, RetentionStatus
 from common.tso import physical_ms
 from common.upstream_port import TimestampOracle
 from pump import metrics
@@ -413,28 +414,28 @@ class Purger:
         for name in ended:
             _logger.info("retention is no longer held up", by=name)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> RetentionStatus:
         """For people: what was done, what holds it up, how long each drainer has."""
         ended_s = self._ended_s
-        return {
-            "working": self._working,
-            "age_s": self._policy.age_s,
-            "alarm_s": self._policy.alarm_s,
-            "last_run_s_ago": None if ended_s is None else round(self._clock.monotonic_s() - ended_s, 3),
-            "gc_ts": self._storage.gc_ts,
-            "first_file": f"{self._storage.value_log.first_fid:06d}.vlog",
-            "purged_files": self.purged_files,
-            "purged_bytes": self.purged_bytes,
-            "held_up_by": [str(error) for error in self._trouble.values()],
-            "drainers": [
-                {
-                    "node_id": one.drainer.node_id,
-                    "checkpoint": one.drainer.checkpoint,
-                    "live": one.live,
-                    "lost": one.lost,
-                    "left_s": round(one.left_s, 3),
-                    "limit": str(one.reason),
-                }
+        return RetentionStatus(
+            working=self._working,
+            age_s=self._policy.age_s,
+            alarm_s=self._policy.alarm_s,
+            last_run_s_ago=None if ended_s is None else round(self._clock.monotonic_s() - ended_s, 3),
+            gc_ts=self._storage.gc_ts,
+            first_file=f"{self._storage.value_log.first_fid:06d}.vlog",
+            purged_files=self.purged_files,
+            purged_bytes=self.purged_bytes,
+            held_up_by=[str(error) for error in self._trouble.values()],
+            drainers=[
+                PurgeOutlook(
+                    node_id=one.drainer.node_id,
+                    checkpoint=one.drainer.checkpoint,
+                    live=one.live,
+                    lost=one.lost,
+                    left_s=round(one.left_s, 3),
+                    limit=str(one.reason),
+                )
                 for one in self._outlook
             ],
-        }
+        )

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from common import binlog
 from common.clock import Clock
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
+from common.status.pump import ResolverStatus
 from common.upstream_port import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
@@ -94,13 +95,11 @@ class Resolver:
         """What the questions about an open prewrite have brought."""
         return self._schedule.heard(start_ts)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ResolverStatus:
         """Questions and answers since the start."""
-        return {
-            **self._totals,
-            "rounds_under_way": self._rounds,
-            "unavailable_s": round(self.unavailable_s, 3),
-        }
+        return ResolverStatus(
+            **self._totals, rounds_under_way=self._rounds, unavailable_s=round(self.unavailable_s, 3)
+        )
 
     @property
     def unavailable_s(self) -> float:

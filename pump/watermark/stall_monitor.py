@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log
+from common.status.pump import OpenPrewriteStatus, StagesStatus, StageStatus
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.storage.stages import bytes_between
@@ -99,7 +100,7 @@ class StallMonitor:
         """Table of the prewrite that was reported; 0 if there is none, or it is a DDL."""
         return self._subject.table_id
 
-    def oldest(self) -> list[dict[str, Any]]:
+    def oldest(self) -> list[OpenPrewriteStatus]:
         """The longest open prewrites, at most `OLDEST_SHOWN`."""
         now_s, reported = self._clock.monotonic_s(), self._report.reported
         shown = []
@@ -107,48 +108,47 @@ class StallMonitor:
             start_ts, heard = prewrite.start_ts, self.resolver.heard(prewrite.start_ts)
             about = self._subject.fields() if reported is not None and reported.start_ts == start_ts else {}
             shown.append(
-                {
-                    "start_ts": start_ts,
-                    "started_s": tso.physical_s(start_ts),
-                    "age_s": round(now_s - prewrite.since_s, 3),
+                OpenPrewriteStatus(
+                    start_ts=start_ts,
+                    started_s=tso.physical_s(start_ts),
+                    age_s=round(now_s - prewrite.since_s, 3),
                     **about,
-                    "asked": heard.asked,
-                    "upstream": latest_answer(heard),
-                    "next": next_step(start_ts, heard),
-                }
+                    asked=heard.asked,
+                    upstream=latest_answer(heard),
+                    next=next_step(start_ts, heard),
+                )
             )
         return shown
 
-    def stages(self) -> dict[str, dict[str, Any]]:
+    def stages(self) -> StagesStatus:
         """What waits in front of each stage: bytes, and for how many seconds."""
         storage, now_s = self._storage, self._clock.monotonic_s()
         places, end_of = storage.places, storage.value_log.end_of
         self._arrivals.note(places.written, now_s)
 
         unread_s = self._arrivals.age_s(places.indexed, now_s)
-        return {
-            "accepted": {"lag_bytes": storage.write_queue_bytes},
-            "written": {"records": storage.stored_total},
-            "indexed": {
-                "lag_bytes": bytes_between(places.indexed, places.written, end_of),
-                "lag_s": round(unread_s, 3),
-            },
-            "sorted": {
-                "lag_bytes": bytes_between(places.sorted, places.written, end_of),
-                "lag_s": round(max(self.oldest_open_s, unread_s), 3),
-                "open_prewrites": storage.open_count,
-            },
-            "published": {"watermark": storage.watermark},
-        }
+        return StagesStatus(
+            accepted=StageStatus(lag_bytes=storage.write_queue_bytes),
+            written=StageStatus(records=storage.stored_total),
+            indexed=StageStatus(
+                lag_bytes=bytes_between(places.indexed, places.written, end_of), lag_s=round(unread_s, 3)
+            ),
+            sorted=StageStatus(
+                lag_bytes=bytes_between(places.sorted, places.written, end_of),
+                lag_s=round(max(self.oldest_open_s, unread_s), 3),
+                open_prewrites=storage.open_count,
+            ),
+            published=StageStatus(watermark=storage.watermark),
+        )
 
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""
 
         def lag_s(name: str) -> Callable[[], float]:
-            return lambda: float(self.stages()[name]["lag_s"])
+            return lambda: float(getattr(self.stages(), name).lag_s)
 
         def lag_bytes(name: str) -> Callable[[], float]:
-            return lambda: float(self.stages()[name]["lag_bytes"])
+            return lambda: float(getattr(self.stages(), name).lag_bytes)
 
         for name in ("indexed", "sorted"):
             metrics.STAGE_LAG_SECONDS.labels(name).set_function(lag_s(name))

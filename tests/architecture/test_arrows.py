@@ -30,6 +30,7 @@ ADAPTERS = {
         "common.foreign_document",
         "common.cluster.node",
         "common.process.process_identity",
+        "common.status",
         "common.ddl_job",
     ),
     "prometheus_client": ("common.observe.metrics",),
@@ -86,7 +87,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "common": (
         ("errors", "version", "quantities", "tso", "wire", "upstream_port"),
         ("clock", "backoff", "budget", "filesystem", "record", "protobuf_fields", "table_info"),
-        ("binlog", "foreign_document", "time_text", "observe"),
+        ("binlog", "foreign_document", "status", "time_text", "observe"),
         ("cluster", "config", "ddl_job", "net", "process", "rowcodec"),
         ("etcd", "rpc"),
         ("door", "upstream.standalone", "upstream.tidb"),

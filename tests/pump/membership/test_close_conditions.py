@@ -103,7 +103,7 @@ def check(letters: Iterable[CloseSnapshot], delay: int) -> bool:
             assert world.conditions.waits_for == ""
             return True
         assert world.conditions.waits_for
-        assert world.conditions.facts()["stage"] != Stage.LEAVING
+        assert world.conditions.facts().stage != Stage.LEAVING
     return False
 
 
@@ -158,7 +158,7 @@ def test_forced_leaves_at_once_whatever_is_missing(letter: CloseSnapshot) -> Non
         conditions.conditions.force()
         assert conditions.observe(letter) == [Leave()]
         assert conditions.observe(letter) == []
-        assert conditions.conditions.facts()["forced"]
+        assert conditions.conditions.facts().forced
 
 
 def at(seconds: float) -> int:
@@ -193,15 +193,15 @@ def test_what_is_waited_for_and_how_long_it_will_take() -> None:
     conditions = reading(1100, drainers(0))
     assert conditions.observe(CloseSnapshot(10.0, at(1100), 0, 0, drainers(10))) == []
     facts = conditions.facts()
-    assert [one["node_id"] for one in facts["drainers"]] == ["d2", "d1"]
-    assert facts["left_s"] is None, "nobody knows while one stands"
+    assert [one.node_id for one in facts.drainers] == ["d2", "d1"]
+    assert facts.left_s is None, "nobody knows while one stands"
     assert conditions.waits_for == (
         "drainers: d2 is 10.0 s behind and does not move; d1 is 80.0 s behind, about 40 s left"
     )
     both = {**drainers(10), "d2": Reader(node.ONLINE, True, at(1095))}
     assert conditions.observe(CloseSnapshot(10.0, at(1100), 0, 0, both)) == []
-    assert conditions.facts()["left_s"] == 40.0
-    assert conditions.facts()["since_s"] == 10.0
+    assert conditions.facts().left_s == 40.0
+    assert conditions.facts().since_s == 10.0
 
 
 def test_paused_and_dead_drainers_hold_the_pump_and_are_named() -> None:
@@ -246,7 +246,7 @@ def test_a_drainer_that_has_just_come_says_nothing_about_pace() -> None:
     conditions = reading(100, {"d": Reader(node.ONLINE, True, 0)})
     assert conditions.waits_for == "drainers: d has said no checkpoint yet and does not move"
     conditions.observe(CloseSnapshot(5.0, at(100), 0, 0, {"d": Reader(node.ONLINE, True, at(90))}))
-    assert conditions.facts()["left_s"] is None
+    assert conditions.facts().left_s is None
 
 
 def test_memory_of_paces_is_bounded() -> None:

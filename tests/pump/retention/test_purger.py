@@ -358,12 +358,12 @@ async def test_without_the_oracle_nothing_goes_and_it_is_said(tmp_path: Path, wo
         world.oracle.silent = True
         await purger.work()
         assert storage.gc_ts == 0
-        (held_up,) = purger.facts()["held_up_by"]
+        (held_up,) = purger.facts().held_up_by
         assert "timestamp oracle does not answer, nothing is purged" in held_up
         world.oracle.silent = False
         await purger.work()
         assert storage.gc_ts > 0
-        assert purger.facts()["held_up_by"] == []
+        assert purger.facts().held_up_by == []
 
 
 @pytest.mark.parametrize("protects", [DISK, DRAINERS])
@@ -405,7 +405,7 @@ async def test_what_a_live_drainer_needs_stays_unless_the_disk_is_protected_and_
             assert storage.gc_ts > 30 * MINUTE  # nobody holds what he can no longer use
             assert counted() == 1
             assert told() == []
-            assert {one["node_id"]: one["lost"] for one in purger.facts()["drainers"]} == {
+            assert {one.node_id: one.lost for one in purger.facts().drainers} == {
                 "dead": True,
                 "live-disk": True,
             }
@@ -479,7 +479,7 @@ async def test_a_damaged_file_stays_with_all_behind_it_and_is_named(tmp_path: Pa
         purger = world.purger(storage)
         await purger.work()
         assert files_of(tmp_path)[0] in ("000001.vlog", "000002.vlog")
-        (held_up,) = purger.facts()["held_up_by"]
+        (held_up,) = purger.facts().held_up_by
         assert "000002.vlog: offset" in held_up
 
 
@@ -517,7 +517,7 @@ async def test_a_go_pump_s_files_go_too_with_prewrites_whose_rollback_it_did_not
         purger = world.purger(storage, Policy(1800.0))
         await purger.work()
         assert files_of(directory) == ["000001.vlog"]
-        assert purger.facts()["held_up_by"] == []
+        assert purger.facts().held_up_by == []
         assert entries_into_nothing(storage) == []
         assert began <= storage.gc_ts < newest + HOUR
         with pytest.raises(PositionPurged):
@@ -543,7 +543,7 @@ async def test_an_upstream_clock_that_jumps_ahead_makes_nothing_old_and_forgets_
         world.oracle.now_ts = 60 * MINUTE
         first = purger(storage)
         await first.work()
-        assert (first.purged_files, first.facts()["held_up_by"]) == (0, [])
+        assert (first.purged_files, first.facts().held_up_by) == (0, [])
         paused = {"alive": False, "state": node.PAUSED, "update_ts": 59 * MINUTE}
         world.drainers.seen("stopped a minute ago", 20 * MINUTE, **paused)
         world.oracle.now_ts += 8 * 24 * HOUR
@@ -551,14 +551,14 @@ async def test_an_upstream_clock_that_jumps_ahead_makes_nothing_old_and_forgets_
             up_s += 60
             await one.work()
             assert one.purged_files == 0
-            assert "ahead of the time that has passed here" in one.facts()["held_up_by"][0]
-            assert one.facts()["drainers"][0]["live"]
+            assert "ahead of the time that has passed here" in one.facts().held_up_by[0]
+            assert one.facts().drainers[0].live
     async with opened(tmp_path, limits=LIMITS) as storage:
         again = purger(storage)
         up_s += 600
         await again.work()
         assert storage.gc_ts <= 20 * MINUTE
-        assert again.facts()["drainers"][0]["live"]
+        assert again.facts().drainers[0].live
         up_s += 3600
         await again.work()
         assert storage.gc_ts > 20 * MINUTE, "two hours have passed"
@@ -638,7 +638,7 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
                     await asyncio.sleep(0.001)
 
         def runs() -> float | None:
-            ago: float | None = purger.facts()["last_run_s_ago"]
+            ago: float | None = purger.facts().last_run_s_ago
             return ago
 
         await asyncio.sleep(0.01)
@@ -670,7 +670,7 @@ async def test_only_one_run_at_a_time(tmp_path: Path, world: World) -> None:
         purger = world.purger(storage)
         working = asyncio.create_task(purger.work())
         await asyncio.sleep(0)
-        assert purger.facts()["working"]
+        assert purger.facts().working
         assert not purger.trigger()
         await working
         assert purger.trigger()
@@ -712,6 +712,6 @@ async def test_drainers_are_found_in_the_registry_old_ones_too(
         await registry.put(DRAINER_KIND, stale, revision)
         await purger.work()
         assert 20 * MINUTE < storage.gc_ts <= 30 * MINUTE + 1
-        live = {one["node_id"]: one["live"] for one in purger.facts()["drainers"]}
+        live = {one.node_id: one.live for one in purger.facts().drainers}
         assert live == {"old": False, "ours": True}
     await registry.close()

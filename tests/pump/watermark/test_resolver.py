@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from common import binlog
 from common.clock import ManualClock
@@ -108,7 +109,7 @@ async def test_orphans_of_both_kinds_settle_in_one_round_and_nothing_is_lost(tmp
         await one.settled()
         assert one.storage.watermark == 51
         assert await one.commits() == [15, 35, 41, 51]
-        assert one.resolver.facts() == {
+        assert to_builtins(one.resolver.facts()) == {
             "asked": 3,
             "committed": 2,
             "rolled_back": 1,
@@ -145,7 +146,7 @@ async def test_a_lock_alive_for_eleven_minutes_is_held_named_and_delivered(
             await put_pair(one.storage, 30, 31)
             assert 100 < len(one.upstream.asked) <= 132  # every 5 s at most
             assert one.storage.stored_total == 7
-            oldest = watch.oldest()[0]
+            oldest = to_builtins(watch.oldest())[0]
             assert (oldest["start_ts"], oldest["age_s"]) == (10, 660.0)
             assert oldest["upstream"] == "it may still commit: asked again in 20 s"
             told = [record for record in caplog.records if "holds the watermark" in record.message]
@@ -173,7 +174,7 @@ async def test_a_store_that_is_away_for_an_hour_delays_and_loses_nothing(
             await one.round()
         assert one.storage.watermark == 6
         assert one.storage.open_count == 20
-        assert one.resolver.facts()["unavailable_s"] > 3590
+        assert to_builtins(one.resolver.facts())["unavailable_s"] > 3590
         # The first round looked whether it is one of them alone; then one question a second at most.
         assert sum(len(asked) > 1 for asked in one.upstream.asked) < 20
         assert len(one.upstream.asked) <= 3600 + 2 * len(orphans)
@@ -193,7 +194,7 @@ async def test_a_store_that_is_away_for_an_hour_delays_and_loses_nothing(
             rounds += 1
         assert rounds <= 10
         assert await one.commits() == [6, 200, *(start_ts + 500 for start_ts in orphans[1:])]
-        assert one.resolver.facts()["unavailable_s"] == 0
+        assert to_builtins(one.resolver.facts())["unavailable_s"] == 0
 
 
 async def test_a_damaged_prewrite_is_named_and_the_others_are_asked_about(
@@ -237,7 +238,7 @@ async def test_one_that_cannot_be_answered_does_not_silence_the_others(tmp_path:
         assert one.storage.is_open(117)
         assert one.resolver.heard(117).detail == "what is this"
         assert len(one.upstream.asked) <= 2 * 6 + 1  # the way down to one of forty
-        assert one.resolver.facts()["unavailable_s"] == 0
+        assert to_builtins(one.resolver.facts())["unavailable_s"] == 0
 
 
 async def test_where_nobody_answers_the_group_is_asked_once(tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ async def test_nothing_is_written_after_the_close(tmp_path: Path, caplog: pytest
 
         one.upstream.outcomes = late  # type: ignore[method-assign, assignment]
         asking = asyncio.create_task(one.resolver.ask(one.resolver.due()))
-        await until(lambda: one.resolver.facts()["asked"] == 1)
+        await until(lambda: to_builtins(one.resolver.facts())["asked"] == 1)
     size = (tmp_path / "value" / "000000.vlog").stat().st_size
     answered.set()
     await asking

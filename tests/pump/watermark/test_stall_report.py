@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from common import binlog, tso
 from common.observe import metrics
@@ -141,7 +142,7 @@ async def test_log_status_and_metrics_name_the_transaction(
             await put(one.storage, rows(start_ts + later, 50))
         await stuck_for(one, watch, 9)
         assert told_lines(caplog) == []
-        assert "table_id" not in watch.oldest()[0]
+        assert "table_id" not in to_builtins(watch.oldest())[0]
         await stuck_for(one, watch, 1)
         (line,) = told_lines(caplog)
         assert line["start_ts"] == start_ts
@@ -149,7 +150,7 @@ async def test_log_status_and_metrics_name_the_transaction(
         assert (line["table_id"], line["tables"], line["open"]) == (45, 2, 15)
         assert line["upstream"] == "it may still commit: asked again in 3 s"
         assert f"start_ts {start_ts}" in line["next"]
-        shown = watch.oldest()
+        shown = to_builtins(watch.oldest())
         assert len(shown) == 10
         assert shown[0]["start_ts"] == start_ts
         assert shown[0]["started_s"] == 1_700_000_000.0
@@ -164,7 +165,7 @@ async def test_log_status_and_metrics_name_the_transaction(
         with caplog.at_level("INFO"):
             one.upstream.answers[start_ts] = [Committed(start_ts + 100)]
             await stuck_for(one, watch, 5)
-        assert watch.oldest()[0]["start_ts"] == start_ts + 1
+        assert to_builtins(watch.oldest())[0]["start_ts"] == start_ts + 1
         assert told_lines(caplog)[-1]["table_id"] == 50
         (end,) = (record for record in caplog.records if "is settled" in record.message)
         assert end.fields["start_ts"] == start_ts  # type: ignore[attr-defined]
@@ -212,9 +213,9 @@ async def test_nothing_is_told_of_a_pump_that_moves(tmp_path: Path, caplog: pyte
             await watch.observe()
         await one.settled()
         assert told_lines(caplog) == []
-        assert watch.oldest() == []
+        assert to_builtins(watch.oldest()) == []
         assert watch.oldest_open_s == 0
-        stages = watch.stages()
+        stages = to_builtins(watch.stages())
         assert stages["indexed"] == {"lag_bytes": 0, "lag_s": 0.0}
         assert stages["sorted"] == {"lag_bytes": 0, "lag_s": 0.0, "open_prewrites": 0}
         assert stages["written"] == {"records": 60}

@@ -143,7 +143,7 @@ async def test_what_nobody_knows_is_told_once_and_waits_for_a_person(
         assert "binlogctl decide 10 rolled-back" in record.fields["next"]  # type: ignore[attr-defined]
         assert one.storage.is_open(10)
         assert one.storage.watermark < 45
-        assert one.resolver.facts()["unknown"] == 20
+        assert one.resolver.facts().unknown == 20
 
 
 @pytest.mark.parametrize("commit_ts", [0, 30])

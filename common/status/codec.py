@@ -1,0 +1,69 @@
+"""Status codec: a status as JSON values, and a document of any node as far as it can be believed.
+
+In     a decoded JSON document, the struct that it should be
+Out    that struct: what is missing or is not what it should be has its default, what is unknown is left out
+Why    nodes of other releases, Go nodes and whatever else listens at an address answer, too: no answer may
+       end a command that asks a whole cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Struct
+
+_SIZE: Final = 1 << 64
+"""Numbers have 64 bits: JSON has larger ones, and Python's has infinite ones."""
+_SCALARS: Final = (str, bool, int, float)
+
+S = TypeVar("S", bound=Struct)
+
+
+def plain(status: Struct) -> Any:
+    """The status as dictionaries, lists and scalars, in the order and with the names of the document."""
+    return msgspec.to_builtins(status)
+
+
+def read(document: object, form: type[S]) -> S:
+    """`document`: anything; what is no object has nothing to say."""
+    if not isinstance(document, Mapping):
+        return form()
+    said = {}
+    for one in msgspec.structs.fields(form):
+        if one.encode_name in document:
+            value = _value(document[one.encode_name], one.type)
+            if value is not UNSET:
+                said[one.name] = value
+    return form(**said)
+
+
+def _value(value: object, form: Any) -> Any:
+    """UNSET: not what it should be."""
+    if get_origin(form) in (Union, UnionType):
+        found = (_value(value, one) for one in get_args(form))
+        return next((one for one in found if one is not UNSET), UNSET)
+    if form is type(None):
+        return None if value is None else UNSET
+    if isinstance(form, type) and issubclass(form, Struct):
+        return read(value, form) if isinstance(value, Mapping) else UNSET
+    if get_origin(form) is list and isinstance(value, list):
+        (of,) = get_args(form)
+        return [one for one in (_value(item, of) for item in value) if one is not UNSET]
+    if get_origin(form) is dict and isinstance(value, Mapping):
+        _, of = get_args(form)
+        read_items = ((str(key), item if of is Any else _value(item, of)) for key, item in value.items())
+        return {key: item for key, item in read_items if item is not UNSET}
+    return _scalar(value, form) if form in _SCALARS else UNSET
+
+
+def _scalar(value: object, form: type) -> Any:
+    if form is str:
+        return value.strip() if isinstance(value, str) else UNSET
+    if form is bool:
+        return value if isinstance(value, bool) else UNSET
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -_SIZE <= value < _SIZE:
+        return UNSET
+    return form(value)

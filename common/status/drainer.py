@@ -1,0 +1,169 @@
+"""Status of a drainer: the document of `GET /status`, the Go drainer's keys first.
+
+Holds  as `common.status.pump`: fields in the order in which they are written, each with the default that a
+       reader gets where a node does not say it. A drainer that stands by, or waits for its downstream, leaves
+       out what it cannot know (UNSET)
+Tests  tests/common/status/test_codec.py
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from common.status.pump import ClockStatus
+
+
+class LagStatus(Struct, kw_only=True):
+    """Seconds behind the upstream, in all and by stage. `pump`, `start_ts`: what holds the stream up;
+    `eta_s`: None while the lag does not shrink; `speed`: upstream seconds applied in a second."""
+
+    total_s: float = 0.0
+    write_s: float | None = None
+    sort_wait_s: float | None = None
+    pull_s: float | None = None
+    queue_s: float | None = None
+    apply_s: float | None = None
+    pump: str | None = None
+    start_ts: int | None = None
+    eta_s: float | None = None
+    rows_per_s: float = 0.0
+    transactions_per_s: float = 0.0
+    speed: float = 0.0
+    reason: str = ""
+
+
+class ControlStatus(Struct, kw_only=True):
+    """What operators have changed. Rates a second, 0 for none."""
+
+    paused: bool = False
+    rate_rows: int = 0
+    rate_bytes: int = 0
+    waited_s: float = 0.0
+
+
+class LaneStatus(Struct, kw_only=True):
+    """One lane. `trouble`, `waiting_s`, `tries`: of the attempt that it repeats."""
+
+    lane: int = 0
+    queued_bytes: int = 0
+    full: bool = False
+    waiting_for: str = ""
+    trouble: str | UnsetType = UNSET
+    waiting_s: float | UnsetType = UNSET
+    tries: int | UnsetType = UNSET
+
+
+class MismatchStatus(Struct, kw_only=True, rename="pascal"):
+    """Rows by table that were not downstream as they should be, and values that a column cannot have."""
+
+    rows: dict[str, int] = {}
+    texts: dict[str, dict[str, int]] = {}
+
+
+class SourceStatus(Struct, kw_only=True):
+    """The stream of one pump. `holds`: the merged stream waits for it."""
+
+    state: str = ""
+    alive: bool | None = None
+    address: str = ""
+    position: int = 0
+    lag_s: float = 0.0
+    connected: bool = False
+    protocol: str = ""
+    held_bytes: int = 0
+    spilled_bytes: int = 0
+    waits_for_start_ts: int = 0
+    holds: bool = False
+    error: str = ""
+
+
+class WaitingDdl(Struct, kw_only=True):
+    """A DDL, or refused rows, that waits for an operator's decision."""
+
+    job_id: int = 0
+    commit_ts: int = 0
+    tables: list[str] = []
+    query: str = ""
+    reason: str = ""
+    since_ms: int = 0
+    state: str = ""
+    decision: str = ""
+    text: str = ""
+    applied_ts: int = 0
+    kept_bytes: int = 0
+
+
+class DdlStatus(Struct, kw_only=True):
+    """`progress` of the statement that runs, what the downstream lacks, and what waits. `held_at`: the
+    commit_ts that the checkpoint stays at or below."""
+
+    progress: str = ""
+    missing: list[str] = []
+    waiting: list[WaitingDdl] = []
+    held_at: int = 0
+    kept_bytes: int = 0
+    full: bool = False
+
+
+class RelayStatus(Struct, kw_only=True):
+    on: bool = False
+    waiting_for: str = ""
+
+
+class ArchiveStatus(Struct, kw_only=True):
+    waiting_for: str = ""
+    last_commit_ts: int = 0
+
+
+class SinkStatus(Struct, kw_only=True):
+    """What a sink says of itself: each kind of sink has keys of its own in the document."""
+
+    ddl: DdlStatus | UnsetType = UNSET
+    relay: RelayStatus | UnsetType = UNSET
+    archive: ArchiveStatus | UnsetType = UNSET
+
+
+class StandbyStatus(Struct, kw_only=True):
+    """A second drainer with the same node id, ready to follow."""
+
+    waits_for: str = ""
+    waiting_s: float = 0.0
+    trouble: str = ""
+
+
+class WentBack(Struct, kw_only=True):
+    """The downstream lost what it had confirmed. `time`: seconds since 1970."""
+
+    time: float = 0.0
+    why: str = ""
+
+
+class DrainerDocument(Struct, kw_only=True, rename="pascal"):
+    """The whole document."""
+
+    pump_pos: dict[str, int] | None = None
+    synced: bool = False
+    last_ts: int = field(default=0, name="LastTS")
+    ts_map: str = ""
+    applied_ts: int | UnsetType = field(default=UNSET, name="AppliedTS")
+    lag_seconds: float | UnsetType = UNSET
+    node_id: str = field(default="", name="NodeID")
+    cluster_id: int | UnsetType | None = field(default=UNSET, name="ClusterID")
+    version: str | UnsetType = UNSET
+    time: float | UnsetType = UNSET
+    state: str = ""
+    doing: str = ""
+    waits_for: str = ""
+    transactions: int | UnsetType = UNSET
+    rows: int | UnsetType = UNSET
+    lag: LagStatus | UnsetType = UNSET
+    control: ControlStatus | UnsetType | None = UNSET
+    lanes: list[LaneStatus] | UnsetType = UNSET
+    drift: MismatchStatus | UnsetType = UNSET
+    pumps: dict[str, SourceStatus] | UnsetType = UNSET
+    ddl: DdlStatus | UnsetType = field(default=UNSET, name="DDL")
+    relay: RelayStatus | UnsetType = UNSET
+    archive: ArchiveStatus | UnsetType = UNSET
+    standby: StandbyStatus | UnsetType = UNSET
+    went_back: list[WentBack] | UnsetType = UNSET
+    upstream_time: ClockStatus | UnsetType | None = UNSET
