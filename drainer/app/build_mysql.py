@@ -329,7 +329,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
     changes = RuleChange(translator, rules, start.basis)
-    release_guard = functools.partial(store.guard_ddl, room=RELEASE)
+    release_guard = functools.partial(store.guard_ddl, role=RELEASE)
     runner_for = _runners(settings, store, target)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     sink = MysqlSink(

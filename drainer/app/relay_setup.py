@@ -104,8 +104,8 @@ def _runner(
 
     route_now = routes_then(start.basis, rules, source.schema)
 
-    def runner_of(schema: TrackedSchema, route: Route, room: str = DDL) -> DdlRunner:
-        guard = functools.partial(store.guard_ddl, room=room)
+    def runner_of(schema: TrackedSchema, route: Route, role: str = DDL) -> DdlRunner:
+        guard = functools.partial(store.guard_ddl, role=role)
         return DdlRunner(target, schema, route, guard, keep)
 
     sink = MysqlSink(

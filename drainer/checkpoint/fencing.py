@@ -1,7 +1,7 @@
 """Fencing: which drainer may write downstream for a cluster, decided by epochs.
 
 In     the epoch of this start of a drainer, what a server has stored; who worked on the checkpoint last
-Out    nothing where this drainer may write, else `Conflict` (somebody else owns the cluster) or `WentBack`
+Out    nothing where this drainer may write, else `Conflict` (another drainer owns the cluster) or `WentBack`
        (the server does not have what it had confirmed)
 
     stored epoch    means                                                        `check_epoch`
@@ -16,7 +16,7 @@ Holds  every start raises the epoch in `drainer_state`, in every lane's row and 
 Order  a start ends the sessions in which an older drainer may hold locks (`sink/mysql/session_lock`), raises
        the epoch, and then ends its idle DDL sessions: DDL commits by itself and is guarded by no UPDATE. Who
        reconnects takes the session's lock first and reads the epoch then
-Never  takes the place of a living drainer that has another node id: that is a mistake of configuration. One
+Never  replaces a living drainer that has another node id: that is a mistake of configuration. One
        with the same id is replaced, as a standby replaces an active drainer that was frozen or cut off
 """
 
@@ -29,11 +29,11 @@ from typing import Final
 from common.errors import Conflict
 from drainer.sink.mysql.change import Position
 
-_HINT: Final = "the drainer goes on from what is stored there; Pumps must still have what comes behind it"
+_HINT: Final = "the drainer resumes from what is stored there; Pumps must still have what comes after it"
 
 
 class WentBack(Conflict):
-    """The downstream does not have what it had confirmed. Only a start from what it has now goes on."""
+    """The downstream does not have what it had confirmed. Only a start from what it has now can continue."""
 
 
 def next_epoch(last: int, now_ts: int) -> int:

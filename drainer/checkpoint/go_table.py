@@ -2,8 +2,8 @@
 
 Drives  one connection of the caller, inside the caller's transaction
 Holds   a row is replaced only where it is what we stored last: another program's value is never overwritten
-        unseen. A row that somebody deleted is written again
-Why     a Go drainer has no fencing. It writes over the row whenever it likes, so we look before we write:
+        unread. A row that was deleted is written again
+Why     a Go drainer has no fencing. It writes over the row whenever it likes, so we compare before we write:
         one UPDATE that names the old text does both
 """
 
@@ -79,7 +79,7 @@ class RowTable:
             raise Conflict(
                 f"another program wrote the checkpoint of cluster {self._cluster_id} while this drainer works"
                 " on it",
-                hint="stop the other drainer; the next start goes on from what it stored",
+                hint="stop the other drainer; the next start resumes from what it stored",
             )
         self._replace(connection, text)
 

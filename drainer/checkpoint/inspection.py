@@ -1,9 +1,10 @@
-"""Stored look: what is stored for a cluster, and who works on it, seen without writing or locking anything.
+"""Inspection: what is stored for a cluster, and who works on it, read without writing or locking anything.
 
 In     the downstream, and the server of the checkpoint row where that is another one
-Out    `Inspection`: what a takeover would find now, and the sessions of a drainer that lives
-Holds  nobody is fenced off by looking. What is seen may be older than what a start finds: who lives goes on
-Why    raising the epoch ends whoever works. Only a process that is sure to go on itself may do that
+Out    `Inspection`: what a start would find now, and the sessions of a drainer that lives
+Holds  no drainer is fenced off by it. What is read may be older than what a start finds: a living drainer
+       continues
+Why    raising the epoch ends a drainer that works. Only a process that can replicate itself may do that
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.store import SIDE_LANES
-from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.session_lock import Claims
@@ -54,20 +55,14 @@ def inspect(
             b"SELECT job_id FROM " + qualified(schema, "quarantine") + mine + b" LIMIT 1",
         )
         row, others = _row(target if row_target is None else row_target, schema, table, cluster_id)
-        rooms = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
-        sessions = Claims(schema, cluster_id).holders(connection, rooms)
+        numbers = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
+        sessions = Claims(schema, cluster_id).holders(connection, numbers)
     finally:
         connection.close()
     positions = tuple(Position(int(ts), int(done)) for lane, ts, done in lanes if lane < SIDE_LANES)
     state = None
     if states and states[0][0]:
-        epoch, owner, checkpoint, intent = states[0]
-        state = DrainerState(
-            int(epoch),
-            str(owner),
-            Checkpoint.from_json(checkpoint) if checkpoint else None,
-            Intent.from_json(intent) if intent else None,
-        )
+        state = DrainerState.from_row(*states[0])
     found = StoredState(row, state, positions, others, row_target is not None)
     return Inspection(found, tuple(sessions), bool(waiting))
 

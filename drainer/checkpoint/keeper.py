@@ -3,7 +3,7 @@
 Drives  the checkpoint store, on the one thread that is allowed to use it
 Owns    that thread; the version of the schema and the end of safe mode that go into the row
 Holds   what is stored never falls and never passes uncommitted work. A downstream that is away is waited
-        for, without a limit of tries; whoever waits here learns of a failed lane
+        for, without a limit of tries; a call that waits here raises the failure of a lane
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckpointKeeper:
 
     `maps`: the downstream is a TiDB, whose position is a timestamp. Comparing tools find in `ts-map` at which
     two timestamps upstream and downstream were equal. The position of a MySQL is an offset in a file of its
-    own and would tell them nothing.
+    own and would mean nothing to them.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class CheckpointKeeper:
 
         `floor` gives the highest (commit_ts, schema version) allowed while something waits.
         """
-        place = commit_ts, self.schema_version
+        reached = commit_ts, self.schema_version
         floor = self.floor()
         if floor is not None:
-            place, consistent = min(place, floor), False
+            reached, consistent = min(reached, floor), False
         return Checkpoint(
-            commit_ts=place[0],
+            commit_ts=reached[0],
             consistent=consistent,
-            schema_version=place[1],
+            schema_version=reached[1],
             epoch=self.store.epoch,
             safe_until=self.safe_mode.stored_ts,
             ts_map=self._ts_map,
@@ -107,7 +107,7 @@ class CheckpointKeeper:
             self._note_stored(checkpoint.commit_ts)
 
     async def end_ddl(self, commit_ts: int) -> None:
-        """A DDL is done, and every lane stands behind it."""
+        """A DDL is done, and every lane stands after it."""
         async with self._storing:
             checkpoint = self.checkpoint(commit_ts)
             await self.call(self.store.end_ddl, checkpoint, commit_ts)

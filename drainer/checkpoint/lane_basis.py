@@ -9,7 +9,7 @@ Why    a lane skips what its position covers. A row that came to another lane th
        one that never had it, or applied again by one that had
 
 Stored is one document for all (`StoredBasis`), and one for each table that rows were dispatched of since all
-lanes stood at one place. A table that is met for the first time since then may be spread anyhow.
+lanes stood at one position. A table whose first row since then comes now may be spread anyhow.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ def header_json(rules: str) -> str:
 def damaged(why: str) -> Corruption:
     return Corruption(
         f"what the lanes' positions belong to cannot be read: {why}",
-        hint="look at the lane_basis table beside the checkpoint; with its rows of the cluster deleted, the "
-        "drainer starts as one that never had them, which is right only if all lanes stand at one place",
+        hint="read the lane_basis table beside the checkpoint; with its rows of the cluster deleted, the "
+        "drainer starts as one that never had them, which is right only if all lanes stand at one position",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What comes of targets that were asked for. `new` and `other` are to be stored before any row of theirs
-    goes to a lane; with `other`, all lanes have to stand at one place, stored with it."""
+    goes to a lane; with `other`, all lanes have to stand at one position, stored with it."""
 
     spreads: Mapping[int, TableSpread]
     new: Mapping[int, TableSpread]
@@ -153,11 +153,11 @@ class Plan:
 
 
 class LaneBasis:
-    """`stored`: by fold id, of tables with rows dispatched since all lanes stood at one place."""
+    """`stored`: by fold id, of tables with rows dispatched since all lanes stood at one position."""
 
     def __init__(self, stored: Mapping[int, TableSpread] | None = None) -> None:
         self._known = dict(stored or {})
-        self._found: dict[int, dict[int, TableSpread]] = {}  # by fold id and id upstream, of this life
+        self._found: dict[int, dict[int, TableSpread]] = {}  # by fold id and id upstream, since the start
 
     def of_past(self, target: TableTarget) -> TableSpread | None:
         """How rows that lanes may have had are spread; None: they are covered by every lane's position."""
@@ -190,7 +190,7 @@ class LaneBasis:
         self._known.update(plan.other)
 
     def settled(self, fold_ids: Iterable[int] | None = None) -> None:
-        """All lanes stand at one place, stored, and the tables (None: all) may be others than before."""
+        """All lanes stand at one position, stored, and the tables (None: all) may be others than before."""
         if fold_ids is None:
             self._known.clear()
             self._found.clear()

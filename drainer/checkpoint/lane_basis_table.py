@@ -76,7 +76,7 @@ class LaneBasisTable:
         )
 
     def clear(self, connection: Connection, *, tables_only: bool = False) -> None:
-        """All lanes stand at one place, or nothing is known of what they stand on."""
+        """All lanes stand at one position, or what their positions belong to is not known."""
         tables = b" AND fold<>%d" % _HEADER if tables_only else b""
         connection.run(b"DELETE FROM %s WHERE cluster_id=%d%s" % (self._name, self._cluster_id, tables))
 
@@ -91,7 +91,7 @@ class LaneBasisTable:
         spreads: Mapping[int, TableSpread],
         names: Mapping[int, str],
     ) -> None:
-        """Spreads by fold id, in place of what is stored of the same tables."""
+        """Spreads by fold id; they replace what is stored of the same tables."""
         rows = [(fold, epoch, names.get(fold, ""), spread.to_json()) for fold, spread in spreads.items()]
         for at in range(0, len(rows), _STATEMENT_ROWS):
             self._replace(connection, rows[at : at + _STATEMENT_ROWS])

@@ -21,7 +21,7 @@ from drainer.sink.mysql.sql_literal.quoting import qualified
 class LaneTable:
     """Statements on one cluster's lane rows. Used inside the caller's downstream transaction.
 
-    `committed` is told of every COMMIT that was answered, by whoever sent it.
+    `committed` notes every COMMIT that was answered, of lanes and of the store.
     """
 
     schema: str

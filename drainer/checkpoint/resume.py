@@ -2,10 +2,10 @@
 
 In     `StoredState`: the Go-format row, our state beside the lanes, the lanes' rows, other clusters' rows
 Out    `Start`, or the reason for which it must not start
-Holds  nothing applied is applied again where the lanes can tell; nothing is left out in any case
+Holds  nothing is applied again that the lanes have recorded; nothing is left out in any case
 
     the row                                  our state      written last by   begins at
-    none                                     none           nobody            `initial_ts`
+    none                                     none           no program        `initial_ts`
     none                                     any            this program      the lanes, our checkpoint
     without `epoch`                          any            another program   the row, safe mode up to now
     with `epoch`                             no checkpoint  another program   the row, safe mode up to now
@@ -18,14 +18,15 @@ lanes are outdated then, and `consistent` is not believed: a Go drainer clears i
 its start. On a server of its own the row is written after the downstream: one that is ahead says that the
 downstream went back in time, and where its rows are is in the lanes.
 
-Never  begins elsewhere without a word: what another drainer works on, a cluster that is new here beside known
-       ones, and a checkpoint above the upstream's time are refused
+Never  guesses: what another drainer works on, a cluster that is new here beside known ones, and a checkpoint
+       above the upstream's time are refused
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from common.errors import Conflict, Corruption
 from drainer.checkpoint.fencing import check_owner, next_epoch
@@ -43,6 +44,16 @@ class DrainerState:
     owner: str
     checkpoint: Checkpoint | None
     intent: Intent | None
+
+    @classmethod
+    def from_row(cls, epoch: Any, owner: Any, checkpoint: str | None, intent: str | None) -> DrainerState:
+        """Of a row of `drainer_state`. Raises `Corruption`."""
+        return cls(
+            int(epoch),
+            str(owner),
+            Checkpoint.from_json(checkpoint) if checkpoint else None,
+            Intent.from_json(intent) if intent else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +153,15 @@ def resume_point(stored: StoredState, starter: StarterInfo) -> Start:
 
 
 def _basis(stored: StoredBasis | None, *, drained: bool) -> StoredBasis | None:
-    """What is stored of it, as far as it counts: of lanes at one place only the rules do."""
+    """What is stored of it, as far as it counts: of lanes at one position only the rules do."""
     if stored is None or (drained and not stored.is_known):
         return None
     if not stored.is_known:
         raise Corruption(
             f"the lanes' positions are those of another release (hash version {stored.hash_version}, known is"
             f" {HASH_VERSION}): rows between them would be applied twice or not at all",
-            hint="start that release again and stop it gracefully: all lanes then stand at one place, from"
-            " where this one can go on",
+            hint="start that release again and stop it gracefully: all lanes then stand at one position,"
+            " from which this one can resume",
         )
     return replace(stored, tables={}) if drained else stored
 
@@ -187,6 +198,6 @@ def _check_future(highest: Position, starter: StarterInfo) -> None:
         raise AheadOfUpstream(
             f"the checkpoint of cluster {starter.cluster_id} is at {highest.commit_ts}, but the upstream is"
             f" at {starter.now_ts}: it went back in time, or is another one with the same id",
-            hint="check pd-urls; after restoring the upstream, restore the downstream to the same moment and"
+            hint="check pd-urls; after restoring the upstream, restore the downstream to the same time and"
             " delete the rows of this cluster from the checkpoint's tables",
         )

@@ -4,7 +4,7 @@ In     who wrote the checkpoint last and what it says of safe mode, the configur
 Out    for a commit_ts: whether its rows may be downstream already
 
     the checkpoint was written last by   and                             may be downstream up to
-    nobody: the first start              -                               0: nothing is
+    no program: the first start          -                               0: nothing is
     this drainer                         `safe-until` is stored          `safe-until`
     this drainer                         `safe-until` is not stored      0: lanes know what they applied
     another program, a Go drainer, say   -                               the timestamp drawn at the start

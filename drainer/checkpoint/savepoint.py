@@ -1,4 +1,4 @@
-"""Savepoint: the checkpoint as a file, for sinks that have no place for a row; and whose directory it is.
+"""Savepoint: the checkpoint as a file, for sinks that cannot store a row; and whose directory it is.
 
     savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version
     .cluster    cluster id, decimal text: beside it, since a Go drainer rewrites the savepoint whole
@@ -24,7 +24,7 @@ _MODE: Final = 0o644
 
 
 def render(checkpoint: Checkpoint) -> str:
-    """The file's text. What a Go drainer does not know is left out: it has no place in this form."""
+    """The file's text. What a Go drainer does not know is left out: this form has no keys for it."""
     return (
         f"consistent = {'true' if checkpoint.consistent else 'false'}\n"
         f"commitTS = {checkpoint.commit_ts}\n"

@@ -46,7 +46,7 @@ Row = dict[str, Any]
 class SchemaChanges:
     """Rows to put over those of before, or `whole`: all that there are.
 
-    `commit_ts`: the place of the stream at which the schema is like this. `version` is the schema version,
+    `commit_ts`: from which DDL of the stream on the schema is like this. `version` is the schema version,
     `job_id` the highest id of an applied job.
     """
 
@@ -94,7 +94,7 @@ class SchemaStore:
         self._objects = None
 
     def load(self, connection: Connection, floor_ts: int) -> StoredSchema | None:
-        """The snapshot for rows behind `floor_ts`, None if there is none or it does not fit."""
+        """The snapshot for rows after `floor_ts`, None if there is none or it does not fit."""
         self._objects = None
         (stored,) = connection.rows_if_there(
             b"SELECT object, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
@@ -107,7 +107,7 @@ class SchemaStore:
             logger.warning("schema snapshot cannot be used, reading the history", reason=str(error))
             return None
         if found.commit_ts > floor_ts:
-            reason = f"it is at {found.commit_ts}, behind the checkpoint at {floor_ts}"
+            reason = f"it is at {found.commit_ts}, after the checkpoint at {floor_ts}"
             logger.warning("schema snapshot cannot be used, reading the history", reason=reason)
             return None
         self._objects = frozenset(row["key"] for row in found.rows)

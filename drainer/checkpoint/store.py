@@ -13,7 +13,7 @@ checkpoint is never ahead of any lane; it makes a restart cheap, lets idle lanes
 drainer takes over from. `drainer_state` has what only we need, stored in one transaction with the lanes.
 
 The `checkpoint` table may live on another server (`syncer.to.checkpoint.type`). It is then written after the
-downstream's part is committed: behind the lanes, never ahead of them.
+downstream's part is committed: it may lag behind the lanes and is never ahead of them.
 
 An older drainer that still runs is stopped by its next write (`fencing`). The `checkpoint` row is only
 replaced where it still is what we wrote last: a Go drainer that works on the same row is noticed by the next
@@ -30,7 +30,7 @@ from typing import Final
 
 from common.errors import BinlogError
 from common.observe import log
-from drainer.checkpoint import table_setup as checkpoint_tables
+from drainer.checkpoint import table_setup
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
 from drainer.checkpoint.go_table import RowTable
@@ -51,7 +51,7 @@ logger = log.get(__name__)
 
 DEFAULT_SCHEMA: Final = "tidb_binlog"
 SIDE_LANES: Final = 1 << 16
-"""Lane rows from this number on are not lanes of the stream: whoever opens one looks after it."""
+"""Lane rows from this number on are not lanes of the stream; they are kept by what opens them."""
 
 
 class CheckpointStore:
@@ -119,12 +119,12 @@ class CheckpointStore:
         return connection if self._row_session is None else self._row_session.open()
 
     def confirm(self) -> None:
-        """Look on a new session whether the downstream is where it was. Raises `Conflict`, `WentBack`."""
+        """Check on a new session that the downstream has not gone back. Raises `Conflict`, `WentBack`."""
         self.close()
         self._session.open()
 
     def hold(self) -> None:
-        """The same on the session that is there, which shows others that this drainer lives."""
+        """The same on the open session, which shows others that this drainer lives."""
         with self._connection() as connection:
             self._guard.check(connection)
 
@@ -139,7 +139,7 @@ class CheckpointStore:
         initial_is_given: bool = True,
         living: Collection[str] = (),
     ) -> Start:
-        """Create what is missing, fence off older drainers, find out where to go on (`resume`).
+        """Create what is missing, fence off older drainers, decide where to begin (`resume`).
 
         `lane_count` is taken only at a drained point; else the stored count stays until the next one.
         `living` are the node ids of running drainers. `consistent` is false, durably, when this returns.
@@ -151,7 +151,7 @@ class CheckpointStore:
         self.epoch = 0  # of a start that failed
         with self._connection() as connection:
             self._row.ensure(self._for_row(connection))
-            checkpoint_tables.check_engines(connection, self._schema, checkpoint_tables.NAMES)
+            table_setup.check_engines(connection, self._schema, table_setup.NAMES)
             self.basis.ensure(connection)
             self._end_predecessor(connection, starter)
             state = self._lock_state(connection)
@@ -173,14 +173,14 @@ class CheckpointStore:
         connection.rollback()
         self._claims.succeed_store(connection, [*(int(lane) for (lane,) in lanes), SIDE_LANES])
 
-    def guard_ddl(self, connection: Connection, room: str = DDL) -> None:
+    def guard_ddl(self, connection: Connection, role: str = DDL) -> None:
         """For every session that will run DDL, before its statements: no epoch could stop those. From any
         thread.
 
         Raises `Unavailable` while a predecessor's statement runs, `Conflict` when a newer drainer took over,
         `WentBack`.
         """
-        self._claims.succeed_ddl(connection, room)
+        self._claims.succeed_ddl(connection, role)
         self._guard.check(connection)
 
     def _lock_state(self, connection: Connection) -> DrainerState | None:
@@ -191,22 +191,15 @@ class CheckpointStore:
         try:
             connection.run(statement)
         except NoSuchTable:
-            checkpoint_tables.create(
+            table_setup.create(
                 connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
             )
             connection.run(statement)
-        ((epoch, owner, checkpoint, intent),) = connection.rows(
+        (row,) = connection.rows(
             b"SELECT epoch, owner, checkpoint, intent FROM %s WHERE cluster_id=%d FOR UPDATE"
             % (self._state, self._cluster_id),
         )
-        if not epoch:
-            return None
-        return DrainerState(
-            int(epoch),
-            str(owner),
-            Checkpoint.from_json(checkpoint) if checkpoint else None,
-            Intent.from_json(intent) if intent else None,
-        )
+        return DrainerState.from_row(*row) if row[0] else None
 
     def _find(self, connection: Connection, state: DrainerState | None, epoch: int) -> StoredState:
         row, others = self._row.load(self._for_row(connection))
@@ -224,9 +217,9 @@ class CheckpointStore:
         return StoredState(row, state, positions, others, self._row_session is not None, basis)
 
     def _begin(self, connection: Connection, found: StoredState, start: Start) -> None:
-        """Write what `start` says; the downstream first, the row behind it."""
+        """Write what `start` says; the downstream first, then the row."""
         if found.row is None and found.state is not None:
-            logger.warning("checkpoint row is gone, going on from the lanes", cluster_id=self._cluster_id)
+            logger.warning("checkpoint row is gone, resuming from the lanes", cluster_id=self._cluster_id)
         self.lane_count = len(start.positions)
         begin = replace(
             start.checkpoint or Checkpoint(start.floor_ts, False, 0),
@@ -255,9 +248,9 @@ class CheckpointStore:
         )
         if self._row_session is not None:
             connection.commit()
-        place = self._for_row(connection)
-        self._row.take(place, begin)
-        place.commit()
+        of_row = self._for_row(connection)
+        self._row.take(of_row, begin)
+        of_row.commit()
         self._committed, self._guard = committed, guard
         self.stored_ts = begin.commit_ts
 
@@ -295,13 +288,13 @@ class CheckpointStore:
 
     def begin_ddl(self, intent: Intent, checkpoint: Checkpoint | None = None) -> None:
         """Store the intent durably before the statement runs. All lanes are drained: they stand right before
-        it, and so does the checkpoint, or a crash behind the statement would bring rows again that were
+        it, and so does the checkpoint, or a crash after the statement would bring rows again that were
         written for other tables than are there then."""
         position = Position(intent.commit_ts - 1)
         self._update(intent=string_literal(intent.to_json()), position=position, checkpoint=checkpoint)
 
     def end_ddl(self, checkpoint: Checkpoint, lanes_at: int | None = None) -> None:
-        """The DDL is done: clear the intent, move every lane behind it, store the checkpoint.
+        """The DDL is done: clear the intent, move every lane past it, store the checkpoint.
 
         `lanes_at`: the DDL's commit_ts, where the checkpoint is held back before it.
         """
@@ -347,7 +340,7 @@ class CheckpointStore:
                 found = connection.rows(b"SHOW MASTER STATUS")
             return int(found[0][1]) if found else 0
         except StatementRefused as error:
-            logger.warning("downstream does not tell its position", reason=safe_text(error))
+            logger.warning("downstream does not report its position", reason=safe_text(error))
             return 0
 
     def _update(
@@ -390,7 +383,7 @@ class CheckpointStore:
         if checkpoint.commit_ts < self.stored_ts:
             raise BinlogError(
                 f"checkpoint {checkpoint.commit_ts} is below the stored one, {self.stored_ts}",
-                hint="start the drainer again: it goes on from the stored one",
+                hint="start the drainer again: it resumes from the stored one",
             )
 
     def _store(self, connection: Connection, checkpoint: Checkpoint, committed: Callable[[], None]) -> None:

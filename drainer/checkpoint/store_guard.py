@@ -24,7 +24,7 @@ WRITES_ROW: Final = 1 << 17
 
 
 class StoreGuard:
-    """Of one life of a drainer. Raises `Conflict` where a newer one took over, and `WentBack`."""
+    """Of one start of a drainer. Raises `Conflict` where a newer one took over, and `WentBack`."""
 
     def __init__(self, schema: str, cluster_id: int, epoch: int, committed: Committed) -> None:
         self._fence = Fence(cluster_id, epoch)

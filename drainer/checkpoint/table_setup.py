@@ -2,7 +2,7 @@
 
 Drives  one connection, at a start; CREATE ends its transaction
 Holds   every table is of an engine with transactions: positions commit together with rows, or not at all.
-        A table that somebody else made, or that the server's default engine took, is looked at
+        A table that was made by hand, or by the server's default engine, is checked
 """
 
 from __future__ import annotations

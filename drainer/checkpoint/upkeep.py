@@ -1,4 +1,4 @@
-"""Checkpoint upkeep: what is looked at downstream again and again while rows are applied.
+"""Checkpoint upkeep: what is checked downstream at intervals while rows are applied.
 
 Drives  the checkpoint keeper, the purge of what was dropped
 Owns    the pace of each
@@ -13,9 +13,9 @@ from common.clock import Clock
 from drainer.checkpoint.keeper import CheckpointKeeper
 
 PURGE_S: Final = 60.0
-"""So often tables that were dropped upstream, and are kept for a while, are looked through."""
+"""How often tables that were dropped upstream, and are kept for a while, are purged."""
 HOLD_S: Final = 5.0
-"""So often a drainer looks whether the downstream is where it was, and by that shows that it lives."""
+"""How often a drainer checks that the downstream has not gone back, which shows that it lives."""
 
 
 class CheckpointUpkeep:

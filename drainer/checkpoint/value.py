@@ -4,11 +4,11 @@
 
 In     the text of a row, of any release since the first
 Out    `Checkpoint`, or `Corruption` that names the key
-Holds  keys in the order in which a Go drainer writes them, ours (`epoch`, `safe-until`) behind them. A Go
+Holds  keys in the order in which a Go drainer writes them, ours (`epoch`, `safe-until`) after them. A Go
        drainer reads past ours and drops them when it saves: a row without `epoch` was written by another
        program. Missing keys read as zero, unknown ones (`positions` of releases before 2.1) are ignored,
        names of keys match in any case, all as in Go. Keys of `ts-map` stay, old names (`master-ts`) too
-Never  guesses: a value of a wrong type is refused, because a start from a wrong place loses rows
+Never  guesses: a value of a wrong type is refused, because a start from a wrong position loses rows
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _number(values: dict[str, Any], key: str) -> int:
 def damaged(why: str) -> Corruption:
     return Corruption(
         f"checkpoint row cannot be read: {why}",
-        hint="look at the checkpoint table and correct or delete the row",
+        hint="read the checkpoint table and correct or delete the row",
     )
 
 
@@ -120,5 +120,5 @@ class Intent:
     @classmethod
     def from_json(cls, text: str) -> Intent:
         """Raises `Corruption`."""
-        found: Intent = typed(text, cls, "stored intent of a DDL", hint="look at the state table")
+        found: Intent = typed(text, cls, "stored intent of a DDL", hint="read the drainer_state table")
         return found

@@ -15,7 +15,7 @@ from common.serving.node_config import NodeConfig
 
 @dataclass(frozen=True, slots=True)
 class FormerOptions(NodeConfig):
-    """Options without a place in the help."""
+    """Options that the help does not list."""
 
     compressor: str = option(
         "",

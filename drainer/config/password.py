@@ -54,7 +54,7 @@ def decrypt(key: str, encrypted: str, environ: Mapping[str, str]) -> str:
         text = plain.decode()
     except UnicodeDecodeError:
         text = "\0"
-    # Nothing in the form tells a wrong key; what comes out of one is hardly ever text.
+    # Nothing in the form shows that a key is wrong; what comes out of one is hardly ever text.
     if not text.isprintable():
         raise ConfigError(
             f"{key} cannot be decrypted with this key",

@@ -1,8 +1,8 @@
-"""Failover: may a drainer that waits take the place of the one that has its node id?
+"""Failover: may a standby replace the active drainer of the same node id?
 
 In     what the registry shows of the node id at each call, and whether a node without a lease answers
 Out    take it now, or wait and why
-Holds  the place of a drainer that keeps a lease is free when the lease is gone, or its process is seen to be
+Holds  a drainer that keeps a lease may be replaced when the lease is gone, or its process is known to be
        gone. One that an operator paused or closed is not replaced: he wanted nothing to be written. A drainer
        without a lease (a Go drainer) is not fenced off by what we store, so it must have been silent for
        long, and its address too
@@ -25,8 +25,8 @@ _RUNNING: Final = (node.ONLINE, node.PAUSING, node.CLOSING)
 @dataclass(frozen=True, slots=True)
 class ActiveNode:
     """The node id in the registry. `state` "": no entry. `held`: a process that may live has announced it
-    now. `lease`: who wrote the entry keeps one. `answers`: somebody listens at `host` (asked only of nodes
-    without a lease). `told`: the entry says that an operator told it to leave."""
+    now. `lease`: who wrote the entry keeps one. `answers`: a process listens at `host` (asked only of nodes
+    without a lease). `told_to_leave`: the entry says so, by an operator."""
 
     state: str = ""
     host: str = ""
@@ -34,19 +34,19 @@ class ActiveNode:
     held: bool = False
     lease: bool = True
     answers: bool = False
-    told: bool = False
+    told_to_leave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverDecision:
-    """`reason`: whom or what we wait for, in words; "" when the place is free."""
+    """`reason`: what the standby waits for, in words; "" when it may take over."""
 
     take: bool
     reason: str = ""
 
 
 class FailoverRule:
-    """One node id, looked at again and again. Times are of a clock that never goes back, in seconds."""
+    """One node id, decided about again and again. Times are of a monotonic clock, in seconds."""
 
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
@@ -75,11 +75,11 @@ class FailoverRule:
         return FailoverDecision(True)
 
     def _remember(self, seen: ActiveNode) -> None:
-        # What the entry says counts most: a drainer that has little to do may have left between two looks.
+        # What the entry says counts most: a drainer that has little to do may have left between two calls.
         left_for_good = seen.state == node.OFFLINE and self._ran
         if seen.state in ("", node.ONLINE):
             self._asked_to_leave = False
-        elif seen.told or seen.state in (node.PAUSING, node.CLOSING) or left_for_good:
+        elif seen.told_to_leave or seen.state in (node.PAUSING, node.CLOSING) or left_for_good:
             self._asked_to_leave = True
         self._ran = self._ran or seen.state in _RUNNING
 

@@ -119,7 +119,7 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
 
 
 class ControlSource(Protocol):
-    """What operators may change while rows go on: `drainer.control.pause_and_reload`."""
+    """What operators may change while rows are applied: `drainer.control.pause_and_reload`."""
 
     @property
     def limits(self) -> Limits: ...
@@ -147,7 +147,7 @@ def add_control_routes(
 
     async def resume(_: dict[str, str]) -> Response:
         control.resume()
-        return _answer("applying goes on", CODE_OK, control.facts())
+        return _answer("applying is resumed", CODE_OK, control.facts())
 
     async def rate(params: dict[str, str]) -> Response:
         before = control.limits

@@ -1,9 +1,10 @@
-"""Control: what an operator may change while rows go on: pause, rate, and what `reload` brings.
+"""Control: what an operator may change while rows are applied: pause, rate, and what `reload` brings.
 
 Drives  `rate_limit` (core); `Reload` reads the configuration again
 Owns    whether rows may go downstream now; a change lasts as long as the process
-Holds   whoever applies rows asks `admit` first. A reload takes effect whole or not at all: every changed key
-        is checked and prepared before the first one is put in place, and one that needs a restart refuses all
+Holds   an applier asks `admit` before it applies rows. A reload takes effect whole or not at all: every
+        changed key is checked and prepared before the first one is put in place, and one that needs a restart
+        refuses all
 Stops   `let_go` ends every wait, for good: a paused drainer can be stopped
 """
 
@@ -32,7 +33,7 @@ LOG_FIELDS: Final = frozenset({"log_level"})
 
 
 class Control:
-    """`holds` is cheap to look at: while it is False, nobody needs to call `admit`."""
+    """`holds` is cheap to read: while it is False, `admit` need not be called."""
 
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
         self._clock = clock
@@ -90,9 +91,9 @@ class Control:
         self._update()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Resume after `pause`."""
         if self._paused:
-            _logger.info("applying goes on")
+            _logger.info("applying is resumed")
         self._paused = False
         self._update()
 
@@ -130,7 +131,7 @@ class Control:
 class Live:
     """Options that can change while running. `prepare` checks new values, raises `ConfigError` or `Rejected`
     and changes nothing; what it returns puts them in place and cannot fail. Where they are `placed`, it is
-    awaited, gives the commit_ts behind which they are in force, and may yet be `Rejected`."""
+    awaited, gives the commit_ts after which they are in force, and may yet be `Rejected`."""
 
     fields: frozenset[str]
     prepare: Prepare
@@ -139,7 +140,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """Keys that changed; behind which commit_ts rules are in force, None if they did not change."""
+    """Keys that changed; after which commit_ts rules are in force, None if they did not change."""
 
     keys: list[str]
     commit_ts: int | None = None
@@ -156,7 +157,7 @@ class Reload:
 
     def add(self, fields: Iterable[str], prepare: Prepare, *, placed: bool = False) -> None:
         """Make these options (names of fields of `DrainerConfig`) live; `placed` ones at most once. Again,
-        `prepare` takes the place of the one before."""
+        `prepare` replaces the one before."""
         names = frozenset(fields)
         assert names <= declaring.options(DrainerConfig).keys(), names
         self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare, placed)]
@@ -202,7 +203,7 @@ def rate_of(settings: DrainerConfig) -> Limits:
 
 
 def add_own(reload: Reload, control: Control) -> None:
-    """The live options that need no other room: rate and log level."""
+    """The live options that need no other module: rate and log level."""
 
     def rate(fresh: DrainerConfig) -> Commit:
         limits = rate_of(fresh)

@@ -1,14 +1,15 @@
-"""Standby: a second drainer with the same node id, ready to go on when the first one ends.
+"""Standby: a second drainer with the same node id, ready to take over when the first one ends.
 
 Drives  `failover` (core), the registry
 Owns    nothing that the active drainer needs: not its name, not its entry, not a row downstream
 Order   port, upstream and history first; then the wait; then the name; then, last, the checkpoint's epoch.
-        So nobody is fenced off by a process that could not have gone on itself
-Holds   a false judgement is harmless: whoever was replaced while it lived finds the newer epoch in the next
-        transaction it tries to commit, and another's announcement at its next beat, and ends with exit code 5
+        So no drainer is fenced off by a process that could not replicate itself
+Holds   a false judgement is harmless: a drainer that was replaced while it lived finds the newer epoch in the
+        next transaction it tries to commit, and another's announcement at its next heartbeat, and ends with
+        exit code 5
 
 How soon: a graceful stop ends the announcement, which the watch shows within milliseconds; a killed process
-of this machine is seen to be gone at the next look; one of another machine when its lease has run out.
+of this machine is found to be gone at the next check; one of another machine when its lease has run out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _logger = log.get("standby")
 
 
 def lease_s(heartbeat_interval_s: float) -> int:
-    """The lease of a drainer: after so many seconds without a beat its place is free."""
+    """The lease of a drainer: after so many seconds without a heartbeat it may be replaced."""
     return max(LEASE_MIN_S, math.ceil(heartbeat_interval_s * BEATS_PER_LEASE))
 
 
@@ -73,7 +74,7 @@ class StandbyStatus:
 class Standby:
     """Waits for its turn. `rehearse` does, without writing, what a takeover will have to do (log in
     downstream, read the history), again and again, so that what would fail is known before it is needed.
-    `answers` tells whether somebody listens at an address."""
+    `answers`: whether a process listens at an address."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Standby:
         self._wake = asyncio.Event()
         self._since_s = clock.monotonic_s()
         self.waiting = False
-        self.reason = "the first look at the registry"
+        self.reason = "the first answer of the registry"
         self.stored_ts = 0
         """The active drainer's stored checkpoint, as its entry has it."""
         self.trouble = ""
@@ -114,7 +115,7 @@ class Standby:
                 try:
                     await register()
                 except Conflict as error:
-                    _logger.info("somebody else took the place first", node_id=self._node_id, error=error)
+                    _logger.info("another standby took over first", node_id=self._node_id, error=error)
                 except Unavailable as error:
                     self._tell(FailoverDecision(False, f"the registry: {error.message}"))
                     await asyncio.sleep(LOOK_S)
@@ -162,7 +163,7 @@ class Standby:
         )
 
     async def _turn(self) -> None:
-        """Until the place is free."""
+        """Until the active drainer may be replaced."""
         while True:
             self._wake.clear()
             try:
@@ -193,11 +194,11 @@ class Standby:
         status, lease = entry.status, entry.alive is not None
         self.stored_ts = status.max_commit_ts
         answers = not lease and await self._answers(status.host)
-        told = status.label == TOLD_TO_LEAVE
-        return ActiveNode(status.state, status.host, entry.mod_revision, held, lease, answers, told)
+        told_to_leave = status.label == TOLD_TO_LEAVE
+        return ActiveNode(status.state, status.host, entry.mod_revision, held, lease, answers, told_to_leave)
 
     async def _watch(self) -> None:
-        """Look at once when the registry changes."""
+        """Decide anew at once when the registry changes."""
         views = self._registry.watch()
         try:
             async for _ in views:

@@ -1,12 +1,12 @@
 """Quarantine controller: whether a DDL of the stream runs or waits, and what an operator decides about it.
 
 Drives  policy and quarantine (cores), the log of what waits, release, the stored entries and decisions
-Owns    the order between them: an entry is durable before the stream goes on behind its DDL; a decision is
+Owns    the order between them: an entry is durable before the stream continues after its DDL; a decision is
         durable before anything is done about it
 Holds   the checkpoint stays at or below `floor` while anything waits
 Stops   `stop` ends release at its next item; what waits is stored, and comes again with the next start
 
-For the applier, with all lanes drained: `judge` a DDL, tell when it was `refused`, and `pause` when
+For the applier, with all lanes drained: `judge` a DDL, call `refused` when it was, and `pause` when
 `wants_pause` says so. For every transaction: `divert`, and wait for `has_room`.
 """
 
@@ -41,14 +41,14 @@ from drainer.txn import Ddl, Transaction
 logger = log.get(__name__)
 
 KEPT: Final = "kept"
-"""Besides the policy's actions: it waits, or was done when it waited in an earlier life."""
+"""Besides the policy's actions: it waits, or was done when it waited before the start."""
 PASSED: Final = "passed"
-"""An earlier life of this drainer has done it, or passed over it."""
+"""It was done, or passed over, before the drainer started."""
 RETRY_S: Final = 10.0
 CLOSE_S: Final = 5.0
 DECISIONS_SHOWN: Final = 50
 BYTES_MAX: Final = 4 << 30
-"""For what waits since an earlier life, where nothing more may wait."""
+"""For what waited before the start already, where nothing more may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
 
 class QuarantineController:
     """`highest_ts`: of the highest lane position at the start. `route` gives where tables go now.
-    `on_change`: the stream may go on now. `log_kept` is awaited with a DDL that waits, before it is stored.
+    `on_change`: the stream may continue. `log_kept` is awaited with a DDL that waits, before it is stored.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class QuarantineController:
         if not self._full:
             self._full = True
             logger.warning(
-                "no room for rows that wait: the stream waits for a decision",
+                "no space for rows that wait: the stream waits for a decision",
                 reason=self._directory.trouble or "quarantine-size is used up",
                 jobs=[entry.job_id for entry in self._quarantine.entries],
             )
@@ -179,7 +179,7 @@ class QuarantineController:
         self._ask(queue)
         self._count()
         waits_for = queue.waits_for
-        reason = f"its tables wait for DDL job {waits_for.job_id}" if waits_for else "its tables are behind"
+        reason = f"its tables wait for DDL job {waits_for.job_id}" if waits_for else "its tables catch up"
         logger.info("DDL waits", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
         return Ruling(KEPT, reason)
 
@@ -220,7 +220,7 @@ class QuarantineController:
         kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
         self._count()
         logger.warning(
-            "DDL was refused: its tables wait, all others go on",
+            "DDL was refused: its tables wait, all others are replicated",
             job_id=ddl.job_id,
             commit_ts=ddl.commit_ts,
             tables=[".".join(name) for name in sorted(entry.tables)],
@@ -280,7 +280,7 @@ class QuarantineController:
         if self._quarantine.is_empty:
             self._directory.forget()
         self._count()
-        logger.info("tables that waited go on with all others", jobs=jobs, commit_ts=at_ts)
+        logger.info("tables that waited are replicated with all others again", jobs=jobs, commit_ts=at_ts)
 
     # -- release ------------------------------------------------------------------------------------
 

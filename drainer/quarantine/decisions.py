@@ -25,7 +25,7 @@ def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
     if queue.state.is_releasing:
         raise Conflict(
             f"DDL job {job_id} is being carried out, or what is before it",
-            hint="look again in a moment with `binlogctl ddl list`",
+            hint="see `binlogctl ddl list` when it has ended",
         )
     if entry.done and not queue.state.is_halted:
         raise Rejected(f"DDL job {job_id} is over, its tables catch up", hint="nothing is to be decided")
@@ -33,7 +33,7 @@ def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
         raise Rejected(
             f"{job_id} are rows that were refused"
             if entry.is_rows
-            else f"DDL job {job_id} is over, rows behind it were refused",
+            else f"DDL job {job_id} is over, rows after it were refused",
             hint=f"correct the downstream, then `binlogctl ddl retry {job_id}`",
         )
 
@@ -46,7 +46,7 @@ def state_of(queue: Queue, entry: Entry, doing: str) -> str:
         return f"rows were refused: {queue.refusal}"
     head = queue.waits_for
     if head is not None and head.job_id != entry.job_id:
-        return f"behind job {head.job_id}"
+        return f"waits for job {head.job_id}"
     if entry.done:
         return "its tables catch up"
     return "decided" if entry.decision else "waiting for a decision"

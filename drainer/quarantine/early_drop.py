@@ -4,8 +4,8 @@ Drives  the upstream's jobs (finished ones, and the one under way), the DDL sess
 Holds   nothing is dropped but what the table's next job ends for good; each drop is written down, with the
         job, before it is made and when it is. The job's own DDL comes later, finds the constraint gone, and
         does the rest
-Why     TiDB checks nothing any more some time before the job's binlog: rows of between would be refused here
-        for ever. A lane that meets one asks; it has been rolled back, and tries again when this has answered.
+Why     TiDB stops checking some time before the job's binlog: rows of between would be refused here for
+        ever. A lane with such a refusal has rolled back; it asks, and tries again when this has answered.
         Which lane a row goes to stays as it was: lanes learn of a table at drained points only
 """
 
@@ -28,7 +28,7 @@ from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.derive.render import Server, name_of
 from drainer.ddl.policy import APPLY
-from drainer.ddl.run import downstream_schema as ddl_present
+from drainer.ddl.run import downstream_schema
 from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController
@@ -45,7 +45,7 @@ logger = log.get(__name__)
 T = TypeVar("T")
 
 LOOK_BACK: Final = 1000
-"""A job's id is drawn some moments before the job ends: so many older ids may end later."""
+"""A job's id is drawn some time before the job ends: so many older ids may end later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class UpstreamJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PresentConstraint:
     """A constraint that the downstream has. `parts` of a key: (column, prefix length or 0)."""
 
     constraint: Constraint
     parts: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(cls, key: PresentKey) -> Found:
+    def of(cls, key: PresentKey) -> PresentConstraint:
         columns = [column for column, _ in key.parts]
         whole = frozenset(columns) if all(columns) else frozenset()
         return cls(Constraint(Kind.UNIQUE, key.name, whole), key.parts)
@@ -125,14 +125,14 @@ class EarlyDrops:
             for found in await self._on_session(functools.partial(_unique_keys, version.downstream)):
                 if is_given_up(found.constraint, version.info, later):
                     if passes_row_key and _is_row_key(version, found):
-                        continue  # its rows may never meet
+                        continue  # its rows may never collide
                     went |= await self._drop(version, found, later)
         return went
 
     async def half_done(self, job_id: int) -> None:
         """A binlog says that a column is on its way out. All lanes are drained.
 
-        Rows behind it lack the column: all keys that the job ends go now.
+        Rows after it lack the column: all keys that the job ends go now.
         """
         async with self._one_by_one:
             table_id = await self._patiently(lambda: self._table_of(job_id))
@@ -191,7 +191,7 @@ class EarlyDrops:
 
     # -- the downstream -------------------------------------------------------------------------------
 
-    async def _drop(self, version: TableVersion, found: Found, later: Later) -> bool:
+    async def _drop(self, version: TableVersion, found: PresentConstraint, later: Later) -> bool:
         job_id, name = later.job_id, version.downstream
         if _is_row_key(version, found):
             key = ", ".join(sorted(found.constraint.columns))
@@ -238,7 +238,7 @@ class EarlyDrops:
         return await self._keeper.call(self._runner.on_session, work)
 
 
-def _is_row_key(version: TableVersion, found: Found) -> bool:
+def _is_row_key(version: TableVersion, found: PresentConstraint) -> bool:
     key = {column.name.lower() for column in compile_sql(version.info).key_columns}
     return found.constraint.columns == key
 
@@ -250,20 +250,24 @@ def _run(statement: str, connection: Connection, server: Server) -> None:
         raise DownstreamError(f"refused: {safe_text(error)}", hint="drop the key by hand") from None
 
 
-def _unique_keys(name: tuple[str, str], connection: Connection, server: Server) -> list[Found]:
-    present = ddl_present.read(connection, name, server)
-    return [Found.of(key) for key in present.keys if key.unique] if present is not None else []
+def _unique_keys(name: tuple[str, str], connection: Connection, server: Server) -> list[PresentConstraint]:
+    present = downstream_schema.read(connection, name, server)
+    return [PresentConstraint.of(key) for key in present.keys if key.unique] if present is not None else []
 
 
-def _broken(name: tuple[str, str], refusal: Refusal, connection: Connection, server: Server) -> Found | None:
+def _broken(
+    name: tuple[str, str], refusal: Refusal, connection: Connection, server: Server
+) -> PresentConstraint | None:
     """The constraint that a server's text names; None where there is none any more."""
     if refusal.is_check:
-        return Found(Constraint(Kind.CHECK, refusal.name))
+        return PresentConstraint(Constraint(Kind.CHECK, refusal.name))
     there = _unique_keys(name, connection, server)
     return next((found for found in there if refusal.is_about(found.constraint.name)), None)
 
 
-def _statements(name: tuple[str, str], found: Found, connection: Connection, server: Server) -> list[str]:
+def _statements(
+    name: tuple[str, str], found: PresentConstraint, connection: Connection, server: Server
+) -> list[str]:
     """The first one that is taken will do. A key that something needs stays, and is no unique one."""
     table, called = f"ALTER TABLE {name_of(*name)}", found.constraint.name
     if found.constraint.kind is Kind.CHECK:

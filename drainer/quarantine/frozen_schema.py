@@ -9,13 +9,13 @@ from drainer.txn import Ddl
 
 
 class Schema(Protocol):
-    """What a DDL needs of the tracked schema behind it."""
+    """What a DDL needs of the tracked schema after it."""
 
     def database_collation(self, schema: str) -> tuple[str, str] | None: ...
 
 
 class Frozen:
-    """The tracked schema as it was behind one DDL, and where tables went then."""
+    """The tracked schema as it was after one DDL, and where tables went then."""
 
     def __init__(self, schema: Schema, ddl: Ddl, route: Route) -> None:
         self.route = route

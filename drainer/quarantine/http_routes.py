@@ -7,7 +7,7 @@
 
 Answers are `{"message", "code", "data"}`, the code is also the HTTP status: 200 done, 400 a decision that
 makes no sense, 404 no such DDL waits, 409 too late, 413 text too large, 503 nothing is applied just now. Only
-whoever may administrate this node decides.
+an administrator of this node may decide.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns    the files of one directory, which is emptied when it is opened: after a kill everything comes again
 Holds   rows stay as they came; table versions and DDL stay in memory, records name them by number. Every
         record has a checksum. A record that the disk does not take waits in memory, and then there is no
-        room: the stream waits, nothing is left out
+        space: the stream waits, nothing is left out
 Never   syncs: what must survive a kill is not here
 
 A queue's log is one strand of files. Logs of queues that become one are read together, in stream order: each
@@ -33,7 +33,7 @@ _NO_TABLE: Final = 0xFFFFFFFF
 
 
 class KeptDdl(NamedTuple):
-    """A DDL in its place. `schema` is the tracked schema behind it, `version_before` the version before."""
+    """A DDL of the stream. `schema` is the tracked schema after it, `version_before` the version before."""
 
     ddl: Ddl
     version_before: int
@@ -123,7 +123,7 @@ class QuarantineLog:
         return sum(segment.size for strand in self._strands for segment in strand.segments)
 
     def append(self, item: Item) -> None:
-        """Keep it behind everything that is kept."""
+        """Keep it after everything that is kept."""
         for data in _encode(item, self._directory):
             self._strands[-1].held.append((item.commit_ts, data))
         self.flush()
@@ -164,7 +164,7 @@ class QuarantineLog:
         self._directory.size_bytes += written
 
     def absorb(self, other: QuarantineLog) -> None:
-        """Take over all of another log; what comes from now on is behind both."""
+        """Take all of another log; what is appended from now on comes after both."""
         self._strands = [*self._strands, *other._strands, _Strand()]
         other._strands = [_Strand()]
 
@@ -268,7 +268,7 @@ class Cursor:
 def _order(item: Item) -> tuple[int, int]:
     if isinstance(item, KeptDdl):
         return item.commit_ts, 0
-    # The end of a transaction of which nothing more was kept comes behind its pieces.
+    # The end of a transaction of which nothing more was kept comes after its pieces.
     return item.commit_ts, item.tables[0].first_ordinal if item.tables else 1 << 62
 
 

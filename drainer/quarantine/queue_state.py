@@ -79,7 +79,7 @@ TRANSITIONS: Final[Mapping[tuple[QueueState, QueueEvent], QueueState]] = {
     (_S.READY, _E.ASKED): _S.READY,
     (_S.READY, _E.STARTED): _S.RELEASING,
     (_S.READY, _E.DECISION_BEGUN): _S.DECIDING,
-    (_S.RELEASING, _E.KEPT): _S.RELEASING,  # it is met before the end
+    (_S.RELEASING, _E.KEPT): _S.RELEASING,  # release reads it before the end
     (_S.RELEASING, _E.ASKED): _S.RELEASING_AGAIN,
     (_S.RELEASING, _E.END_MET): _S.ENDING,
     (_S.RELEASING, _E.ROWS_REFUSED): _S.HALTING,

@@ -4,9 +4,9 @@ Drives  one lane whose position is that of the queue's entries, a DDL runner on 
 Owns    that thread; one queue at a time
 Holds   rows and their position commit in one transaction, as in any lane; a DDL has its intent and the shape
         before it stored in the entry first, and after a kill the shape decides whether it had run. The stream
-        goes on meanwhile and adds to the queue's end
-Stops   at a DDL that nobody has decided, at one that is refused again, at rows that the downstream refuses
-        (the queue is halted until somebody says retry), and at the end of what is kept
+        continues meanwhile and adds to the queue's end
+Stops   at a DDL without a decision, at one that is refused again, at rows that the downstream refuses
+        (the queue is halted until an operator decides to retry), and at the end of what is kept
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MakeLanes = Callable[
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDependencies:
-    """What release works with. `targets` blocks; `runner_for` takes the tracked schema behind a DDL."""
+    """What release works with. `targets` blocks; `runner_for` takes the tracked schema after a DDL."""
 
     keeper: CheckpointKeeper
     table: QuarantineTable
@@ -77,11 +77,11 @@ class ReleaseDependencies:
     runner_for: Callable[[Any], DdlRunner]
     clock: Clock
     numbers: Iterator[int]  # of decisions
-    on_freed: Callable[[], None]  # there may be room on the disk
+    on_freed: Callable[[], None]  # there may be space on the disk
 
 
 class Release:
-    """`policy` gives the rules in force for DDL that waited behind the one that was decided."""
+    """`policy` gives the rules in force for DDL that waited after the one that was decided."""
 
     def __init__(
         self, quarantine: Quarantine, dependencies: ReleaseDependencies, policy: Callable[[], Policy]
@@ -228,7 +228,7 @@ class Release:
     # -- DDL ------------------------------------------------------------------------------------------
 
     async def _handle_ddl(self, queue: Queue, kept: KeptDdl) -> bool:
-        """Whether it is over, and release goes on behind it."""
+        """Whether it is over, and release continues after it."""
         ddl = kept.ddl
         entry = queue.entries.get(ddl.job_id)
         if entry is not None and entry.decision is None:
@@ -285,7 +285,7 @@ class Release:
         return Ruling(APPLY, by)
 
     async def _found_downstream(self, entry: Entry, kept: KeptDdl) -> bool:
-        """Whether somebody has brought the tables to where the DDL leads, since it was refused."""
+        """Whether the tables were brought to where the DDL leads by hand, since it was refused."""
         if not entry.before:
             return False
         runner = self._dependencies.runner_for(kept.schema)
@@ -345,7 +345,7 @@ class Release:
         return Intent(ddl.commit_ts, ddl.job_id, ddl.query, before), False
 
     async def _finish(self, queue: Queue, ddl: Ddl, decision: Decision | None, outcome: str) -> None:
-        """It is over: its queue's entries stand behind it."""
+        """It is over: its queue's entries stand after it."""
         position = Position(ddl.commit_ts)
         jobs = [
             job for job, entry in queue.entries.items() if entry.position.order_key() < position.order_key()
@@ -377,9 +377,9 @@ class Release:
             )
 
     async def _stop_at(self, queue: Queue, kept: KeptDdl, made: Entry) -> None:
-        behind = [entry.job_id for entry in self._quarantine.entries_before(queue, kept.ddl)]
+        before = [entry.job_id for entry in self._quarantine.entries_before(queue, kept.ddl)]
         entry = self._quarantine.stop_at(queue, kept.ddl, made)
-        await self._store(lambda connection: self._table.put(connection, entry, behind))
+        await self._store(lambda connection: self._table.put(connection, entry, before))
 
     def now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
@@ -390,7 +390,7 @@ class Release:
         await self._keeper.call(self._keeper.store.together, work)
 
     async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
-        """On release's own thread: a long DDL keeps nobody else waiting."""
+        """On release's own thread: a long DDL keeps no other work waiting."""
         return await self._keeper.call(function, *arguments, thread=self._thread)
 
 

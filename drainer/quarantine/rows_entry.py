@@ -1,14 +1,14 @@
-"""Rows aside: a table whose rows the downstream refuses for good waits, and all others go on.
+"""Rows entry: a table whose rows the downstream refuses for good waits, and all others are replicated.
 
-In     the refusal, the dependencies of a pipeline whose tasks have ended
+In     the refusal, what release depends on, of a pipeline whose tasks have ended
 Out    an entry of the quarantine, durable
-Why    lanes have more rows of the table in their queues, above the refused one. Nothing of that is taken
-       apart: the entry says up to where the table is applied, all is pulled again from the checkpoint, and a
-       new start keeps what is above
+Why    lanes have more rows of the table in their queues, after the refused one. None of that is kept: the
+       entry says up to where the table is applied, all is pulled again from the checkpoint, and a new start
+       keeps what comes after it
 
-A table whose rows go through several lanes is applied up to where the last of them is. Of what is above,
-other lanes have applied a part, which comes once more: such a table has one unique key, so rows written again
-in order lead to the same contents.
+A table whose rows go through several lanes is applied up to where the last of them is. Of what comes after
+that, other lanes have applied a part, which comes once more: such a table has one unique key, so rows written
+again in order lead to the same contents.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class QuarantineTable:
             _json([[*name, since] for name, since in entry.tables.items()]),
             _text(entry.query),
             _text(entry.reason[:_REASON_CHARS_MAX]),
-            _moment(entry.since_ms),
+            _datetime(entry.since_ms),
             *_decision(entry.decision),
             _json(dict(entry.before)),
             b"%d" % entry.intent_ts,
@@ -212,7 +212,7 @@ class QuarantineTable:
             % (self._decisions, self._cluster_id, decided.number, decided.job_id)
             + b",".join(
                 (
-                    _moment(decided.decided_ms),
+                    _datetime(decided.decided_ms),
                     _text(decided.asked_from[:255]),
                     _text(decided.action),
                     _text(decided.text),
@@ -244,9 +244,9 @@ class QuarantineTable:
         )
         return [
             Decided(
-                int(number), int(job), _milliseconds(moment), str(who), str(action), str(text), str(outcome)
+                int(number), int(job), _milliseconds(decided), str(who), str(action), str(text), str(outcome)
             )
-            for number, job, moment, who, action, text, outcome in found
+            for number, job, decided, who, action, text, outcome in found
         ]
 
 
@@ -326,9 +326,9 @@ def _json(value: Any) -> bytes:
     return string_literal(json.dumps(value))
 
 
-def _moment(ms: int) -> bytes:
+def _datetime(ms: int) -> bytes:
     return b"'" + str(_EPOCH + datetime.timedelta(milliseconds=ms)).encode() + b"'"
 
 
-def _milliseconds(moment: datetime.datetime) -> int:
-    return int((moment - _EPOCH) / datetime.timedelta(milliseconds=1))
+def _milliseconds(time: datetime.datetime) -> int:
+    return int((time - _EPOCH) / datetime.timedelta(milliseconds=1))

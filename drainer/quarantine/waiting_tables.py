@@ -1,14 +1,14 @@
 """Quarantine: which tables wait for a decision about a DDL, and what of the stream belongs to them.
 
 In     the stream in order (`classify` a DDL, `divert` a transaction), decisions, what release has applied
-Out    what goes on to the lanes, what is kept and for which queue, how far the checkpoint may go
+Out    what is passed to the lanes, what is kept and for which queue, how far the checkpoint may go
 Holds  each change of a waiting table is applied exactly once, in the table's order, over any kill; the
        checkpoint stays below everything that waits; other tables are not touched
-Never  looks at a clock, a file or the downstream: what must be durable is in `Entry`, and whoever drives
-       this writes the entries before the stream goes on
+Never  reads a clock, a file or the downstream: what must be durable is in `Entry`, and the controller
+       stores the entries before it takes more of the stream
 
 An entry is a DDL that waits for a decision, with the tables that wait for it and since which commit_ts each
-does. Lanes move on past the entry while the checkpoint stays before it, so a restart pulls everything again:
+does. Lanes move past the entry while the checkpoint stays before it, so a restart pulls everything again:
 
     rows and DDL of tables that do not wait     at or below the lanes' positions: done before
     rows and DDL of waiting tables, since then  at or below the entry's own position: done before; else kept
@@ -17,7 +17,7 @@ A table waits under its name upstream and under that of its target: whatever is 
 since it is one table downstream. Entries that an older release stored have the first name alone.
 
 The second line does not ask the lanes, whose positions say nothing of these tables; the first is right for
-rows of a waiting table from before it waited, because all lanes were drained and put behind them when it
+rows of a waiting table from before it waited, because all lanes were drained and put after them when it
 began to. Membership is stored and not derived again: rules, filters and texts may have changed in between.
 
 A DDL that touches a waiting table joins its queue and takes its other tables in (`since` its commit_ts); one
@@ -38,7 +38,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from drainer.quarantine.queue_state import QueueEvent, QueueState, after, merged
-from drainer.schema import sql_tokens as ddl_text
+from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
@@ -95,12 +95,12 @@ class Entry:
 
     @property
     def is_rows(self) -> bool:
-        """No DDL: rows up to `commit_ts`, and what comes behind them."""
+        """No DDL: rows up to `commit_ts`, and what comes after them."""
         return self.job_id >= ROWS
 
     @property
     def done(self) -> bool:
-        """Its own DDL is over; what is left are rows behind it."""
+        """Its own DDL is over; what is left are rows after it."""
         return self.is_rows or self.position.complete_ts >= self.commit_ts
 
     def decided(self, decision: Decision) -> Entry:
@@ -127,22 +127,22 @@ class Queue:
 
     @property
     def waits_for(self) -> Entry | None:
-        """The first entry that nobody has decided."""
+        """The first entry without a decision."""
         undecided = [entry for entry in self.entries.values() if not entry.done and entry.decision is None]
         return min(undecided, key=lambda entry: entry.commit_ts, default=None)
 
 
 class DdlClass(Enum):
-    """What a DDL of the stream is to the quarantine."""
+    """What the quarantine has to do with a DDL of the stream."""
 
     FREE = auto()  # nothing: it goes its usual way
-    PASSED = auto()  # an earlier life of this drainer has done it, or passed over it
+    PASSED = auto()  # it was done, or passed over, before the drainer started
     DONE = auto()  # it belongs to waiting tables, and release has done it
-    KEPT = auto()  # it waits behind them
+    KEPT = auto()  # it waits after them
 
 
 class Classification(NamedTuple):
-    """`changed`: the entry to be stored before the stream goes on, because tables came in."""
+    """`changed`: the entry to be stored before more of the stream is taken, because tables came in."""
 
     ddl_class: DdlClass
     queue: Queue | None = None
@@ -209,7 +209,7 @@ class Quarantine:
         return name in self._owners or (name[0], "") in self._owners
 
     def _owner(self, name: Name, commit_ts: int) -> tuple[Queue, Name] | None:
-        """The queue in which a table waits at that place of the stream, and under which name."""
+        """The queue in which a table waits at that commit_ts, and under which name."""
         for key in (name, (name[0], "")):
             found = self._owners.get(key)
             if found is not None and found[1].tables[key] <= commit_ts:
@@ -223,7 +223,7 @@ class Quarantine:
         touched = {owner[1]: owner[0] for owner in owners if owner is not None}
         databases = {schema for schema, table in names if not table}
         creates = effect_kind(ddl.action) is EffectKind.CREATE
-        read = ddl_text.tables_read(ddl.query, ddl.schema) if creates else frozenset()
+        read = sql_tokens.tables_read(ddl.query, ddl.schema) if creates else frozenset()
         read |= {(schema, "") for schema, _ in read}
         for key, (queue, entry) in self._owners.items():
             if entry.tables[key] <= ddl.commit_ts and (key[0] in databases or key in read):
@@ -235,7 +235,7 @@ class Quarantine:
     def classify(self, ddl: Ddl) -> Classification:
         """What the next DDL of the stream is. One that does nothing downstream (`skip`) is never asked for.
 
-        With KEPT, the driver stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
+        With KEPT, the controller stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
         """
         touched = self._touched(ddl)
         own = self.queue_of(ddl.job_id)
@@ -250,9 +250,9 @@ class Quarantine:
         new = {name for name in names if self._owner(name, ddl.commit_ts) is None}
         if ddl.commit_ts <= self._highest_ts:
             if new & {name_of(*name) for name in ddl.tables}:
-                # It would have taken these tables in: an earlier life had a reason to leave it out.
+                # It would have taken these tables in: before the start there was a reason to leave it out.
                 return Classification(DdlClass.PASSED)
-            new.clear()  # an earlier life kept it when only names upstream waited
+            new.clear()  # an older release kept it when only names upstream waited
         if all(ddl.commit_ts <= self._owners[key][1].position.complete_ts for key in touched):
             return Classification(DdlClass.DONE)
         queues = sorted(set(touched.values()), key=lambda queue: queue.number)
@@ -272,7 +272,7 @@ class Quarantine:
         return self._queue(entry, QueueState.WAITING)
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
-        """What goes on to the lanes, and what is kept."""
+        """What is passed to the lanes, and what is kept."""
         commit_ts = transaction.commit_ts
         rest: list[TableEvents] = []
         parts: dict[Queue, list[TableEvents]] = {}
@@ -371,7 +371,7 @@ class Quarantine:
         """Everything before a kept DDL is applied, and it waits for a decision: one entry for all before it.
 
         `made` has what is new about it (reason, floor, shape, decision); its tables and position come from
-        the queue. The driver stores it in place of those behind it.
+        the queue. The controller stores it in place of those before it.
         """
         known = queue.entries.get(ddl.job_id)
         tables = dict(known.tables) if known else {}

@@ -1,10 +1,10 @@
-"""Rule change: other filters, routes and columns come into force at one place of the stream, like a DDL.
+"""Rule change: other filters, routes and columns come into force at one commit_ts, like a DDL.
 
-In     the rules that an earlier life stored, those of the configuration, what a reload asks for
+In     the rules that an earlier start stored, those of the configuration, what a reload asks for
 Out    which rules are to be taken next, the document to be stored with the lanes that stand there
-Holds  rows that an earlier life may have dispatched go out by the rules of then; new rules are taken behind
-       them, at a place between two transactions where all lanes and the checkpoint stand, stored first.
-       Whoever asked is told the commit_ts of that place
+Holds  rows that may have been dispatched before a restart go out by the rules of that time; new rules are
+       taken after them, between two transactions, at a commit_ts where all lanes and the checkpoint stand,
+       stored first. The reload is answered with that commit_ts
 Never  changes where a waiting table goes: what is kept of it and what comes later would be two tables'
 """
 
@@ -24,7 +24,7 @@ from drainer.rules.rule_set import Rules
 logger = log.get(__name__)
 
 ASKED_WAIT_S: Final = 30.0
-"""So long a reload waits for a place between two transactions."""
+"""How long a reload waits for a drained point between two transactions."""
 
 
 class Ruled(Protocol):
@@ -39,8 +39,8 @@ class Ruled(Protocol):
 
 
 class RuleChange:
-    """`basis` is of an earlier life, None if there is none. `ruled` is None where items come with the rules
-    of then: from a relay log. Raises `Corruption`, `ConfigError`."""
+    """`basis` is of an earlier start, None if there is none. `ruled` is None where items come with the rules
+    of their time: from a relay log. Raises `Corruption`, `ConfigError`."""
 
     def __init__(self, ruled: Ruled | None, wanted: Rules, basis: StoredBasis | None) -> None:
         self._ruled = ruled
@@ -61,7 +61,7 @@ class RuleChange:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a reload waits for it."""
         return self._asked is not None
 
     def check(self, rules: Rules, waits: Callable[[str, str], bool]) -> None:
@@ -84,14 +84,14 @@ class RuleChange:
             self.check(self._wanted, waits)
 
     async def asked_for(self, rules: Rules, wake: Callable[[], None], doing: Callable[[], str]) -> int:
-        """Have rules taken that were checked; the commit_ts behind which they are in force.
+        """Have rules taken that were checked; the commit_ts after which they are in force.
 
-        `wake` lets the stream look for them; `doing` says what it is at. Raises `Rejected`: nothing changed.
+        `wake` lets the stream ask for them; `doing` says what it does. Raises `Rejected`: nothing changed.
         """
         assert self._asked is None
         before, self._wanted = self._wanted, rules
         self._asked = asked = asyncio.get_running_loop().create_future()
-        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
         wake()
         try:
             async with asyncio.timeout(ASKED_WAIT_S):
@@ -99,12 +99,12 @@ class RuleChange:
         except asyncio.CancelledError:
             if self._withdraw(asked, before):
                 raise
-            return int(await asyncio.shield(asked))  # what is in force is noted, whoever went away
+            return int(await asyncio.shield(asked))  # what is in force is noted all the same
         except TimeoutError:
             if not self._withdraw(asked, before):
                 return int(await asked)
             raise Rejected(
-                f"the drainer came to no place between two transactions within {ASKED_WAIT_S:.0f} s"
+                f"the drainer came to no drained point between two transactions within {ASKED_WAIT_S:.0f} s"
                 f" ({doing()}); the rules are as they were",
                 hint="try again; `/status` shows what it waits for",
             ) from None
@@ -118,7 +118,7 @@ class RuleChange:
 
     @contextlib.contextmanager
     def taking(self, at_ts: int, floor_ts: int) -> Iterator[RuleHistory]:
-        """The wanted rules behind `at_ts`, to be stored and taken inside; then whoever asked is told."""
+        """The wanted rules after `at_ts`, to be stored and taken inside; then the reload is answered."""
         asked, self._asked = self._asked, None
         try:
             yield self.following(at_ts, floor_ts)
@@ -132,7 +132,7 @@ class RuleChange:
             asked.set_result(at_ts)
 
     def following(self, at_ts: int, floor_ts: int) -> RuleHistory:
-        """With the wanted rules behind `at_ts`; nothing at or below `floor_ts` comes again."""
+        """With the wanted rules after `at_ts`; nothing at or below `floor_ts` comes again."""
         known = self._history or RuleHistory.since(0, self._wanted)
         return known.followed_by(at_ts, self._wanted).since_floor(floor_ts)
 

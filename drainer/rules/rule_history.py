@@ -1,8 +1,8 @@
 """Rule history: which rules are in force from where on in the stream, as a document that can be stored.
 
-In     configurations, the text that an earlier life stored
+In     configurations, the text that the last start stored
 Out    for every commit_ts the rules that its rows and DDL went out by
-Holds  the rules of rows that may come again are those of then, whatever the configuration says now
+Holds  the rules of rows that may come again are those of that time, whatever the configuration says now
 Why    while something waits for a decision, a start reads from before it: through several changes of rules
        perhaps. Otherwise the last rules are all that is kept
 """
@@ -43,7 +43,7 @@ def _read(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """`rules` are in force behind `after_ts`, until the next era."""
+    """`rules` are in force after `after_ts`, until the next era."""
 
     after_ts: int
     rules: Rules
@@ -69,11 +69,11 @@ class RuleHistory:
         return begun[-1] if begun else self.eras[0].rules
 
     def followed_by(self, after_ts: int, rules: Rules) -> RuleHistory:
-        """Other rules behind a place of the stream."""
+        """Other rules after a commit_ts of the stream."""
         return RuleHistory((*(era for era in self.eras if era.after_ts < after_ts), Era(after_ts, rules)))
 
     def since_floor(self, floor_ts: int) -> RuleHistory:
-        """Without eras of which nothing behind the floor is left."""
+        """Without eras of which nothing after the floor is left."""
         kept = [
             era
             for era, following in zip(self.eras, self.eras[1:], strict=False)

@@ -22,7 +22,7 @@ from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
 
 CHECKPOINT_SCHEMA: Final = "tidb_binlog"
-"""Where drainers keep their checkpoints downstream unless they are told otherwise."""
+"""Where drainers keep their checkpoints downstream unless configured otherwise."""
 RULE_FIELDS: Final = (
     "ignore_schemas",
     "replicate_do_db",
@@ -35,7 +35,7 @@ RULE_FIELDS: Final = (
     "column_rule",
     "sync_ddl",
 )
-"""Options that rules are made of and that may change while a drainer runs: as one set, at one place."""
+"""Options that rules are made of and that may change while a drainer runs: as one set, at one commit_ts."""
 FIXED_FIELDS: Final = ("loopback_control", "channel_id", "checkpoint_schema")
 """Those that need a restart."""
 

@@ -52,10 +52,12 @@ def test_whoever_was_paused_or_closed_by_an_operator_is_not_replaced() -> None:
 
 
 def test_an_operators_word_stands_in_the_entry_for_who_did_not_see_it_happen() -> None:
-    told = ActiveNode(node.PAUSED, "h:1", 3, told=True)
+    told = ActiveNode(node.PAUSED, "h:1", 3, told_to_leave=True)
     assert not look(told)
     assert not look(ACTIVE, told)
-    assert look(ACTIVE, told, ActiveNode(node.ONLINE, "h:1", 4, told=True)), "set online by binlogctl"
+    assert look(ACTIVE, told, ActiveNode(node.ONLINE, "h:1", 4, told_to_leave=True)), (
+        "set online by binlogctl"
+    )
 
 
 def test_but_when_somebody_started_it_again_the_old_word_does_not_count() -> None:
