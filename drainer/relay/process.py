@@ -32,7 +32,7 @@ from drainer.formats.binlog_directory import BinlogDirectory, NoRoom
 from drainer.formats.group_writer import RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.record_groups import RelayRecords
-from drainer.relay import protocol as relay_wire
+from drainer.relay import protocol
 from drainer.relay.protocol import Entry, Opened, Opening, RelayAnswer, Synced, WaitingForSpace
 from drainer.txn import TableEvents, TableVersion, Transaction
 
@@ -70,7 +70,7 @@ class Link:
         self._kept.append(data)
 
     def _receive(self) -> bytearray:
-        (size,) = relay_wire.LENGTH.unpack(self._exactly(relay_wire.LENGTH.size))
+        (size,) = protocol.LENGTH.unpack(self._exactly(protocol.LENGTH.size))
         return self._exactly(size)
 
     def _exactly(self, size: int) -> bytearray:
@@ -88,7 +88,7 @@ class Link:
 
     def send(self, answer: RelayAnswer) -> None:
         try:
-            self._socket.sendall(relay_wire.message(answer))
+            self._socket.sendall(protocol.message(answer))
         except ConnectionError:
             raise Gone from None
 
@@ -135,7 +135,7 @@ class Scribe:
             self._do(self._link.next())
 
     def _do(self, data: bytearray) -> None:
-        sync, resolved_ts, entries = relay_wire.read_order(data)
+        sync, resolved_ts, entries = protocol.read_order(data)
         del data
         for entry in entries:
             self._take(entry)
@@ -195,7 +195,7 @@ class Scribe:
         data = self._link.pause(seconds)
         if data is None:
             return
-        _, resolved_ts, entries = relay_wire.read_order(data)
+        _, resolved_ts, entries = protocol.read_order(data)
         if resolved_ts and not entries:
             self._remove(resolved_ts)
         else:
@@ -234,7 +234,7 @@ def serve(end: socket.socket, clock: Clock) -> None:
     """Until the other end is closed, or an error that was sent to it."""
     link, directory = Link(end), None
     try:
-        opening = relay_wire.read_message(link.next())
+        opening = protocol.read_message(link.next())
         directory = opened(link, opening, clock)
         scribe = Scribe(link, opening, directory)
         link.send(Opened())
@@ -243,7 +243,7 @@ def serve(end: socket.socket, clock: Clock) -> None:
         pass
     except Exception as error:
         try:
-            link.send(relay_wire.failure(error))
+            link.send(protocol.failure(error))
         except Gone:
             pass
     finally:

@@ -24,7 +24,7 @@ from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log
 from drainer import metrics
-from drainer.relay import protocol as relay_wire
+from drainer.relay import protocol
 from drainer.relay.child import RelayChild
 from drainer.relay.protocol import Entry, Opened, Opening, Synced, WaitingForSpace
 from drainer.txn import Ddl, Item, TableVersion
@@ -95,7 +95,7 @@ class RelayLog:
         size = max_file_size if max_file_size > 0 else MAX_FILE_SIZE
         opening = Opening(path, size, cluster_id, metrics.FILE_SIZES, after_ts)
         try:
-            child.socket.sendall(relay_wire.message(opening))
+            child.socket.sendall(protocol.message(opening))
             answer = _answer(child.socket)
         except ConnectionError:
             answer = None
@@ -125,7 +125,7 @@ class RelayLog:
         """
         if isinstance(item, Ddl):
             query = text if text is not None else "; ".join(item.instead) or item.query
-            self._entries.append(relay_wire.ddl_entry(item, query))
+            self._entries.append(protocol.ddl_entry(item, query))
             self._appended += 1
         elif item.tables or self._inside or not item.last:
             numbers, tables = self._numbers, []
@@ -143,7 +143,7 @@ class RelayLog:
         if len(self._numbers) >= VERSIONS_MAX:
             self._numbers.clear()
         number = self._numbers[version] = len(self._numbers) + 1
-        self._entries.append(relay_wire.table_entry(number, version))
+        self._entries.append(protocol.table_entry(number, version))
         return number
 
     @property
@@ -172,7 +172,7 @@ class RelayLog:
     def _send_entries(self, *, sync: bool) -> None:
         entries, self._entries = self._entries, []
         self._send_at = self._appended_bytes + SEND_BYTES
-        self._send(relay_wire.order(entries, sync=sync))
+        self._send(protocol.order(entries, sync=sync))
 
     def _send(self, data: bytes) -> None:
         if self._failure is not None:
@@ -209,7 +209,7 @@ class RelayLog:
 
         Does not wait; a failure is raised by the next `sync`.
         """
-        self._send(relay_wire.order([], sync=False, resolved_ts=resolved_ts))
+        self._send(protocol.order([], sync=False, resolved_ts=resolved_ts))
         self._appended += 1
 
     # -- what comes back -------------------------------------------------------------------------
@@ -225,12 +225,12 @@ class RelayLog:
             self._fail(self._child.death())
             return
         self._incoming += data
-        incoming, head = self._incoming, relay_wire.LENGTH
+        incoming, head = self._incoming, protocol.LENGTH
         while len(incoming) >= head.size:
             end = head.size + head.unpack_from(incoming)[0]
             if len(incoming) < end:
                 break
-            answer = relay_wire.read_message(incoming[head.size : end])
+            answer = protocol.read_message(incoming[head.size : end])
             del incoming[:end]
             self._take(answer)
 
@@ -281,10 +281,10 @@ class RelayLog:
 def _answer(end: socket.socket) -> Any:
     """The first one, which is waited for; None if the other end is closed."""
     data = bytearray()
-    head = relay_wire.LENGTH
+    head = protocol.LENGTH
     while len(data) < head.size or len(data) < head.size + head.unpack_from(data)[0]:
         got = end.recv(_RECEIVE_BYTES)
         if not got:
             return None
         data += got
-    return relay_wire.read_message(data[head.size :])
+    return protocol.read_message(data[head.size :])

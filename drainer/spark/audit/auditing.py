@@ -18,8 +18,7 @@ from common.tso import TS_MAX
 from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.archive.segments import PUMP, Slice, Survey
 from drainer.spark.archive.selection import Selection
-from drainer.spark.audit.checks import chain_check, coverage, tasks
-from drainer.spark.audit.checks import table_matching as matching
+from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.coverage import Misplaced
@@ -262,7 +261,7 @@ class Audit:
     def contents(self, outcome: Outcome, side: ReferenceSide, base: Image | None) -> None:
         """Tables as they are at the outcome's moment beside those of a side."""
         assert self._steps is not None
-        archive = matching.ArchiveSide(
+        archive = table_matching.ArchiveSide(
             self._spark,
             self._steps,
             self._lineages,

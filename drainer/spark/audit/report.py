@@ -12,8 +12,7 @@ from dataclasses import asdict
 from html import escape
 from typing import Any, Final
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
 from drainer.spark.audit.checks.figures import Figures
@@ -68,7 +67,7 @@ def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {
         "archive": outcome.archive,
         "kind": outcome.kind,
-        "audited": moment.utc(tso.from_wall_s(audited_s)),
+        "audited": time_text.utc(tso.from_wall_s(audited_s)),
         "exit_code": exit_code(outcome.findings),
         "at": outcome.at_ts,
         "compared_with": outcome.compared_with,
@@ -128,7 +127,7 @@ def html(outcome: Outcome, audited_s: float) -> str:
 
 
 def _moment(ts: int) -> str:
-    return moment.utc(ts) if ts else "-"
+    return time_text.utc(ts) if ts else "-"
 
 
 def _head(outcome: Outcome, audited_s: float) -> str:

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import asdict
 from typing import Final
 
-from common import time_text as moment
+from common import time_text
 from common.clock import SystemClock
 from common.observe import show
 from drainer.spark import arguments
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == arguments.JSON:
         show.print_json(asdict(done))
     else:
-        last = moment.utc(done.last_ts) if done.last_ts else "nothing"
+        last = time_text.utc(done.last_ts) if done.last_ts else "nothing"
         counts = (done.files, done.transactions, done.rows, done.unfinished, done.held_back)
         show.print_table(
             f"exported to {args.to}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from common import time_text as moment
+from common import time_text
 from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.archive.location import Location
@@ -57,4 +57,4 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 
 
 def _moment(ts: object) -> str:
-    return moment.utc(ts) if isinstance(ts, int) and ts else ""
+    return time_text.utc(ts) if isinstance(ts, int) and ts else ""

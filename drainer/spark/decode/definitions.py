@@ -36,11 +36,11 @@ from common.table_info import (
 )
 from common.tso import TS_MAX
 from drainer.formats import segment_index
-from drainer.formats.obinlog import reader as obinlog_read
+from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
 from drainer.relay.table_definitions import BINARY_TYPES
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file import table_definitions as archive_tables
+from drainer.sink.file import table_definitions
 from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.spark.archive.framing import file_records
 from drainer.spark.archive.location import Location
@@ -162,7 +162,7 @@ class Definitions:
     # -- as text ---------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        lines = [archive_tables.line(one.first_ts, one.version).decode() for one in self]
+        lines = [table_definitions.line(one.first_ts, one.version).decode() for one in self]
         return json.dumps({"tables": lines, "history": [job.decode() for job in self.history]})
 
     @classmethod
@@ -170,7 +170,7 @@ class Definitions:
         """Raises `ConfigError`."""
         try:
             document: dict[str, Any] = json.loads(text)
-            tables = [one for line in document["tables"] for one in archive_tables.read(line.encode())]
+            tables = [one for line in document["tables"] for one in table_definitions.read(line.encode())]
             return cls(tables, [job.encode() for job in document["history"]])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"definitions cannot be read: {error}", hint=_HINT) from None
@@ -250,11 +250,11 @@ def _beside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
         texts = pool.map(lambda segment: _definitions_of(location, segment.plain_name), survey.segments)
         for text in texts:
-            yield from archive_tables.read(text or b"")
+            yield from table_definitions.read(text or b"")
 
 
 def _definitions_of(location: Location, name: str) -> bytes | None:
-    return location.content(f"{segment_index.DIRECTORY}/{archive_tables.file_name(name)}")
+    return location.content(f"{segment_index.DIRECTORY}/{table_definitions.file_name(name)}")
 
 
 def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
@@ -262,9 +262,9 @@ def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
         with location.open(segment.name) as file:
             try:
                 for _, payload in file_records(file.read):
-                    found = obinlog_read.head(_slices(payload), len(payload))
+                    found = reader.head(_slices(payload), len(payload))
                     for document in found.definitions.values():
-                        version = obinlog_read.definition(document)
+                        version = reader.definition(document)
                         yield ArchivedTable(found.commit_ts, *version.downstream, version)
             except (RecordError, Corruption):
                 continue  # whoever reads the rows says it

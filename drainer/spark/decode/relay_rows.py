@@ -17,11 +17,11 @@ from google.protobuf.message import DecodeError
 from common.protobuf_fields import Read
 from common.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET, YEAR, Column
 from common.wire import secondary_binlog_pb2 as pb
-from drainer.formats.obinlog import reader as obinlog_read
+from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead, ToUtc
 from drainer.formats.obinlog.writer import type_name
 from drainer.formats.segment_index import UTC
-from drainer.relay import table_definitions as relay_tables
+from drainer.relay import table_definitions
 from drainer.relay.source import to_utc
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.images import Images
@@ -46,14 +46,14 @@ class RelayRows:
 
     def head(self, read: Read, size: int) -> RecordHead:
         """Look at the next payload, whether its rows are wanted or not. Raises `Corruption`."""
-        found = obinlog_read.head(read, size)
+        found = reader.head(read, size)
         for number, document in found.definitions.items():
-            self._numbered[number] = self._definitions.intern(obinlog_read.definition(document))
+            self._numbered[number] = self._definitions.intern(reader.definition(document))
         self._commit_ts = found.commit_ts
         return found
 
     def ddl(self, read: Read, found: RecordHead) -> Ddl:
-        return obinlog_read.ddl(read, found)
+        return reader.ddl(read, found)
 
     def pieces(self, read: Read, found: RecordHead) -> Iterator[tuple[list[tuple[int, list[Row]]], bool]]:
         """Runs of rows with the place of their first one, and whether they are the last ones."""
@@ -78,7 +78,7 @@ class RelayRows:
         unsigned = frozenset(self._unsigned.get((table.schema, table.name), ()))
         version = self._foreign.get((table, unsigned))
         if version is None:
-            info = relay_tables.info_of(table, {}, 0)
+            info = table_definitions.info_of(table, {}, 0)
             columns = tuple(_as_written(column, unsigned) for column in info.columns)
             version = TableVersion(replace(info, columns=columns), table.schema, table.name, 0)
             version = self._foreign[table, unsigned] = self._definitions.intern(version)

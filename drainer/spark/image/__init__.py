@@ -21,10 +21,9 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from common.errors import ConfigError, Conflict, Rejected
-from common.filesystem import replace_file as write_durably
+from common.filesystem import replace_file
 from common.time_text import utc
-from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog import writer as obinlog
+from drainer.formats.obinlog import reader, writer
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
@@ -46,7 +45,7 @@ ROW: Final = "after"
 @dataclass(frozen=True, slots=True)
 class TableImage:
     """`checksum`: the sum of a hash of each row, so that the order of rows does not matter. `definition`: the
-    one of its columns, as `obinlog.definition_json` writes it."""
+    one of its columns, as `writer.definition_json` writes it."""
 
     schema: str
     table: str
@@ -58,7 +57,7 @@ class TableImage:
     @property
     def version(self) -> TableVersion:
         """Raises `Corruption`."""
-        return obinlog_read.definition(self.definition.encode())
+        return reader.definition(self.definition.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def make(
     shown = found.options.location.shown
     manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables))
     place.mkdir(parents=True, exist_ok=True)
-    write_durably(str(place / MANIFEST), manifest.to_json().encode())
+    replace_file(str(place / MANIFEST), manifest.to_json().encode())
     return manifest
 
 
@@ -213,7 +212,7 @@ class _Maker:
             directory,
             row["rows"],
             str(row["sum"] or 0),
-            obinlog.definition_json(version).decode(),
+            writer.definition_json(version).decode(),
         )
 
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql import table_reader
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
@@ -76,7 +76,7 @@ class DownstreamTables:
         """None if rows of it cannot go downstream now: they are of another time, or a writer will say why."""
         number = table_id(version)
         if number not in self._downstream:
-            found = downstream_table.read(self._connection, *version.downstream)
+            found = table_reader.read(self._connection, *version.downstream)
             if found is None:
                 return None
             self._downstream[number] = found

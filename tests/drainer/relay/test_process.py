@@ -23,8 +23,7 @@ from drainer import metrics
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.relay import process as relay_process
-from drainer.relay import protocol as relay_wire
-from drainer.relay import relay_log as relay
+from drainer.relay import protocol, relay_log
 from drainer.relay.child import RelayChild
 from drainer.relay.relay_log import RelayLog
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
@@ -187,21 +186,21 @@ async def test_a_row_that_cannot_be_right(tmp_path: Path) -> None:
     "error", [Broken("a", hint="b"), Corruption("a"), RowError("a", column="c", hint="b")]
 )
 def test_errors_arrive_as_they_were(error: BinlogError) -> None:
-    data = relay_wire.message(relay_wire.failure(error))
-    back = relay_wire.read_message(data[relay_wire.LENGTH.size :])
+    data = protocol.message(protocol.failure(error))
+    back = protocol.read_message(data[protocol.LENGTH.size :])
     assert type(back) is type(error)
     assert (str(back), vars(back)) == (str(error), vars(error))
 
 
 def test_an_error_without_a_class_of_ours_gets_one() -> None:
-    back = relay_wire.failure(ValueError("x"))
+    back = protocol.failure(ValueError("x"))
     assert isinstance(back, Broken)
     assert "ValueError('x')" in str(back)
     assert back.hint
 
 
 async def test_table_numbers_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "VERSIONS_MAX", 2)
+    monkeypatch.setattr(relay_log, "VERSIONS_MAX", 2)
     versions = [TableVersion(INFO, "shop", f"t{n}", 1) for n in range(5)]
     row = transaction(1).tables[0].rows
     log = opened(tmp_path, 1 << 20)

@@ -19,8 +19,7 @@ from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.relay import process as relay_process
-from drainer.relay import relay_log as relay
+from drainer.relay import process, relay_log
 from drainer.relay.relay_log import RelayLog
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
@@ -221,7 +220,7 @@ async def test_a_transaction_whose_last_piece_is_missing_is_no_record(tmp_path: 
 
 
 async def test_a_large_record_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "BUFFERED_BYTES_MAX", 100_000)
+    monkeypatch.setattr(relay_log, "BUFFERED_BYTES_MAX", 100_000)
     log = opened(tmp_path, 1 << 20)
     waited = 0
     for first in range(0, 10_000, 500):
@@ -251,9 +250,7 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(filesystem, "fcntl", locks)
-    monkeypatch.setattr(
-        relay_process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0)
-    )
+    monkeypatch.setattr(process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0))
 
     def put(found: Disk) -> None:
         disk._calls.disk = found

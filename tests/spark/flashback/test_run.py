@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from common.errors import Rejected
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target
-from drainer.spark.flashback import restore as restoring
-from drainer.spark.flashback import run as flashback
+from drainer.spark.flashback import restore, run
 from drainer.spark.replay.writer import execute
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.spark.support.told_history import History, contents, copy_to_downstream
@@ -49,15 +48,15 @@ async def test_a_range_in_the_middle_and_all_behind_it(
     copy_to_downstream(world)
 
     options = {"start": str(late + 1)}
-    way = flashback.TRANSACTIONS
-    done = flashback.apply(spark, str(tmp_path), target, options, way=way, small_bytes=0)
+    way = run.TRANSACTIONS
+    done = run.apply(spark, str(tmp_path), target, options, way=way, small_bytes=0)
     assert contents(world) == before != then
     assert done.stop == history.last_ts
     assert done.undone == sum(done.rows["m.dst"].values()) > 60
     with pytest.raises(Rejected, match="was taken back before"):
-        flashback.apply(no_spark, str(tmp_path), target, options, way=way)
+        run.apply(no_spark, str(tmp_path), target, options, way=way)
     options = {"start": str(middle + 1), "stop": str(late)}
-    flashback.apply(spark, str(tmp_path), target, options, small_bytes=0)
+    run.apply(spark, str(tmp_path), target, options, small_bytes=0)
     assert contents(world) == then
 
 
@@ -78,7 +77,7 @@ async def test_a_script_brings_rows_back(
     copy_to_downstream(world)
 
     script = tmp_path / "undo.sql"
-    done = flashback.write_script(
+    done = run.write_script(
         no_spark, str(tmp_path / "archive"), str(script), {"start": str(middle + 1), "tables": "m.*"}
     )
     head = script.read_text("utf-8", "replace").partition("SET NAMES")[0]
@@ -112,8 +111,8 @@ async def test_what_was_changed_since_is_told_and_left_alone(
     world.run(f"DELETE FROM m.dst WHERE id={gone}")
     ((changed,),) = world.run("SELECT id FROM m.dst WHERE v=4711")
     found = contents(world)
-    with pytest.raises(restoring.Drifted) as told:
-        flashback.apply(no_spark, str(tmp_path), target)
+    with pytest.raises(restore.Drifted) as told:
+        run.apply(no_spark, str(tmp_path), target)
     assert sorted(told.value.rows) == sorted(
         [f"m.dst `id` = {changed} has other values", f"m.dst `id` = {gone} is gone"]
     )
@@ -129,9 +128,9 @@ async def test_a_schema_change_in_the_range_is_refused(
     history.some(5)
     await history.write(tmp_path)
     with pytest.raises(Rejected, match=r"on m\.dst: ALTER TABLE dst ADD INDEX"):
-        flashback.apply(no_spark, str(tmp_path), target)
+        run.apply(no_spark, str(tmp_path), target)
     with pytest.raises(Rejected, match=r"on m\.dst: ALTER TABLE dst ADD INDEX"):
-        flashback.write_script(no_spark, str(tmp_path), str(tmp_path / "undo.sql"))
+        run.write_script(no_spark, str(tmp_path), str(tmp_path / "undo.sql"))
 
 
 async def test_a_killed_flashback_goes_on(
@@ -149,7 +148,7 @@ async def test_a_killed_flashback_goes_on(
     history.some(60)
     await history.write(tmp_path / "archive")
     copy_to_downstream(world)
-    monkeypatch.setattr(restoring, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(restore, "CHUNK_ROWS", 5)
     options = {"start": str(middle + 1)}
     for dies_at in (7, 5, 8):
         process = multiprocessing.get_context("fork").Process(
@@ -159,7 +158,7 @@ async def test_a_killed_flashback_goes_on(
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
     assert contents(world) != before
-    done = flashback.apply(no_spark, str(tmp_path / "archive"), target, options)
+    done = run.apply(no_spark, str(tmp_path / "archive"), target, options)
     assert done.resumed
     assert contents(world) == before
 
@@ -175,5 +174,5 @@ def _until(archive: str, target: Target, options: dict[str, str], statements: in
             os.kill(os.getpid(), signal.SIGKILL)
         return affected
 
-    restoring.execute = dying
-    flashback.apply(no_spark, archive, target, options)
+    restore.execute = dying
+    run.apply(no_spark, archive, target, options)

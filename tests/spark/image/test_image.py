@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from common.errors import Conflict, Rejected
 from drainer.sink.mysql.connection import Connection
 from drainer.spark import image
-from drainer.spark.image import table_lifetimes as table_life
+from drainer.spark.image import table_lifetimes
 from drainer.spark.image.table_lifetimes import Life
 from drainer.txn import Ddl
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
@@ -72,15 +72,15 @@ def ddl(ts: int, action: int, query: str) -> Ddl:
 
 def test_what_rows_count() -> None:
     name = ("d", "t")
-    assert table_life.lives([name], [], 7) == {name: Life(7, whole=False)}
+    assert table_lifetimes.lives([name], [], 7) == {name: Life(7, whole=False)}
     create, drop = ddl(10, 3, "CREATE TABLE t (a int)"), ddl(20, 4, "DROP TABLE t")
-    assert table_life.lives([name], [create], 0) == {name: Life(10, whole=True)}
-    assert table_life.lives([name], [create, drop], 0) == {}
-    assert table_life.lives([name], [create], 10) == {name: Life(10, whole=False)}
+    assert table_lifetimes.lives([name], [create], 0) == {name: Life(10, whole=True)}
+    assert table_lifetimes.lives([name], [create, drop], 0) == {}
+    assert table_lifetimes.lives([name], [create], 10) == {name: Life(10, whole=False)}
     convert = ddl(30, 12, "ALTER TABLE t MODIFY a VARCHAR(9)")
-    assert table_life.lives([name], [create, convert], 0) == {name: Life(10, whole=True, converted=True)}
+    assert table_lifetimes.lives([name], [create, convert], 0) == {name: Life(10, whole=True, converted=True)}
     database = Ddl(40, 0, 2, "d", "DROP DATABASE d", (("d", ""),), 0)
-    assert table_life.lives([name], [create, database], 0) == {}
+    assert table_lifetimes.lives([name], [create, database], 0) == {}
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_what_rows_count() -> None:
 )
 def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
     with pytest.raises(Rejected, match="cannot be known behind commit_ts 5"):
-        table_life.lives([("d", "t")], [ddl(5, 0, query)], 0)
+        table_lifetimes.lives([("d", "t")], [ddl(5, 0, query)], 0)
     kept = ddl(5, 0, "ALTER TABLE t RENAME COLUMN a TO b")
-    assert table_life.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
+    assert table_lifetimes.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
 
 
 async def test_changes_that_do_not_fit_make_no_image(

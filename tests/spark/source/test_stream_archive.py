@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigError, Corruption
-from drainer.formats import binlog_file
-from drainer.formats import compression as segment_compression
+from drainer.formats import binlog_file, compression
 from drainer.formats.binlog_file import Synced
 from drainer.spark.archive.location import Location
 from drainer.spark.archive.selection import Selection
@@ -242,7 +241,7 @@ def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_pa
     end = archive.latest(start, Admission())
     parts = archive.parts(start, end, 1 << 20)
     for _, name in binlog_file.in_order(str(tmp_path), os.listdir(tmp_path))[:-1]:
-        segment_compression.compress(str(tmp_path), name, 1, lambda: False)
+        compression.compress(str(tmp_path), name, 1, lambda: False)
     assert read_of(tmp_path, archive, parts) == [
         item.commit_ts for item in items if item.commit_ts > start.commit_ts
     ]

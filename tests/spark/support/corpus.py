@@ -15,7 +15,7 @@ from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.record_groups import RelayRecords
 from drainer.formats.segment_index import SegmentIndex
-from drainer.sink.file import table_definitions as archive_tables
+from drainer.sink.file import table_definitions
 from drainer.sink.file.ddl import ddl_texts
 from drainer.sink.file.records import ArchiveRecords
 from drainer.spark.archive.location import Location
@@ -90,7 +90,7 @@ def our_archive(stream: Iterable[Item], directory: Path, max_file_size: int = 32
         path = directory / segment_index.DIRECTORY / segment_index.file_name(names[index])
         path.write_bytes(described.to_json())
     for index, lines in made.take_tables().items():
-        path = directory / segment_index.DIRECTORY / archive_tables.file_name(names[index])
+        path = directory / segment_index.DIRECTORY / table_definitions.file_name(names[index])
         path.write_bytes(b"".join(lines))
     return Location(str(directory))
 

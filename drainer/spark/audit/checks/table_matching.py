@@ -1,6 +1,6 @@
 """Matching: the contents check of an audit: which tables can be compared, and the comparison.
 
-Drives  a side (`sides`), Spark
+Drives  a side (`reference_side`), Spark
 In      the steps of an archive with their lineages and profiles; an image where tables may begin
 Out     findings and notes on tables, `contents.check` of those that can be compared
 Holds   a table is compared whole where the archive has its creation or an image has its beginning; else in
@@ -17,8 +17,7 @@ from pyspark.sql import functions as f
 
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.spark.archive.selection import Selection
-from drainer.spark.audit.checks import comparison, contents
-from drainer.spark.audit.checks import reference_side as sides
+from drainer.spark.audit.checks import comparison, contents, reference_side
 from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
@@ -91,7 +90,7 @@ class Matching:
         if self.base is not None and begun.keys() & comparisons.keys():
             is_before = f.col("commit_ts") <= self.base.manifest.commit_ts
             steps = steps.where(~(is_before & f.col("lineage").isin(list(begun))))
-            beginning = sides.beginning(archive.spark, self.base, begun, comparisons)
+            beginning = reference_side.beginning(archive.spark, self.base, begun, comparisons)
         return contents.check(
             contents.last_rows(steps, comparisons),
             self.side.rows(archive.spark, comparisons.values()),
