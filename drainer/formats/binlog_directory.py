@@ -111,7 +111,7 @@ class BinlogDirectory:
     def _open_files(self) -> None:
         found = binlog_file.in_order(self.path, os.listdir(self.path), compressed=self._newest_only)
         synced = self._read_mark()
-        # Behind a compressed file nothing is written.
+        # After a compressed file nothing is written.
         newest = [one for one in found[-1:] if not binlog_file.is_compressed(one[1])]
         for index, name in newest if self._newest_only else found:
             path = os.path.join(self.path, name)
@@ -190,7 +190,7 @@ class BinlogDirectory:
             raise self._break(path, error) from None
 
     def begin_anew(self, commit_ts: int) -> None:
-        """Nothing of it is needed: what follows is behind `commit_ts`. Raises `NoRoom`, `Broken`."""
+        """Nothing of it is needed: what follows is after `commit_ts`. Raises `NoRoom`, `Broken`."""
         self.rotate()
         self.note_purged(commit_ts)
         self.remove([index for index in self.files if index != self.newest.index])
@@ -202,7 +202,7 @@ class BinlogDirectory:
         return self.files[max(self.files)]
 
     def append(self, parts: Sequence[bytes]) -> int:
-        """Write behind the end; the offset at which it begins. Raises `NoRoom` or `Broken`."""
+        """Append; the offset at which it begins. Raises `NoRoom` or `Broken`."""
         file = self._writable()
         start = file.size
         try:
@@ -265,7 +265,7 @@ class BinlogDirectory:
         file = self._writable()
         try:
             self._write_mark(file.index, offset)
-            os.fdatasync(self._mark)  # a mark behind the end would say that synced bytes are gone
+            os.fdatasync(self._mark)  # a mark beyond the end would say that synced bytes are gone
             os.ftruncate(file.descriptor, offset)
             file.size = offset
             os.fsync(file.descriptor)

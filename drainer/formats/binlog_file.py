@@ -6,7 +6,7 @@ Why    `binlog-<index>-<time>` and the framing of `common.record` are those of t
        written the files or may read them next
 Holds  only the last file may end in bytes that are no whole record: they were never synced, so nothing that
        depends on them was done
-Never  looks for a record at any other place than behind the one before: a payload may hold bytes that look
+Never  looks for a record at any other place than after the one before: a payload may hold bytes that look
        like a record
 
 A record that is written before its length is known has `OPEN_LENGTH` in its header until it is complete, so
@@ -101,7 +101,7 @@ def in_order(directory: str, names: Iterable[str], *, compressed: bool = False) 
         if after != before + 1:
             raise Corruption(
                 f"{directory}: the file with index {before + 1} is missing: {before} and {after} are there",
-                hint="restore it; without it nothing behind it may be applied",
+                hint="restore it; without it nothing after it may be applied",
             )
     for _, name in found:
         if is_compressed(name) and not compressed:
@@ -148,7 +148,7 @@ class Synced:
     offset: int
 
     def to_bytes(self) -> bytes:
-        """As it lies in `.synced`, checksum behind it."""
+        """As it lies in `.synced`, checksum after it."""
         data = _MARK.pack(self.index, self.offset)
         return data + crc32c(data).to_bytes(4, "little")
 
@@ -164,7 +164,7 @@ def is_torn_end(error: RecordError, index: int, synced: Synced | None, read: Rea
     """Whether the last file just ends in bytes that were never synced, from the error on.
 
     A killed writer leaves an exact `synced`; a power cut may leave an older one, a Go drainer leaves none.
-    What lies before it is damaged; behind it anything may be. Without one for this file, only a record that
+    What lies before it is damaged; after it anything may be. Without one for this file, only a record that
     ends early and zeros are taken for an end.
     """
     if synced is not None and synced.index == index:
@@ -181,7 +181,7 @@ def is_torn_end(error: RecordError, index: int, synced: Synced | None, read: Rea
 
 
 def missing_end(index: int, size: int, synced: Synced | None) -> RecordError | None:
-    """The error if bytes that were synced are gone behind the end of the last file, or that file itself."""
+    """The error if bytes that were synced are gone beyond the end of the last file, or that file itself."""
     if synced is None or (synced.index, synced.offset) <= (index, size):
         return None
     gone = f"{synced.offset} bytes of " + ("it" if synced.index == index else f"file {synced.index}")
@@ -194,5 +194,5 @@ def damage(path: str, error: RecordError) -> Corruption:
         f"{path}: {error}",
         hint="restore the file from a backup. With the upstream at hand nothing is lost: move the binlog "
         "files away and start the drainer, it goes on from its checkpoint. Without it, what lies before the "
-        "offset can be kept: cut the file there, remove the files behind it and the file .synced",
+        "offset can be kept: cut the file there, remove the files after it and the file .synced",
     )

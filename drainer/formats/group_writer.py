@@ -45,7 +45,7 @@ class OpenRecord:
 
 @dataclass(slots=True)
 class RecordGroup:
-    """What goes into one file: bytes, behind them perhaps the end of an open record.
+    """What goes into one file: bytes, after them perhaps the end of an open record.
 
     `whole`: where the records end that are whole then.
     """

@@ -2,7 +2,7 @@
 
 In     transactions, pieces of large ones, DDL, in the order of the stream
 Out    `RecordGroup`s for a `RelayWriter`, and which files nobody needs any more
-Holds  records are in files in the order of the stream; a file ends behind the record that made it large
+Holds  records are in files in the order of the stream; a file ends after the record that made it large
        enough
 Tests  tests/drainer/relay/test_relay_log.py
 """

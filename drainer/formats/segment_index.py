@@ -5,7 +5,7 @@
 In     the records of a segment as they are written, or read again
 Out    JSON: first and last commit_ts, rows by table and kind, numbers of records, places every MiB or so, the
        cluster, and the time zone of TIMESTAMP values
-Holds  it describes the first `size` bytes of the segment, whole records; what lies behind is to be read.
+Holds  it describes the first `size` bytes of the segment, whole records; what lies after them is to be read.
        Programs that do not know it read the segments as if it were not there
 Tests  tests/drainer/sink/file/test_archive.py
 

@@ -37,7 +37,7 @@ Entry = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What the process is to open; `bounds` of the histogram of record sizes. `after_ts`: the stream goes on
-    behind it."""
+    after it."""
 
     path: str
     max_file_size: int

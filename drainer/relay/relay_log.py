@@ -85,7 +85,7 @@ class RelayLog:
         after_ts: int = 0,
         child: Child | None = None,
     ) -> RelayLog:
-        """`after_ts`: the stream goes on behind it; a log that cannot be continued from there begins anew.
+        """`after_ts`: the stream goes on after it; a log that cannot be continued from there begins anew.
 
         Blocks. Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`.
 

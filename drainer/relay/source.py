@@ -1,10 +1,10 @@
 """Relay source: the records of a relay log as the stream that an applier takes, in place of pumps.
 
-In     a binlog directory, the commit_ts behind which to begin
+In     a binlog directory, the commit_ts after which to begin
 Out    batches and their items, in order of commit_ts, each once; a DDL ends its batch
 Holds  every record is compared with its checksum before the first item goes out: damage in the middle leaves
        nothing half applied. Of records with one commit_ts the newest counts: a drainer that started again
-       wrote anew what lies behind its checkpoint
+       wrote anew what lies after its checkpoint
 Why    the schema that a DDL runner asks for is what the DDL of the relay log carry with them
 Tests  tests/drainer/app/test_recovery.py
 
@@ -93,7 +93,7 @@ class RelaySource:
         self._readers: dict[int, ObinlogReader] = {}
         self._zones: dict[str, ToUtc] = {}
         self._ready: deque[Item] = deque()
-        self._behind_ts = self._to_ts = 0
+        self._after_ts = self._to_ts = 0
         self.schema = RelaySchema()
         self.own = True
         """No record is of a Go drainer, which says less."""
@@ -127,21 +127,21 @@ class RelaySource:
                 f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
             ) from None
 
-    def take(self, behind_ts: int, to_ts: int) -> None:
-        """Leave out what lies at or below `behind_ts`. The stream goes on to `to_ts`, with or without a
+    def take(self, after_ts: int, to_ts: int) -> None:
+        """Leave out what lies at or below `after_ts`. The stream goes on to `to_ts`, with or without a
         record there."""
-        self._behind_ts = behind_ts
+        self._after_ts = after_ts
         self._to_ts = to_ts
 
     @property
     def records(self) -> int:
         """How many there are to apply."""
-        return sum(commit_ts > self._behind_ts for commit_ts in self._index)
+        return sum(commit_ts > self._after_ts for commit_ts in self._index)
 
     # -- the stream ------------------------------------------------------------------------------
 
     async def batches(self) -> AsyncIterator[MergedBatch]:
-        """Ends behind the last record. A batch is read when the one before is applied."""
+        """Ends after the last record. A batch is read when the one before is applied."""
         items = self._items()
         while True:
             batch = await asyncio.to_thread(self._batch, items)
@@ -185,7 +185,7 @@ class RelaySource:
 
     def _items(self) -> Iterator[Item | Spilled]:
         for commit_ts in sorted(self._index):
-            if commit_ts <= self._behind_ts:
+            if commit_ts <= self._after_ts:
                 continue
             index, place = self._index[commit_ts]
             file = self._directory.files[index]

@@ -2,8 +2,8 @@
 
 In     data directories of pumps, the DDL history
 Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can go on
-Holds  transactions of all pumps are in one order, each once. Done again it goes on behind what is there:
-       so nothing is written behind what a pump that runs may still end or add
+Holds  transactions of all pumps are in one order, each once. Done again it goes on after what is there:
+       so nothing is written after what a pump that runs may still end or add
 Why    a value log is in the order in which transactions began, so nobody can read a range of it. What
        replays, streams and audits archives then does so for pumps too
 Never  writes into a pump's directory, or needs the pump
@@ -102,17 +102,17 @@ class _Logs:
     def first_ts(self) -> int:
         return int(self._times[self._order[0]]) if len(self._order) else 0
 
-    def behind(self, ts: int) -> int:
+    def after(self, ts: int) -> int:
         """How many transactions."""
         return int((self._times > ts).sum())
 
-    async def batches(self, behind_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
-        """What lies behind the one commit_ts, up to the other. A client that was not answered may have told
+    async def batches(self, after_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
+        """What lies after the one commit_ts, up to the other. A client that was not answered may have told
         two pumps."""
         with contextlib.ExitStack() as ends:
             files: dict[int, File] = {}
             entries: list[Merged] = []
-            last_ts, size = behind_ts, 0
+            last_ts, size = after_ts, 0
             for place in self._order:
                 commit_ts = int(self._times[place])
                 if commit_ts > stop_ts:
@@ -171,6 +171,6 @@ async def export(
         runner.transactions,
         runner.rows,
         logs.unfinished,
-        logs.behind(max(stop_ts, start.commit_ts)),
+        logs.after(max(stop_ts, start.commit_ts)),
         runner.stored_ts,
     )

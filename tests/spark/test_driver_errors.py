@@ -36,19 +36,19 @@ def test_an_error_raised_in_a_task(spark: SparkSession) -> None:
     assert told.exit_code == 6
 
 
-def told_of(name: str, text: str, behind: str = "") -> BinlogError | None:
-    return translated(RuntimeError(WORKER.format(name=name, text=text) + behind))
+def told_of(name: str, text: str, after: str = "") -> BinlogError | None:
+    return translated(RuntimeError(WORKER.format(name=name, text=text) + after))
 
 
 def test_the_text_ends_where_others_begin() -> None:
-    for behind in (
+    for after in (
         "\n\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)",
         "\n\nDriver stacktrace:\n\tat x.y(Z.scala:1)",
         "\n\nJVM stacktrace:\norg.apache.spark",
         " SQLSTATE: 38000",
         "\n SQLSTATE: 38000",
     ):
-        told = told_of("common.errors.Unavailable", "h:1 is away (wait)", behind)
+        told = told_of("common.errors.Unavailable", "h:1 is away (wait)", after)
         assert type(told) is Unavailable
         assert str(told) == "h:1 is away (wait)"
 

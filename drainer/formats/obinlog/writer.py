@@ -190,9 +190,9 @@ _OLD_HEADS: Final = ByNumber(lambda size: b"\x1a" + varint(size))
 
 def _update(new: bytes, old: bytes) -> bytes:
     """An update of two rows."""
-    size, behind = VARINTS[len(new)], _OLD_HEADS[len(old)]
-    length = VARINTS[3 + len(size) + len(new) + len(behind) + len(old)]
-    return b'"%b\x08\x01\x12%b%b%b%b' % (length, size, new, behind, old)
+    size, tail = VARINTS[len(new)], _OLD_HEADS[len(old)]
+    length = VARINTS[3 + len(size) + len(new) + len(tail) + len(old)]
+    return b'"%b\x08\x01\x12%b%b%b%b' % (length, size, new, tail, old)
 
 
 class ObinlogPlan:
@@ -285,7 +285,7 @@ def definition_json(version: TableVersion) -> bytes:
 
 
 _Maker = Callable[[bytes], bytes]
-# Makers by row kind, what stands before and behind the mutations of a table, the length of both.
+# Makers by row kind, what stands before and after the mutations of a table, the length of both.
 _Ready = tuple[tuple[_Maker, _Maker, _Maker], bytes, bytes, int]
 
 
@@ -350,7 +350,7 @@ class ObinlogWriter:
         return ready
 
     def ending(self) -> bytes:
-        """What stands behind `dml_data`: the zone, and definitions that the file does not have yet."""
+        """What stands after `dml_data`: the zone, and definitions that the file does not have yet."""
         if self._bare:
             return b""
         fresh, self._numbers = self._numbers, {}

@@ -89,7 +89,7 @@ class PbColumn:
         return b"\x22" + varint(len(head) + size) + head
 
     def _two_head(self, sizes: int) -> bytes:
-        """The same with a changed value behind it."""
+        """The same with a changed value after it."""
         old, new = sizes >> _PAIR, sizes & ((1 << _PAIR) - 1)
         head = self.prefix + b"\x22" + varint(old)
         return b"\x22" + varint(len(head) + old + len(CHANGED_HEADS[new]) + new) + head

@@ -212,7 +212,7 @@ class PbEncoder:
         return ready
 
     def ending(self) -> bytes:
-        """What stands behind `dml_data`."""
+        """What stands after `dml_data`."""
         return b""
 
     def ddl(self, ddl: Ddl, text: str) -> bytes:

@@ -35,7 +35,7 @@ def file_records(read: Read, start: int = 0, stop: int = 0) -> Iterator[tuple[in
     return _records(read, start, stop, decode_file, _file_size)
 
 
-def behind_damage(read: Read, offset: int) -> int | None:
+def after_damage(read: Read, offset: int) -> int | None:
     """Where the next record of a binlog file begins, if that at `offset` is damaged inside: its length leads
     to a record, or to the end of the file. None where nothing tells."""
     header = read(offset, FILE_HEADER_SIZE)
@@ -44,10 +44,10 @@ def behind_damage(read: Read, offset: int) -> int | None:
     magic, length = FILE_HEADER.unpack(header)
     if magic != BINLOG_FILE_MAGIC or length >= _NO_END:
         return None
-    behind: int = offset + FILE_OVERHEAD + length
-    following = read(behind - 1, 1 + FILE_HEADER_SIZE)
+    after: int = offset + FILE_OVERHEAD + length
+    following = read(after - 1, 1 + FILE_HEADER_SIZE)
     is_there = len(following) == 1 or following[1:5] == header[:4]
-    return behind if following and is_there else None
+    return after if following and is_there else None
 
 
 def value_records(read: Read, start: int = 0, stop: int = 0) -> Iterator[tuple[int, bytes]]:

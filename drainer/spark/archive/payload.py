@@ -186,13 +186,13 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHe
 
 def _counted(payload: bytes, at: int, counts: Counts) -> tuple[bytes, list[int]]:
     """How an event begins, up to its kind, and the counts of its table by kind."""
-    kind = _behind_names(payload, at)
+    kind = _after_names(payload, at)
     if payload[kind] != _EVENT_KIND:
         raise Malformed
     return payload[at : kind + 1], counts.setdefault(payload[at:kind], [0, 0, 0])
 
 
-def _behind_names(payload: bytes, at: int) -> int:
+def _after_names(payload: bytes, at: int) -> int:
     """Offset of what follows fields 1 and 2."""
     for tag in (_FIRST, _SECOND):
         if payload[at] != tag:
@@ -219,9 +219,9 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Payloa
 
 
 def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
-    behind = _behind_names(payload, at)
-    known = counts.setdefault(payload[at:behind], [0, 0, 0])
-    at, rows = behind, 0
+    end = _after_names(payload, at)
+    known = counts.setdefault(payload[at:end], [0, 0, 0])
+    at, rows = end, 0
     while at < stop:
         tag, value, at = field_head(payload, at)
         if tag == _MUTATION:
@@ -239,8 +239,8 @@ def table_name(name: bytes) -> tuple[str, str]:
     """(database, table) of a key of `Counts`."""
     size, at = varint(name, 1)
     schema = name[at : at + size]
-    size, behind = varint(name, at + size + 1)
-    return schema.decode("utf-8", "replace"), name[behind : behind + size].decode("utf-8", "replace")
+    size, end = varint(name, at + size + 1)
+    return schema.decode("utf-8", "replace"), name[end : end + size].decode("utf-8", "replace")
 
 
 HEADS: Final[dict[str, Callable[[bytes, int, Counts | None], PayloadHead]]] = {PB: pb_head, RELAY: relay_head}

@@ -3,9 +3,9 @@
 In     a location; a selection
 Out    `Survey`: files in order with what is known of them, and what is wrong; slices to read, each on its own
 Holds  a slice begins at a record; slices do not overlap and leave out only what the selection leaves out
-Why    a file is skipped by its index, or by the first records of it and of the one behind it: no record lies
-       behind a later one of another file, but where a drainer wrote again what it had written
-Never  raises for a file that is missing or there twice: `problems` says it, and the slice behind it carries
+Why    a file is skipped by its index, or by the first records of it and of the one after it: no record lies
+       after a later one of another file, but where a drainer wrote again what it had written
+Never  raises for a file that is missing or there twice: `problems` says it, and the slice after it carries
        it to whoever reads across
 Tests  tests/spark/decode/test_reading.py
 """
@@ -85,8 +85,8 @@ class Segment:
 class Slice:
     """A stretch of a file that is read on its own. `stop` 0: to its end.
 
-    `last`: nothing follows, so it may end in bytes that are no whole record. `following`: the files behind
-    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it. `behind`:
+    `last`: nothing follows, so it may end in bytes that are no whole record. `following`: the files after
+    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it. `after`:
     what is at or below it is in files before, and only repeated here.
     """
 
@@ -100,7 +100,7 @@ class Slice:
     trouble: str = ""
     following: tuple[str, ...] = ()
     time_zone: str = UTC
-    behind: int = 0
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

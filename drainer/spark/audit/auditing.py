@@ -122,7 +122,7 @@ def _check_moment(moment: int, wanted: Selection, *, is_base: bool) -> None:
         text = f"the range ends at {wanted.stop}, before the image's moment {moment}"
         raise ConfigError(text, hint="let it end there or later")
     if is_base and wanted.start > moment + 1:
-        text = f"the range begins at {wanted.start}, behind the image's moment {moment}"
+        text = f"the range begins at {wanted.start}, after the image's moment {moment}"
         raise ConfigError(text, hint="let it begin there: what was committed between them matters")
 
 
@@ -131,7 +131,7 @@ def _distance(outcome: Outcome, moment: int, *, is_base: bool) -> list[Note]:
     first_ts, last_ts = outcome.figures.first_ts, outcome.figures.last_ts
     text = ""
     if is_base and first_ts > moment:
-        text = f"the archive begins at {first_ts}, behind the image: whether something is between is unknown"
+        text = f"the archive begins at {first_ts}, after the image: whether something is between is unknown"
     elif not is_base and last_ts < moment:
         text = f"the archive ends at {last_ts}, before the image's moment {moment}"
     return [Note(CONTENTS, "", text)] if text else []
@@ -228,7 +228,7 @@ class Audit:
     # -- chains ---------------------------------------------------------------------------------------
 
     def chains(self, outcome: Outcome, moment: int) -> None:
-        """Row chains; profiles of all lineages on the way, up to a moment and behind it."""
+        """Row chains; profiles of all lineages on the way, up to a moment and after it."""
         spark, figures = self._spark, outcome.figures
         if self._survey.kind == PUMP:
             note = Note(CHAINS, "", f"not checked: {_OF_PUMP}")

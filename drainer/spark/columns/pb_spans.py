@@ -1,6 +1,6 @@
 """pb spans: where the values of many events lie, found for all of them at once.
 
-In     payloads of records behind one another in one buffer; what stands before the values of a table's events
+In     payloads of records one after another in one buffer; what stands before the values of a table's events
 Out    arrays: record, place in the transaction, begin and end of every event; begin and size of every datum
 Why    a walk takes events one by one, half a microsecond a value; here a step is taken for thousands
 Holds  what is not exactly as writers make it is not found here (`None`): the walk decides about it
@@ -58,13 +58,13 @@ class Buffer:
         return found
 
     def cut(self, begins: Numbers, sizes: Numbers, absent: Numbers | None = None) -> pa.Array:
-        """Stretches, one behind the other, as binary values, copied once: every second of an array of them
+        """Stretches, one after the other, as binary values, copied once: every second of an array of them
         and of what lies between them."""
         ends = begins + sizes
         if absent is not None:
             ends = np.where(absent, 0, ends)
-        behind = np.maximum.accumulate(ends) if len(ends) else ends
-        before = np.concatenate((np.zeros(1, np.int64), behind[:-1])) if len(ends) else ends
+        after = np.maximum.accumulate(ends) if len(ends) else ends
+        before = np.concatenate((np.zeros(1, np.int64), after[:-1])) if len(ends) else ends
         offsets = np.empty(2 * len(begins), np.int32)
         offsets[0::2] = begins if absent is None else np.where(absent, before, begins)
         offsets[1::2] = ends if absent is None else np.where(absent, before, ends)
@@ -195,12 +195,12 @@ def elements(
             continue
         right &= buffer.holds(inner, element.prefix + b"\x22")
         old, right = _datum(buffer, inner + len(element.prefix) + 1, at, element.flag, right)
-        new, behind = old, old.begin + old.size
+        new, after = old, old.begin + old.size
         if paired:
-            right &= buffer.bytes[behind] == _CHANGED
-            new, right = _datum(buffer, behind + 1, at, element.flag, right)
-            behind = new.begin + new.size
-        right &= behind == at
+            right &= buffer.bytes[after] == _CHANGED
+            new, right = _datum(buffer, after + 1, at, element.flag, right)
+            after = new.begin + new.size
+        right &= after == at
         found.append((old, new))
     right &= at == ends
     return found if right.all() else None
@@ -209,7 +209,7 @@ def elements(
 def _datum(
     buffer: Buffer, places: Numbers, ends: Numbers, flag: int, right: Numbers
 ) -> tuple[Spans, Numbers]:
-    """The datum behind its size, which lies at `places`."""
+    """The datum after its size, which lies at `places`."""
     sizes, begins, longer = buffer.sizes(np.minimum(places, ends))
     right = right & ~longer & (sizes > 0) & (begins + sizes <= ends)
     begins = np.minimum(begins, ends)

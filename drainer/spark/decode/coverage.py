@@ -17,7 +17,7 @@ from common.errors import Corruption
 from common.record import FILE_OVERHEAD, RecordError
 from common.wire import binlog_pb2
 from drainer.spark.archive import payload as payloads
-from drainer.spark.archive.framing import behind_damage, file_records
+from drainer.spark.archive.framing import after_damage, file_records
 from drainer.spark.archive.location import File, Location
 from drainer.spark.archive.payload import Counts
 from drainer.spark.archive.segments import PUMP, Segment, Slice, Survey, zone_of
@@ -118,17 +118,17 @@ def cover(
 
 def _records(location: Location, file: File, part: Slice, found: FileCoverage, at: int) -> None:
     counts = Counts()
-    behind: int | None = at
-    while behind is not None:
+    after: int | None = at
+    while after is not None:
         try:
-            _stretch(file, behind, part.kind, found, counts)
+            _stretch(file, after, part.kind, found, counts)
             break
         except RecordError as error:
             if is_end(file, part, error):
                 found.torn_bytes = (file.size or 0) - error.offset
                 break
-            behind = behind_damage(file.read, error.offset)
-            lost = "" if behind is not None else "; nothing behind it can be read"
+            after = after_damage(file.read, error.offset)
+            lost = "" if after is not None else "; nothing after it can be read"
             found.fail(f"{location.path_of(part.name)}: {error}{lost}", error.offset)
         except Corruption as error:  # it cannot be unpacked
             found.fail(error.message, found.bytes_ok)

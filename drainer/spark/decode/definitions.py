@@ -128,7 +128,7 @@ class Definitions:
         fits: Callable[[TableVersion], bool] = lambda version: True,
     ) -> TableVersion | None:
         """The definition that rows of these columns were written under: the last one before them that fits,
-        else the first one behind them, since a row may be older than its definition's first."""
+        else the first one after them, since a row may be older than its definition's first."""
         known = self._by_name.get((schema, table), ())
         names = frozenset(column_names)
         place = bisect.bisect_right(known, commit_ts, key=lambda one: one.first_ts)

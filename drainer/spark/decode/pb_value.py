@@ -9,7 +9,7 @@ Tests  tests/spark/decode/test_pb_walk.py
     FLOAT, DOUBLE, strings                 the datum              the same
     DECIMAL, JSON, dates and times         a datum of text        its own datum
 
-An element of an event is `22 size prefix 22 size datum`, in an UPDATE with `2a size datum` behind it.
+An element of an event is `22 size prefix 22 size datum`, in an UPDATE with `2a size datum` after it.
 """
 
 from __future__ import annotations

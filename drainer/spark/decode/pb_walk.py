@@ -267,7 +267,7 @@ class PbWalker:
         return [run for run in runs if run[1]] if len(runs) > 1 or not runs[0][1] else runs
 
     def _learn(self, event: bytes) -> tuple[Walk | None, bool]:
-        """The walk for an event that looks like this one, and whether it begins behind the event's head."""
+        """The walk for an event that looks like this one, and whether it begins after the event's head."""
         parsed = _Event(event)
         if parsed.kind not in _KINDS:
             raise Corruption(f"an event of the archive has kind {parsed.kind}")

@@ -19,7 +19,7 @@ from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
 from drainer.relay.source import to_utc
 from drainer.spark.archive import payload as payloads
-from drainer.spark.archive.framing import behind_damage, file_records
+from drainer.spark.archive.framing import after_damage, file_records
 from drainer.spark.archive.location import File, Location
 from drainer.spark.archive.payload import DDL, PB, Body, PayloadHead
 from drainer.spark.archive.segments import PUMP, Slice
@@ -96,7 +96,7 @@ def _payloads(file: File, part: Slice, path: str, damage: str) -> Iterator[tuple
                 return
             if damage != REPORT:
                 raise binlog_file.damage(path, error) from None
-            at = behind_damage(file.read, error.offset)
+            at = after_damage(file.read, error.offset)
         except Corruption:  # it cannot be unpacked from there on
             if damage != REPORT:
                 raise
@@ -132,7 +132,7 @@ class _Doubles:
 
     def is_double(self, body: Body, pos: int, payload: bytes) -> bool:
         commit_ts = body.commit_ts
-        if commit_ts <= self._part.behind:
+        if commit_ts <= self._part.after:
             return True
         if commit_ts > self._last_ts:
             self.part = 0

@@ -3,9 +3,9 @@
 In      the files of a value log, the DDL history
 Out     transactions that began in one file, by commit_ts, as the drainer would have got them
 Holds   a transaction belongs to the file that has its prewrite, so files are read apart; its end may lie in
-        any file behind. Of two prewrites of one transaction the first counts. Time marks, what was rolled
+        any file after. Of two prewrites of one transaction the first counts. Time marks, what was rolled
         back and what has no end are left out. Bytes of a write that a kill cut off are passed over, wherever
-        they are: the pump appends behind them
+        they are: the pump appends after them
 Never   opens the index or takes a lock: the pump may be running. A record that is whole and damaged is
         `Corruption`
 """
@@ -53,7 +53,7 @@ class Transactions:
 
 
 class ValueLog:
-    """One file and what lies behind it. With `skip_damage` what cannot be read is left out."""
+    """One file and what lies after it. With `skip_damage` what cannot be read is left out."""
 
     def __init__(self, location: Location, part: Slice, *, skip_damage: bool = False) -> None:
         self._location = location
@@ -61,7 +61,7 @@ class ValueLog:
         self._skip_damage = skip_damage
 
     def transactions(self) -> Transactions:
-        """Read the file, and those behind it until every prewrite has its end. Raises `Corruption`."""
+        """Read the file, and those after it until every prewrite has its end. Raises `Corruption`."""
         found, early = Transactions(), {}
         for pos, header in self._headers(self._part.name):
             found.reach = max(found.reach, header.index_ts)
@@ -107,9 +107,9 @@ class ValueLog:
                         yield pos, binlog.leading_header(payload[:_BEGIN])
                     return
                 except RecordError as error:
-                    at = self._behind(name, file, error, size)
+                    at = self._after(name, file, error, size)
 
-    def _behind(self, name: str, file: File, error: RecordError, size: int) -> int:
+    def _after(self, name: str, file: File, error: RecordError, size: int) -> int:
         """Where the next record begins. Raises `Corruption` if the one here is damaged, not cut off."""
         header = file.read(error.offset, VALUE_HEADER_SIZE)
         following = _next_record(file, error.offset + 1, size)

@@ -104,7 +104,7 @@ class Operations:
         rows = changes.rows
         if ts < self._last_ts:
             raise Corruption(
-                f"{changes.file}: offset {changes.pos}: commit_ts {ts} comes behind {self._last_ts}",
+                f"{changes.file}: offset {changes.pos}: commit_ts {ts} comes after {self._last_ts}",
                 hint="audit the archive: its transactions are not in order",
             )
         self._last_ts = ts

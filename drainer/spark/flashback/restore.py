@@ -3,7 +3,7 @@
 Drives  one connection of the caller
 Holds   inside a chunk's transaction rows are locked, compared with what the archive says of them, and only
         then changed: whoever changed a row since loses nothing, the chunk is rolled back and the row named. A
-        process that was killed goes on behind its last chunk
+        process that was killed goes on after its last chunk
 Never   retries: whatever stopped it, the same command goes on
 Tests   tests/spark/flashback/test_run.py
 
@@ -98,7 +98,7 @@ class Restorer:
                     differing.append(f"{batch[0].target.label}: a statement met other rows than it should")
             if differing:
                 connection.rollback()
-                raise Drifted(differing, f"stopped behind {number * CHUNK_ROWS} rows that are restored")
+                raise Drifted(differing, f"stopped after {number * CHUNK_ROWS} rows that are restored")
         self._bucket.advance(connection, number, len(chunk), 0)
         connection.commit()
 

@@ -88,7 +88,7 @@ class _Going:
             raise Rejected(
                 f"a schema change in the range cannot be taken back: commit_ts {ddl.commit_ts}"
                 f" ({utc(ddl.commit_ts)}) on {', '.join(names) or ddl.schema}: {ddl.query}",
-                hint="choose --start behind it or --stop before it, or leave its tables out with --tables",
+                hint="choose --start after it or --stop before it, or leave its tables out with --tables",
             )
 
     def targets(self, connection: Connection | None) -> TargetOf:
@@ -213,7 +213,7 @@ def apply(
     """Bring the rows of a database back. `job`: another name, to take back the same range once more.
 
     Raises `Rejected` for a schema change in the range, `restoring.Drifted` where rows are not as the archive
-    says they are behind it.
+    says they are after it.
     """
     going = _Going(spark, archive, options or {}, way, small_bytes)
     job = job or _job_of(going)

@@ -62,7 +62,7 @@ class TableImage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`commit_ts`: all transactions up to it are in the image, none behind it. `selected`: patterns of the
+    """`commit_ts`: all transactions up to it are in the image, none after it. `selected`: patterns of the
     tables that were wanted, () for all."""
 
     commit_ts: int
@@ -135,7 +135,7 @@ def make(
 
 
 def _newest(found: ArchiveRange, before: Manifest | None) -> dict[tuple[str, str], TableVersion]:
-    """The last definition of each table that is wanted. What did not change behind the image before is there
+    """The last definition of each table that is wanted. What did not change after the image before is there
     alone."""
     selection = found.selection
     based = {(one.schema, one.table): one.version for one in (before.tables if before else ())}
@@ -185,7 +185,7 @@ class _Maker:
                 if same is not None and (same.id != column.id or same.type.tp != column.type.tp):
                     raise Rejected(
                         f"column {column.name} of {self._name} was converted in the range",
-                        hint="take an image of the database behind that as the base",
+                        hint="take an image of the database after that as the base",
                     )
 
     def write(self, place: Path, base: DataFrame | None) -> TableImage:
@@ -220,7 +220,7 @@ class _Maker:
             (one.name, one.dataType) for one in gone.schema
         ]:
             raise Rejected(
-                f"{self._name} has other columns than in the base", hint="take a base behind that change"
+                f"{self._name} has other columns than in the base", hint="take a base after that change"
             )
         if not self._keys:
             if gone.exceptAll(base).limit(1).count():

@@ -32,7 +32,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """`since`: rows count behind this commit_ts. `whole`: the table began in the archive, there."""
+    """`since`: rows count after this commit_ts. `whole`: the table began in the archive, there."""
 
     since: int
     whole: bool
@@ -66,8 +66,8 @@ def _after(life: Life | None, ddl: Ddl, name: Name) -> Life | None:
         return None
     if done.kind in _MOVES or done.empties_partitions or done.drops_partitions:
         raise Rejected(
-            f"the rows of {'.'.join(name)} cannot be known behind commit_ts {ddl.commit_ts}: {ddl.query}",
-            hint="take an image of the database behind it as the base, or leave the table out with --tables",
+            f"the rows of {'.'.join(name)} cannot be known after commit_ts {ddl.commit_ts}: {ddl.query}",
+            hint="take an image of the database after it as the base, or leave the table out with --tables",
         )
     if life is not None and done.modifies_columns:
         return Life(life.since, life.whole, converted=True)

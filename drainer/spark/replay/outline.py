@@ -4,7 +4,7 @@ In     a survey, a selection
 Out    the schema changes, the last commit_ts, how many transactions and rows were seen
 Why    files whose index knows of no schema change are not looked at; of the others the heads of records are
        read, by Spark where that is more than a few of them
-Holds  all that is later than a schema change lies behind the first record of it: a drainer writes in order,
+Holds  all that is later than a schema change lies after the first record of it: a drainer writes in order,
        and what it writes again after a restart it had written before
 Tests  tests/spark/replay/test_entry.py
 """
@@ -47,17 +47,17 @@ Point = tuple[int, int]
 @dataclass(frozen=True)
 class Outline:
     """`changes` in order, with where the first record of each is. `last_ts`: of all that is selected, 0 if it
-    is nothing. `rows`: of the files whose index or records were looked at, all tables. `behind`: by index of
+    is nothing. `rows`: of the files whose index or records were looked at, all tables. `after`: by index of
     a file, up to which commit_ts it repeats what files before it have."""
 
     changes: tuple[tuple[SchemaChange, Point], ...]
     last_ts: int
     rows: int
-    behind: Mapping[int, int] = field(default_factory=dict)
+    after: Mapping[int, int] = field(default_factory=dict)
 
     def once(self, slices: Iterable[Slice]) -> list[Slice]:
         """Slices that leave out what files before them have."""
-        return [replace(part, behind=self.behind.get(part.index, 0)) for part in slices]
+        return [replace(part, after=self.after.get(part.index, 0)) for part in slices]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def outline(
 
 class _Spans:
     """The first and the last commit_ts of files. Where they overlap, a drainer was started again and wrote
-    anew what it had written behind its checkpoint."""
+    anew what it had written after its checkpoint."""
 
     def __init__(self, survey: Survey, selection: Selection) -> None:
         self._location = survey.location
@@ -148,7 +148,7 @@ class _Spans:
             self._spans[index] = min(first_ts, commit_ts), max(last_ts, commit_ts)
 
     def repeated(self) -> dict[int, int]:
-        """As `Outline.behind`. Raises `Corruption` if a file has what is older and was not there before."""
+        """As `Outline.after`. Raises `Corruption` if a file has what is older and was not there before."""
         found: dict[int, int] = {}
         before = 0
         for index, (first_ts, last_ts) in sorted(self._spans.items()):
@@ -173,7 +173,7 @@ class _Spans:
                 elif head.commit_ts not in seen:
                     raise Corruption(
                         f"{self._location.path_of(part.name)}: offset {head.pos}: commit_ts"
-                        f" {head.commit_ts} comes behind {before}, and was not there before",
+                        f" {head.commit_ts} comes after {before}, and was not there before",
                         hint="audit the archive: its transactions are not in order",
                     )
 

@@ -83,7 +83,7 @@ class ReplayPlan:
         if self.frozen.first >= 0 and (oldest is None or oldest > self.frozen.first):
             raise Corruption(
                 f"{self.frozen.archive}: segment {self.frozen.first} is gone, where this job began to read",
-                hint="restore it and the ones behind it from a backup, then run the same command again",
+                hint="restore it and the ones after it from a backup, then run the same command again",
             )
 
     @property

@@ -53,7 +53,7 @@ def check(
         elif frozen.archive == archive and frozen.tables == tables and start_ts <= frozen.stop:
             raise Conflict(
                 f"another stream applied {archive} up to {frozen.stop}, and this one begins at {start_ts}",
-                hint=f"use its checkpoint directory, or begin behind it: --start {frozen.stop + 1}",
+                hint=f"use its checkpoint directory, or begin after it: --start {frozen.stop + 1}",
             )
 
 

@@ -102,7 +102,7 @@ class StreamArchive:
         return begin
 
     def end(self) -> Offset:
-        """Behind everything that may be read now; its commit_ts is not known."""
+        """After everything that may be read now; its commit_ts is not known."""
         found = self.look()
         return Offset(found[-1].segment, found[-1].size, 0) if found else START
 
@@ -137,7 +137,7 @@ class StreamArchive:
         return settle(start, self.look())[0].segment
 
     def check_from(self, segment: int) -> None:
-        """Raises `Corruption` if that segment is gone, or one behind it that is followed by others."""
+        """Raises `Corruption` if that segment is gone, or one after it that is followed by others."""
         self._settled(Offset(segment, 0, 0), self.look())
 
     def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
@@ -148,14 +148,14 @@ class StreamArchive:
         found = self.look()
         begin = self._settled(start, found)
         made: list[StreamPart] = []
-        behind_ts = start.commit_ts
+        after_ts = start.commit_ts
         for piece in between(begin, end, found):
             extent = Extent(piece.segment, piece.name, piece.end, True)
             if self.kind == RELAY:
                 # From the beginning of the file: what its records are about is said there.
-                made.append(StreamPart(self._slice(piece._replace(begin=0)), behind_ts + 1))
+                made.append(StreamPart(self._slice(piece._replace(begin=0)), after_ts + 1))
                 for step in self.steps(extent, piece.begin):
-                    behind_ts = max(behind_ts, step.commit_ts)
+                    after_ts = max(after_ts, step.commit_ts)
             else:
                 steps = self._coarse(piece) or self.steps(extent, piece.begin)
                 made += [StreamPart(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
@@ -266,7 +266,7 @@ class StreamArchive:
             logger.error("rows are lost to this query", reason=error.message)
         missing = gap(found, begin.segment)
         if missing is not None:
-            text = f"{self._location.shown}: behind segment {missing[0]} comes {missing[1]}"
+            text = f"{self._location.shown}: after segment {missing[0]} comes {missing[1]}"
             if not self._keep_going:
                 raise Corruption(text, hint="restore what is missing; `binlog-spark files` shows all of it")
             logger.error("rows are lost to this query", reason=text)

@@ -6,7 +6,7 @@ Holds   an offset never goes back, lies between records, never in the middle of 
         that was not synced. A segment that was read to its end and has a successor is left for the successor,
         so that it may be removed then. What was removed before it was read is told, never passed over unless
         that was asked for
-Never   reads a relay log's record twice: a drainer that starts again writes anew what lies behind its
+Never   reads a relay log's record twice: a drainer that starts again writes anew what lies after its
         checkpoint, and only what is above the offset's commit_ts is new
 """
 

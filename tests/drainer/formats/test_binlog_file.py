@@ -24,12 +24,12 @@ def open_directory(path: Path) -> BinlogDirectory:
     return BinlogDirectory(str(path), ManualClock())
 
 
-def written(path: Path, payloads: list[bytes] = PAYLOADS, *, rotate_behind: int = -1) -> list[Path]:
+def written(path: Path, payloads: list[bytes] = PAYLOADS, *, rotate_after: int = -1) -> list[Path]:
     """A directory with records, closed; its files."""
     directory = open_directory(path)
     for number, payload in enumerate(payloads):
         directory.append([encode_file(payload)])
-        if number == rotate_behind:
+        if number == rotate_after:
             directory.rotate()
     directory.sync()
     directory.close()
@@ -132,9 +132,9 @@ def test_a_file_cut_at_every_byte_ends_with_its_last_whole_record(tmp_path: Path
         assert found(path.parent) == PAYLOADS[:whole]
         assert path.stat().st_size == (ends[whole - 1] if whole else 0)  # cut before anything is appended
         directory = open_directory(path.parent)
-        directory.append([encode_file(b"behind")])
+        directory.append([encode_file(b"after")])
         directory.close()
-        assert found(path.parent) == [*PAYLOADS[:whole], b"behind"]
+        assert found(path.parent) == [*PAYLOADS[:whole], b"after"]
 
 
 def test_what_was_synced_and_is_gone_is_damage(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_was_synced_and_is_gone_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_synced_and_is_gone_is_damage(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "log", rotate_behind=2)
+    first, second = written(tmp_path / "log", rotate_after=2)
     second.unlink()
     with pytest.raises(Corruption, match=f"{first.name}: .* bytes of file 1 were synced"):
         found(first.parent)
@@ -176,12 +176,12 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_torn_in_an_earlier_file_is_damage(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "log", rotate_behind=2)
+    first, second = written(tmp_path / "log", rotate_after=2)
     assert found(first.parent) == PAYLOADS
     first.write_bytes(first.read_bytes()[:-1])
     with pytest.raises(Corruption, match=rf"{first.name}: offset \d+: record ends early") as error:
         found(first.parent)
-    assert "cut the file there, remove the files behind it" in error.value.hint
+    assert "cut the file there, remove the files after it" in error.value.hint
     assert second.exists()
 
 

@@ -271,7 +271,7 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
 
 
 async def test_files_that_are_done_make_room_on_a_full_disk(mount: Callable[[Disk], None]) -> None:
-    """Removing does not wait behind what waits for room; what was asked meanwhile is done in its order."""
+    """Removing does not wait for what waits for space; what was asked meanwhile is done in its order."""
     mount(SmallDisk())
     log = opened(ROOT + "/relay", 1500)
     ts = 0

@@ -54,7 +54,7 @@ def test_the_last_definition_before_a_row_that_has_its_columns_counts() -> None:
     )
     assert known.find("d", "t", 15, ["a", "b"]) is one
     assert known.find("d", "t", 25, ["a", "b", "c"]) is two
-    assert known.find("d", "t", 25, ["a", "b"]) is one, "written before the ALTER, committed behind it"
+    assert known.find("d", "t", 25, ["a", "b"]) is one, "written before the ALTER, committed after it"
     assert known.find("d", "t", 30, ["a", "b"]) is three
     assert known.find("d", "t", 12, ["c", "b", "a"]) is two
     assert known.find("d", "t", 30, ["a", "x"]) is None

@@ -218,15 +218,15 @@ def test_a_missing_file_is_an_error_where_the_range_goes_across(copy: Location) 
     assert [(one.kind, one.segment) for one in seen.problems] == [("missing", files(copy)[1].name)]
     with pytest.raises(Corruption, match="index 1 is missing between"):
         corpus.records(copy)
-    behind = seen.segments[1].first_ts
-    assert behind is not None
-    later = [one for one in expected() if one.commit_ts >= behind]
-    assert changes(corpus.records(copy, selection=Selection(behind))) == later
+    after = seen.segments[1].first_ts
+    assert after is not None
+    later = [one for one in expected() if one.commit_ts >= after]
+    assert changes(corpus.records(copy, selection=Selection(after))) == later
     before = seen.segments[0].last_ts
     assert before is not None
     assert changes(corpus.records(copy, selection=Selection(0, before)))
     rest = changes(corpus.records(copy, damage="report"))
-    assert rest == [one for one in expected() if one.commit_ts <= before or one.commit_ts >= behind]
+    assert rest == [one for one in expected() if one.commit_ts <= before or one.commit_ts >= after]
 
 
 def test_a_file_there_twice_or_shorter_than_its_index_is_an_error(copy: Location) -> None:
@@ -244,7 +244,7 @@ def test_a_file_there_twice_or_shorter_than_its_index_is_an_error(copy: Location
 
 
 def test_what_a_drainer_wrote_again_after_a_start_counts_once(copy: Location) -> None:
-    """A Go drainer goes on from its checkpoint, behind which it had written already."""
+    """A Go drainer goes on from its checkpoint, after which it had written already."""
     last = files(copy)[-1]
     data, places = last.read_bytes(), corpus.places(last)
     again = places[len(places) // 3][1]

@@ -31,7 +31,7 @@ def world_of(connection: Connection, name: str) -> World:
     return World(connection, shape, random.Random(name))
 
 
-async def test_a_range_in_the_middle_and_all_behind_it(
+async def test_a_range_in_the_middle_and_all_after_it(
     spark: SparkSession, connection: Connection, target: Target, tmp_path: Path
 ) -> None:
     """Two flashbacks, one of each way, each up to where the one before it began."""

@@ -93,7 +93,7 @@ def test_what_rows_count() -> None:
     ],
 )
 def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
-    with pytest.raises(Rejected, match="cannot be known behind commit_ts 5"):
+    with pytest.raises(Rejected, match="cannot be known after commit_ts 5"):
         table_lifetimes.lives([("d", "t")], [ddl(5, 0, query)], 0)
     kept = ddl(5, 0, "ALTER TABLE t RENAME COLUMN a TO b")
     assert table_lifetimes.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
@@ -113,7 +113,7 @@ async def test_changes_that_do_not_fit_make_no_image(
     assert not (tmp_path / "image" / image.MANIFEST).exists()
 
 
-def test_a_table_that_did_not_change_behind_the_base_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_did_not_change_after_the_base_stays(spark: SparkSession, tmp_path: Path) -> None:
     """An archive whose older segments are gone: nothing in it tells of that table."""
     transactions = [item for item in items("basic") if not isinstance(item, Ddl)]
     names = [{events.table.name for events in item.tables} for item in transactions]

@@ -126,7 +126,7 @@ class Killed(BaseException):
     """No error that anybody handles."""
 
 
-def killed_behind_chunks(monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: Target) -> None:
+def killed_after_chunks(monkeypatch: pytest.MonkeyPatch, number: int, archive: str, target: Target) -> None:
     """A replay that ends when so many of its chunks are committed."""
     left = [number]
 
@@ -150,7 +150,7 @@ def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
     archive = archive_of(history, tmp_path, 10)
     history.create(target)
     then = history.rows
-    killed_behind_chunks(monkeypatch, 1, archive, target)
+    killed_after_chunks(monkeypatch, 1, archive, target)
     writer = ArchiveWriter(tmp_path / "archive", 30_000)
     writer.write(history.items(20))
     writer.close()
@@ -172,7 +172,7 @@ def test_a_job_whose_files_are_gone_does_not_go_on(
     archive, copy = str(tmp_path / "archive"), tmp_path / "copy"
     shutil.copytree(archive, copy)
     history.create(target)
-    killed_behind_chunks(monkeypatch, 1, archive, target)
+    killed_after_chunks(monkeypatch, 1, archive, target)
     assert remove_before(tmp_path / "archive", 1) == 1
     with pytest.raises(Corruption, match="segment 0 is gone, where this job began"):
         replay(None, archive, target, stop=BEYOND, options=HERE)
@@ -226,7 +226,7 @@ def test_which_tables_are_written_apart_is_decided_once_a_step(target: Target) -
 def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
     target: Target, tmp_path: Path, checkpoint: int
 ) -> None:
-    """Everything behind its checkpoint; where that is the last transaction alone, nothing goes back."""
+    """Everything after its checkpoint; where that is the last transaction alone, nothing goes back."""
     history = MixedHistory(16)
     items = list(history.items(40))
     history.create(target)

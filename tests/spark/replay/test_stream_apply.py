@@ -112,7 +112,7 @@ def life(
 
 
 def killed_life(directory: Path, target: Target, checkpoint: Path, after: int) -> None:
-    """The command, killed when a batch behind that one is done: the next one is under way."""
+    """The command, killed when a batch after that one is done: the next one is under way."""
     command = ["stream", "--from", str(directory), "--checkpoint", str(checkpoint), "--output", "json"]
     command += ["--to", f"mysql://{target.user}@/?socket={target.socket}", "--interval", "50ms"]
     command += ["--batch-bytes", "2000", "--master", "local[1]", "--conf", "spark.driver.memory=512m"]

@@ -149,7 +149,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_an_error(tmp_path: Path) -> 
     writer.write(history.items(30))
     writer.close()
     (tmp_path / sorted(path.name for path in tmp_path.glob("binlog-*"))[2]).unlink()
-    with pytest.raises(Corruption, match="behind segment 1 comes 3"):
+    with pytest.raises(Corruption, match="after segment 1 comes 3"):
         StreamArchive(Location(str(tmp_path))).latest(START, Admission())
 
 
@@ -185,7 +185,7 @@ def test_an_archive_that_was_replaced_by_an_older_copy_is_an_error(tmp_path: Pat
 
 
 def test_a_ddl_that_a_restarted_writer_takes_back_is_waited_for(tmp_path: Path) -> None:
-    """It is behind the checkpoint, so it comes again: the same bytes at the same place."""
+    """It is after the checkpoint, so it comes again: the same bytes at the same place."""
     history, writer = History(1, ddl_at=6), ArchiveWriter(tmp_path, 1 << 20)
     items = list(history.items(6))
     writer.write(iter(items))

@@ -122,7 +122,7 @@ def check_order(misplaced: Iterable[Misplaced], places: dict[int, list[tuple[str
                 file, pos = others[0]
                 kind, text = "doubled record", f"the record at {file} {pos} has the same commit_ts"
             else:
-                kind, text = "swapped order", f"it comes behind a record with commit_ts {one.before}"
+                kind, text = "swapped order", f"it comes after a record with commit_ts {one.before}"
             found.add(Finding(COVERAGE, kind, one.file, text, "", commit_ts, one.file, one.pos))
     return found
 
@@ -162,8 +162,8 @@ def join_runs(runs: Iterable[tuple[int, RecordRun]]) -> list[Misplaced]:
     found: list[Misplaced] = []
     max_ts, is_ddl = -1, False
     for _, run in sorted(runs, key=lambda one: (one[0], one[1].file, one[1].pos)):
-        behind = run.first_ts < max_ts or (run.first_ts == max_ts and not (run.first_is_ddl and is_ddl))
-        if behind:
+        is_late = run.first_ts < max_ts or (run.first_ts == max_ts and not (run.first_is_ddl and is_ddl))
+        if is_late:
             found.append(Misplaced(run.file, run.pos, run.first_ts, max_ts))
         found += run.misplaced
         if run.max_ts >= max_ts:

@@ -1,7 +1,7 @@
 """Profiles: what the steps of each lineage are, by a count of them.
 
 In     steps with their lineage
-Out    of each lineage, up to a moment, behind it or in all: name, definitions and keys of its rows; changes
+Out    of each lineage, up to a moment, after it or in all: name, definitions and keys of its rows; changes
        by time for the report
 Tests  tests/spark/audit/test_auditing.py
 """
@@ -41,13 +41,13 @@ class Profile:
 
 
 class Profiles:
-    """By lineage. `moment`: what was committed up to it is counted apart from what came behind."""
+    """By lineage. `moment`: what was committed up to it is counted apart from what came after."""
 
     def __init__(self, moment: int) -> None:
         self.moment = moment
         self.all: dict[int, Profile] = {}
         self.until: dict[int, Profile] = {}
-        self.behind: dict[int, Profile] = {}
+        self.after: dict[int, Profile] = {}
         self._changes: Counter[tuple[str, int]] = Counter()
 
     @classmethod
@@ -69,7 +69,7 @@ class Profiles:
     def _add(self, row: Any) -> None:
         name = (row.schema, row.table)
         self._changes[".".join(name), int(row.bucket)] += row.changes
-        for profiles in (self.all, self.until if row.is_until else self.behind):
+        for profiles in (self.all, self.until if row.is_until else self.after):
             one = profiles.setdefault(row.lineage, Profile(name))
             one.add(name, row.last_ts, row.definition, row.key_id)
 

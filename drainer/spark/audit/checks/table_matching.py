@@ -123,7 +123,7 @@ class Matching:
         profiles = self.archive.profiles
         if base is None:
             return (profiles.until if self.at_ts <= profiles.moment else profiles.all).get(lineage.number)
-        profile = profiles.behind.get(lineage.number) or Profile((base.schema, base.table))
+        profile = profiles.after.get(lineage.number) or Profile((base.schema, base.table))
         number = self.archive.definitions.number_of(base.version)
         profile.definitions.add(number)
         profile.last_definition = profile.last_definition or number

@@ -7,8 +7,8 @@ Holds  two values that the servers hold for equal data have equal bytes:
     integers, YEAR, BIT    digits; no zeros of ZEROFILL
     FLOAT, DOUBLE          Python's `repr` of the double that it is or widens to; no negative zero (MariaDB
                            shows none)
-    DECIMAL                digits, without zeros in front and behind: another scale is the same number
-    dates, times           text; no zeros behind the fraction: another precision is the same moment
+    DECIMAL                digits, without leading and trailing zeros: another scale is the same number
+    dates, times           text; no zeros at the end of the fraction: another precision is the same time
     CHAR                   without blanks at the end, which servers cut; BINARY without zero bytes there
     other strings          bytes, text in UTF-8
     ENUM, SET              names; the number where the definition has no names (a Go drainer's archive)

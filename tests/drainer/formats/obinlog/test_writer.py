@@ -99,7 +99,7 @@ def test_ddl_are_byte_for_byte_those_of_the_go_drainer(scenario: str) -> None:
             assert writer.ddl(item, item.query) == go[item.commit_ts]
 
 
-def test_our_own_fields_stand_behind_the_others() -> None:
+def test_our_own_fields_stand_after_the_others() -> None:
     """Whoever does not know them reads the record as if they were not there."""
     writer, bare = ObinlogWriter(), ObinlogWriter(bare=True)
     for item in items("basic"):
