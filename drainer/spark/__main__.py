@@ -29,7 +29,7 @@ Drainer's relay log, or a Pump's value log. Everything runs on this host's cores
 or under spark-submit.
 """
 _AFTER: Final = """\
-MOMENTS are commit timestamps (TSO) or times in UTC ('2026-11-22 03:04:05'). A time as --start means its first
+A TIME is a commit timestamp (TSO) or a time in UTC ('2026-11-22 03:04:05'). A time as --start means its first
 timestamp, as --stop its last one; both ends are included.
 
 exit status: 0 done, nothing found  1 wrong configuration  2 wrong flag, or a failure of the program

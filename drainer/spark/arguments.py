@@ -36,7 +36,7 @@ PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
 PORT: Final = 3306
 _SCHEMES: Final = ("mysql", "mariadb", "tidb")
 _PORT_OF_TIDB: Final = 4000
-_MOMENTS: Final = "a commit timestamp (TSO) or a time like '2026-11-22 03:04:05' (UTC)"
+_BOUND: Final = "a commit timestamp (TSO) or a time like '2026-11-22 03:04:05' (UTC)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,20 +99,18 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
 
 def add_range(parser: argparse.ArgumentParser) -> None:
     """`--start`, `--stop`, `--tables`, `--ops`."""
-    group = add_moments(parser)
+    group = add_bounds(parser)
     add_tables(group)
     group.add_argument(
         "--ops", type=_ops, default="", metavar="KINDS", help="of insert, update, delete, with commas"
     )
 
 
-def add_moments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def add_bounds(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """`--start`, `--stop`."""
     group = parser.add_argument_group("range")
-    group.add_argument("--start", type=_start, default=0, metavar="MOMENT", help=f"from here on: {_MOMENTS}")
-    group.add_argument(
-        "--stop", type=_stop, default=0, metavar="MOMENT", help="up to here, included; the same"
-    )
+    group.add_argument("--start", type=_start, default=0, metavar="TIME", help=f"from here on: {_BOUND}")
+    group.add_argument("--stop", type=_stop, default=0, metavar="TIME", help="up to here, included; the same")
     return group
 
 
@@ -186,8 +184,8 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
         "ddl-history": history_file(args.ddl_history),
         "time-zone": args.time_zone if args.time_zone != UTC else "",
         "damage": args.damage if args.damage != "fail" else "",
-        "start": _moment(args, "start"),
-        "stop": _moment(args, "stop"),
+        "start": _bound(args, "start"),
+        "stop": _bound(args, "stop"),
         "tables": getattr(args, "tables", ""),
         "ops": getattr(args, "ops", ""),
         **{f"fs.{key}": value for key, value in args.fs},
@@ -251,17 +249,17 @@ def _tls(args: argparse.Namespace) -> ClientTls | None:
     return None if found is None else ClientTls(found, use="database")
 
 
-def _moment(args: argparse.Namespace, name: str) -> str:
+def _bound(args: argparse.Namespace, name: str) -> str:
     ts = getattr(args, name, 0)
     return str(ts) if ts else ""
 
 
 def _start(text: str) -> int:
-    return selection.parse_moment(text, end=False)
+    return selection.parse_bound(text, end=False)
 
 
 def _stop(text: str) -> int:
-    return selection.parse_moment(text, end=True)
+    return selection.parse_bound(text, end=True)
 
 
 def _tables(text: str) -> str:

@@ -5,7 +5,7 @@ Out    a data frame, one row a version: `valid_from` (commit_ts, included) to `v
        null while it lasts), the change that made it, both images
 Holds  a change that moves a row to another key ends the version under the old key and begins one under the
        new. What was there before the first change that is read is a version without a beginning
-Why    Spark prunes no columns of a Python source and filters late: tables and moments are options, which
+Why    Spark prunes no columns of a Python source and filters late: tables and times are options, which
        skip segments and rows; keys are compared before versions are put in order
 
 In a table without a key a version is an image. Equal rows cannot be told from each other: each change of one
@@ -42,7 +42,7 @@ _VERSION: Final = {
     "_pos": "long",
 }
 COLUMNS: Final = (*_KEPT, "key", *_VERSION)
-"""`key`: its values as JSON texts. `exists`: whether there is a row between the two moments. All from
+"""`key`: its values as JSON texts. `exists`: whether there is a row between the two. All from
 `_change_type` on tell of the change at `valid_from`, and are null for what was there before."""
 
 

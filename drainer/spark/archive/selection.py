@@ -23,13 +23,13 @@ from drainer.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
 
 OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
-_MOMENT: Final = re.compile(
+_TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?(?:Z|\+00:00)?"
 )
 _TSO_DIGITS: Final = 19
 
 
-def parse_moment(text: str, *, end: bool) -> int:
+def parse_bound(text: str, *, end: bool) -> int:
     """A commit_ts, from digits or from a time in UTC; 0 for "".
 
     A time means a millisecond: its first timestamp where a range begins, its last one where it ends.
@@ -39,19 +39,19 @@ def parse_moment(text: str, *, end: bool) -> int:
         return 0
     if text.isascii() and text.isdecimal() and len(text) <= _TSO_DIGITS:
         return int(text)
-    match = _MOMENT.fullmatch(text)
+    match = _TIME.fullmatch(text)
     fields = [int(part or 0) for part in match.groups()[:6]] if match else []
-    if match is None or not _is_moment(fields):
+    if match is None or not _is_time(fields):
         raise ConfigError(
             f"{text!r} is neither a commit_ts nor a time",
             hint='write digits, or a time of UTC such as "2026-11-22 03:04:05.678"',
         )
     milliseconds = int((match[7] or "").ljust(3, "0")[:3])
-    moment_ms = calendar.timegm((*fields, 0, 0, 0)) * 1000 + milliseconds
-    return tso.compose(moment_ms, tso.LOGICAL_MAX if end else 0)
+    first_ms = calendar.timegm((*fields, 0, 0, 0)) * 1000 + milliseconds
+    return tso.compose(first_ms, tso.LOGICAL_MAX if end else 0)
 
 
-def _is_moment(fields: Sequence[int]) -> bool:
+def _is_time(fields: Sequence[int]) -> bool:
     year, month, day, hour, minute, second = fields
     return (
         year >= 1970
@@ -82,7 +82,7 @@ class Selection:
 
     @classmethod
     def of(cls, start: str = "", stop: str = "", tables: str = "", ops: str = "") -> Selection:
-        """From options: texts of `parse_moment`, names divided by commas. Raises `ConfigError`."""
+        """From options: texts of `parse_bound`, names divided by commas. Raises `ConfigError`."""
         kinds = []
         for name in _parts(ops):
             kind = OPERATIONS.get(name.lower())
@@ -92,8 +92,8 @@ class Selection:
                 )
             kinds.append(kind)
         return cls(
-            parse_moment(start, end=False),
-            parse_moment(stop, end=True),
+            parse_bound(start, end=False),
+            parse_bound(stop, end=True),
             tuple(_parts(tables)),
             tuple(sorted(set(kinds))),
         )

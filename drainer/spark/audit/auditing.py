@@ -77,9 +77,9 @@ def audit(
     image: str = "",
     chunks: int = CHUNKS,
 ) -> Outcome:
-    """Check an archive. With `image` compare what it says at the image's moment with the image; with `target`
-    what it says at the range's end with the database there. With both the image is what tables hold at its
-    moment whose creation the archive does not have.
+    """Check an archive. With `image` compare what it says at the image's timestamp with the image;
+    with `target` what it says at the range's end with the database there. With both the image is what tables
+    hold at its timestamp whose creation the archive does not have.
 
     Raises `ConfigError` for an archive or image that is not there, `DownstreamError` and `Unavailable` for a
     database that does not answer.
@@ -90,7 +90,7 @@ def audit(
         raise ConfigError(_NO_CONTENTS, hint=_OF_PUMP)
     base = Image(image, Manifest.load(image)) if image else None
     if base is not None:
-        _check_moment(base.manifest.commit_ts, wanted.selection, is_base=target is not None)
+        _check_range(base.manifest.commit_ts, wanted.selection, is_base=target is not None)
         _add_definitions(definitions, [one.version for one in base.manifest.tables])
     if target is not None:
         _add_definitions_of(definitions, target)
@@ -111,29 +111,29 @@ def audit(
         finally:
             side.close()
     if base is not None:
-        moment = base.manifest.commit_ts
-        outcome.findings[CONTENTS].notes += _distance(outcome, moment, is_base=side is not base)
+        image_ts = base.manifest.commit_ts
+        outcome.findings[CONTENTS].notes += _distance(outcome, image_ts, is_base=side is not base)
     return outcome
 
 
-def _check_moment(moment: int, wanted: Selection, *, is_base: bool) -> None:
-    """An image of that moment can be compared with the range, or the range follows it."""
-    if wanted.stop and wanted.stop < moment:
-        text = f"the range ends at {wanted.stop}, before the image's moment {moment}"
+def _check_range(image_ts: int, wanted: Selection, *, is_base: bool) -> None:
+    """An image of that timestamp can be compared with the range, or the range follows it."""
+    if wanted.stop and wanted.stop < image_ts:
+        text = f"the range ends at {wanted.stop}, before the image's timestamp {image_ts}"
         raise ConfigError(text, hint="let it end there or later")
-    if is_base and wanted.start > moment + 1:
-        text = f"the range begins at {wanted.start}, after the image's moment {moment}"
+    if is_base and wanted.start > image_ts + 1:
+        text = f"the range begins at {wanted.start}, after the image's timestamp {image_ts}"
         raise ConfigError(text, hint="let it begin there: what was committed between them matters")
 
 
-def _distance(outcome: Outcome, moment: int, *, is_base: bool) -> list[Note]:
+def _distance(outcome: Outcome, image_ts: int, *, is_base: bool) -> list[Note]:
     """Where an image and an archive do not meet."""
     first_ts, last_ts = outcome.figures.first_ts, outcome.figures.last_ts
     text = ""
-    if is_base and first_ts > moment:
+    if is_base and first_ts > image_ts:
         text = f"the archive begins at {first_ts}, after the image: whether something is between is unknown"
-    elif not is_base and last_ts < moment:
-        text = f"the archive ends at {last_ts}, before the image's moment {moment}"
+    elif not is_base and last_ts < image_ts:
+        text = f"the archive ends at {last_ts}, before the image's timestamp {image_ts}"
     return [Note(CONTENTS, "", text)] if text else []
 
 
@@ -227,8 +227,8 @@ class Audit:
 
     # -- chains ---------------------------------------------------------------------------------------
 
-    def chains(self, outcome: Outcome, moment: int) -> None:
-        """Row chains; profiles of all lineages on the way, up to a moment and after it."""
+    def chains(self, outcome: Outcome, image_ts: int) -> None:
+        """Row chains; profiles of all lineages on the way, up to a timestamp and after it."""
         spark, figures = self._spark, outcome.figures
         if self._survey.kind == PUMP:
             note = Note(CHAINS, "", f"not checked: {_OF_PUMP}")
@@ -241,7 +241,7 @@ class Audit:
         born = frozenset(one.number for one in lineages.lineages if one.born_ts is not None)
         steps = tasks.steps(spark, self._archive, self._slices)
         self._steps = chain_check.with_lineage(spark, steps, spans, born)
-        self._profiles = profiles = Profiles.of(self._steps, moment, figures.bucket_s)
+        self._profiles = profiles = Profiles.of(self._steps, image_ts, figures.bucket_s)
         figures.changes = profiles.changes
         figures.last_ts = figures.last_ts or profiles.last_ts
         rekeyed = [number for number, one in profiles.all.items() if len(one.key_ids) > 1]
@@ -259,7 +259,7 @@ class Audit:
     # -- contents -------------------------------------------------------------------------------------
 
     def contents(self, outcome: Outcome, side: ReferenceSide, base: Image | None) -> None:
-        """Tables as they are at the outcome's moment beside those of a side."""
+        """Tables as they are at the outcome's timestamp beside those of a side."""
         assert self._steps is not None
         archive = table_matching.ArchiveSide(
             self._spark,

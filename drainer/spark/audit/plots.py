@@ -83,7 +83,7 @@ def _svg(figure: Figure, label: str) -> str:
     return svg
 
 
-def _moments(seconds: Sequence[int]) -> list[float]:
+def _days(seconds: Sequence[int]) -> list[float]:
     zone = datetime.UTC
     number: Any = dates.date2num
     return [float(number(datetime.datetime.fromtimestamp(one, zone))) for one in seconds]
@@ -133,7 +133,7 @@ def changes(outcome: Outcome) -> str | None:
     figure, axes = _figure(10, 3.4)
     below = [0] * len(buckets)
     width = outcome.figures.bucket_s / 86400
-    at = _moments(buckets)
+    at = _days(buckets)
     for (table, values), color in zip(heights.items(), [*_COLORS[: len(named)], _COLORS[-1]], strict=True):
         if not any(values):
             continue
@@ -154,10 +154,10 @@ def activity(outcome: Outcome) -> str | None:
     figure, axes = _figure(5.6, 3.0)
     step = outcome.figures.bucket_s
     buckets = sorted(times)
-    axes.bar(_moments(buckets), [times[one] for one in buckets], step / 86400, color=_COLORS[0], align="edge")
+    axes.bar(_days(buckets), [times[one] for one in buckets], step / 86400, color=_COLORS[0], align="edge")
     quiet = [(a + step, b) for a, b in pairwise(buckets) if b - a > 5 * step]
     for begin, end in quiet:
-        left, right = _moments([begin, end])
+        left, right = _days([begin, end])
         axes.axvspan(left, right, color=_NOTHING, zorder=0)
     _time_axis(axes)
     axes.set_ylabel(f"transactions in {duration(step)}")
@@ -189,7 +189,7 @@ def lag(outcome: Outcome) -> str | None:
     if not found:
         return None
     figure, axes = _figure(10, 2.4)
-    at = _moments([int(tso.physical_s(one.last_ts)) for one in found])
+    at = _days([int(tso.physical_s(one.last_ts)) for one in found])
     values = [max(one.lag_s, 0.0) for one in found]
     axes.plot(at, values, color=_COLORS[0], linewidth=0.8, marker="o", markersize=3.5)
     axes.set_yscale("symlog", linthresh=1, linscale=0.6)

@@ -1,6 +1,6 @@
 """Report: the outcome of an audit as one page without scripts, and as JSON.
 
-In     an outcome, the moment of the audit
+In     an outcome, the time of the audit
 Out    HTML that needs nothing beside it; a document for programs with the same facts
 Holds  what was not checked stands beside what was found: nobody should take silence for health
 """
@@ -126,18 +126,18 @@ def html(outcome: Outcome, audited_s: float) -> str:
     )
 
 
-def _moment(ts: int) -> str:
+def _time(ts: int) -> str:
     return time_text.utc(ts) if ts else "-"
 
 
 def _head(outcome: Outcome, audited_s: float) -> str:
     figures = outcome.figures
-    span = f"{_moment(figures.first_ts)} to {_moment(figures.last_ts)}"
+    span = f"{_time(figures.first_ts)} to {_time(figures.last_ts)}"
     lines = [
         f"<h1>Audit of <span class=mono>{escape(outcome.archive)}</span></h1>",
         f'<div class="soft">{escape(outcome.kind)} archive, {_count(figures.files, "file")}, '
         f"{_size(figures.size)}, commits of {span}</div>",
-        f'<div class="soft">audited {_moment(tso.from_wall_s(audited_s))}; the newest change was '
+        f'<div class="soft">audited {_time(tso.from_wall_s(audited_s))}; the newest change was '
         f"{duration(_age_s(figures, audited_s))} old"
         + (f"; compared with {escape(outcome.compared_with)}" if outcome.compared_with else "")
         + "</div>",
@@ -210,7 +210,7 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
     elif check == CONTENTS and outcome.contents is not None:
         tables = outcome.contents.tables
         rows = sum(one.states.get("equal", 0) for one in tables)
-        yield f"{_count(len(tables), 'table')} at {_moment(outcome.at_ts)}"
+        yield f"{_count(len(tables), 'table')} at {_time(outcome.at_ts)}"
         whole = sum(one.whole for one in tables)
         yield (
             "all their rows" if whole == len(tables) else f"{whole:,} whole, the others in rows that changed"
@@ -235,7 +235,7 @@ def _finding(one: Finding) -> str:
     place = f"<br><span class='soft mono file'>{escape(one.file)} @ {one.pos}</span>" if one.pos >= 0 else ""
     when = ""
     if one.commit_ts:
-        when = f"{_moment(one.commit_ts)}<br><span class='soft mono'>{one.commit_ts}</span>"
+        when = f"{_time(one.commit_ts)}<br><span class='soft mono'>{one.commit_ts}</span>"
     values = ""
     if one.expected or one.actual:
         values = (

@@ -61,9 +61,9 @@ def _made(
     if family is Family.TIME:
         return _durations(text)
     if family is Family.DATETIME and pa.types.is_timestamp(arrow):
-        moments = text.cast(pa.timestamp("us"))
+        times = text.cast(pa.timestamp("us"))
         # ArrowInvalid in the hour that a clock shows twice.
-        return (pc.assume_timezone(moments, time_zone) if time_zone else moments).cast(arrow)
+        return (pc.assume_timezone(times, time_zone) if time_zone else times).cast(arrow)
     return None if time_zone else text
 
 

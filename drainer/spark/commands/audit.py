@@ -27,8 +27,8 @@ check an archive, and a database or an image against it: coverage, row chains, c
 Coverage: missing, doubled and damaged files, order of records, counts against the indexes.
 Chains:   every change finds the row as the change before it left it.
 Contents: with --db, the tables there beside what the archive says that they hold at --stop (its end, by
-          default). A TiDB is read as of that moment; any other database has to stand still there.
-          With --image, what it holds beside what the archive says of the image's moment. With both, the
+          default). A TiDB is read as of that timestamp; any other database has to stand still there.
+          With --image, what it holds beside what the archive says of the image's timestamp. With both, the
           image is where tables begin whose creation the archive does not have.
 
 The report says what was not checked too. exit status: 0 nothing wrong in what was checked, else 16 and

@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _cells(row: dict[str, object]) -> tuple[str, ...]:
     counts = [str(row[name] or 0) for name in _COUNTS]
-    moments = [_moment(row[name]) for name in ("first_ts", "last_ts")]
+    times = [_time(row[name]) for name in ("first_ts", "last_ts")]
     problem = str(row["problem"] or "")
-    return (str(row["file"]), str(row["kind"]), counts[0], *moments, *counts[1:], problem)
+    return (str(row["file"]), str(row["kind"]), counts[0], *times, *counts[1:], problem)
 
 
-def _moment(ts: object) -> str:
+def _time(ts: object) -> str:
     return time_text.utc(ts) if isinstance(ts, int) and ts else ""

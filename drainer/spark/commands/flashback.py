@@ -33,7 +33,7 @@ command is given again. A schema change of one of the tables in the range is ref
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
-    arguments.add_moments(parser)
+    arguments.add_bounds(parser)
     arguments.add_tables(parser)
     arguments.add_database(
         parser, "--to", required=False, purpose="where the rows are; for --file only how its tables look"
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.yes and not args.database:
         raise FlagError("--yes needs --to", hint="--to mysql://USER@HOST:PORT/")
     if not args.start:
-        raise FlagError("--start is missing", hint="give the moment that rows are to be taken back to")
+        raise FlagError("--start is missing", hint="give the time that rows are to be taken back to")
     options = arguments.source_options(args)
     target = arguments.database(args) if args.database else None
 

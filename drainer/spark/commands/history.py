@@ -28,7 +28,7 @@ _SHOWN: Final = ("key", "from_time", "to_time", "exists", "_change_type", "_comm
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
-    arguments.add_moments(parser)
+    arguments.add_bounds(parser)
     add = parser.add_argument_group("what").add_argument
     add("--table", required=True, metavar="DB.TABLE", help="the table")
     add(

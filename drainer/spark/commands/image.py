@@ -1,4 +1,4 @@
-"""binlog-spark image: tables as they were at a moment, as Parquet.
+"""binlog-spark image: tables as they were at a point in time, as Parquet.
 
 Tests  tests/spark/test_readme_spark.py
 """
@@ -11,33 +11,33 @@ from typing import Final
 
 from common.observe import show
 from drainer.spark import arguments
-from drainer.spark.archive.selection import parse_moment
+from drainer.spark.archive.selection import parse_bound
 from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\
-tables as they were at a moment, as Parquet
+tables as they were at a point in time, as Parquet
 
     binlog-spark image --archive DIR --at "2026-11-22 03:00:00" --into /data/image-0300
     binlog-spark image --archive DIR --at 463012345678901248 --base /data/image-0300 --into /data/image-0400
 
 An archive that reaches back to CREATE TABLE needs no base. With one only what came after it is read.
-manifest.json in the directory tells the moment, and rows and a checksum of each table.
+manifest.json in the directory says the commit_ts, and rows and a checksum of each table.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
     add = parser.add_argument_group("what").add_argument
-    add("--at", default="", metavar="MOMENT", help="a commit timestamp or a time in UTC (default: the end)")
+    add("--at", default="", metavar="TIME", help="a commit timestamp or a time in UTC (default: the end)")
     add("--into", required=True, metavar="DIR", help="directory of the image, new")
-    add("--base", default="", metavar="DIR", help="an image of an earlier moment")
+    add("--base", default="", metavar="DIR", help="an earlier image")
     arguments.add_tables(parser)
     arguments.add_output(parser)
     arguments.add_spark(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    stop = parse_moment(args.at, end=True)
+    stop = parse_bound(args.at, end=True)
     spark = arguments.open_session(args, "binlog-spark image")
     from drainer.spark import image
 

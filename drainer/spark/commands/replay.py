@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from drainer.spark.replay.entry import ReplaySummary
 
 HELP: Final = """\
-bring a database to a moment of an archive, over many cores, and go on after a crash
+bring a database to a point in time of an archive, over many cores, and go on after a crash
 
-    binlog-spark replay --from DIR --to mysql://root@127.0.0.1:3306/ [--start MOMENT] [--stop MOMENT]
+    binlog-spark replay --from DIR --to mysql://root@127.0.0.1:3306/ [--start TIME] [--stop TIME]
 
 The database has to be as it was upstream before --start. Changes of a row are folded over the whole range, so
 that it is written once; schema changes run in their order between them. What is done is kept downstream, in
@@ -32,7 +32,7 @@ nothing twice. It ends with a summary.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
     arguments.add_database(parser, "--to", required=True, purpose="where to apply it")
-    arguments.add_tables(arguments.add_moments(parser))
+    arguments.add_tables(arguments.add_bounds(parser))
     add = parser.add_argument_group("replay").add_argument
     add(
         "--dry-run",

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from common import quantities
 from common.observe import show
 from drainer.spark import arguments
-from drainer.spark.archive.selection import Selection, parse_moment
+from drainer.spark.archive.selection import Selection, parse_bound
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.replay.stream_apply import INTERVAL_S, ArchiveStream, Batch, StreamSettings
 from drainer.spark.source.stream_reader import BATCH_BYTES
@@ -26,7 +26,7 @@ apply an archive downstream while a drainer writes it, and go on where the last 
     binlog-spark stream --from DIR --to mysql://root@127.0.0.1:3306/ --checkpoint DIR
 
 The checkpoint directory remembers which batch comes next, the downstream (tidb_binlog.spark_jobs) what of it
-is there: killed at any moment, the same command goes on, nothing is lost or done twice. Each batch is a line.
+is there: killed at any time, the same command goes on, nothing is lost or done twice. Each batch is a line.
 Ctrl-C or SIGTERM ends it; --once ends it when all that is there now is applied.
 """
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("stream").add_argument
     add("--checkpoint", required=True, metavar="DIR", help="of this stream alone; kept over restarts")
     add("--once", action="store_true", help="apply what is there now, then end")
-    add("--start", type=_moment, default=0, metavar="MOMENT", help="begin there, with a new checkpoint")
+    add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
     add(
         "--batch-bytes",
@@ -105,8 +105,8 @@ def _as_text(batch: Batch) -> None:
     show.print_lines(", ".join(parts))
 
 
-def _moment(text: str) -> int:
-    return parse_moment(text, end=False)
+def _bound(text: str) -> int:
+    return parse_bound(text, end=False)
 
 
 def _span(text: str) -> float:

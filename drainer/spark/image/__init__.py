@@ -1,7 +1,7 @@
-"""Image: tables as they were at a moment, as Parquet.
+"""Image: tables as they were at a point in time, as Parquet.
 
-In     an archive that reaches back to the tables' creation, or an image of an earlier moment and an archive
-Out    a directory with Parquet of each table, and `manifest.json`: moment, tables, rows, checksums
+In     an archive that reaches back to the tables' creation, or an earlier image and an archive
+Out    a directory with Parquet of each table, and `manifest.json`: commit_ts, tables, rows, checksums
 Holds  the changes fit the image they are put on: each row that they overwrite or remove is there, or the
        image is not made. The manifest is written last: a directory without it is no image
 Why    rows travel as encoded images through the fold, and become columns once
@@ -194,7 +194,7 @@ class _Maker:
         if base is None and not self._life.whole:
             raise Rejected(
                 f"the archive does not reach back to the creation of {self._name}",
-                hint="give an image of an earlier moment with --base",
+                hint="give an earlier image with --base",
             )
         gone, come = self._changes()
         rows = come if base is None else self._on(base, gone).unionByName(come)
@@ -236,7 +236,7 @@ class _Maker:
     def _misfit(self, why: str) -> Conflict:
         return Conflict(
             f"the changes of {self._name} do not fit what they are put on: {why}",
-            hint="audit the archive for gaps; the base must be of the same cluster and moment as it says",
+            hint="audit the archive for gaps; the base must be of the same cluster and commit_ts as it says",
         )
 
     def _changes(self) -> tuple[DataFrame, DataFrame]:

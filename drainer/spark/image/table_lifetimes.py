@@ -1,7 +1,7 @@
-"""Table life: from which moment on an archive's rows make up a table, and under which definition.
+"""Table life: from when on an archive's rows make up a table, and under which definition.
 
 In     schema changes in order, the names of the tables that are wanted, whether there is an image before
-Out    of each table that is there at the end, the moment from which on its rows count; refusals
+Out    of each table that is there at the end, from when on its rows count; refusals
 Holds  what makes rows without telling them (a table that moves, a partition that goes or comes) is refused:
        an image would be wrong, and nobody would see it
 Tests  tests/spark/image/test_image.py

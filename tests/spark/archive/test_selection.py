@@ -8,7 +8,7 @@ import pytest
 
 from common import tso
 from common.errors import ConfigError
-from drainer.spark.archive.selection import Selection, parse_moment
+from drainer.spark.archive.selection import Selection, parse_bound
 from drainer.txn import DELETE, INSERT
 
 SECOND_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
@@ -25,14 +25,14 @@ SECOND_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
     ],
 )
 def test_a_time_is_a_millisecond_from_its_first_to_its_last_timestamp(text: str, milliseconds: int) -> None:
-    first, last = parse_moment(text, end=False), parse_moment(text, end=True)
+    first, last = parse_bound(text, end=False), parse_bound(text, end=True)
     assert first == tso.compose(milliseconds)
     assert last == tso.compose(milliseconds + 1) - 1
 
 
 def test_digits_are_a_timestamp_and_nothing_is_no_bound() -> None:
-    assert parse_moment(" 470607644560982029 ", end=True) == 470607644560982029
-    assert parse_moment("", end=True) == 0
+    assert parse_bound(" 470607644560982029 ", end=True) == 470607644560982029
+    assert parse_bound("", end=True) == 0
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_digits_are_a_timestamp_and_nothing_is_no_bound() -> None:
 )
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="neither a commit_ts nor a time"):
-        parse_moment(text, end=False)
+        parse_bound(text, end=False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Images of archives: the rows of a table at a moment, from nothing and from an image before."""
+"""Images of archives: the rows of a table at a point in time, from nothing and from an image before."""
 
 from __future__ import annotations
 

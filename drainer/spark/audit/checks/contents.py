@@ -1,6 +1,6 @@
-"""Contents check: what the archive says a table holds at a moment, beside what a database holds.
+"""Contents check: what the archive says a table holds at a point in time, beside what a database holds.
 
-In      steps of rows up to the moment, comparisons of tables, rows of the database
+In      steps of rows up to a timestamp, comparisons of tables, rows of the database
 Out     findings with keys; per table and chunk of keys: rows and checksums on both sides
 Holds   a checksum is the sum of 64-bit hashes of (key, row) in canonical form, modulo 2^64: it does not
         depend on any order. Rows that are not known whole are left out of it, on both sides, and counted

@@ -39,7 +39,7 @@ _TYPES: Final = {
     canonical.UNSIGNED: "bigint",
     canonical.DOUBLES: "double",
     canonical.DECIMALS: "decimal",
-    canonical.MOMENT: "datetime",
+    canonical.TIMES: "datetime",
     canonical.CHAR: "text",
     canonical.TEXT: "text",
     canonical.PADDED: "blob",
@@ -71,8 +71,8 @@ def _columns(version: TableVersion) -> list[Column]:
     return sorted(version.info.columns, key=lambda column: column.offset)
 
 
-def at_moment(directory: str, table: TableImage, how: Comparison) -> list[ImageFile]:
-    """The files of a table, for columns of these names: as they were at the image's moment."""
+def image_files(directory: str, table: TableImage, how: Comparison) -> list[ImageFile]:
+    """The files of a table, for columns of these names: as they were at the image's timestamp."""
     by_name = {column.name: column for column in table.version.info.columns}
     return _files(directory, table, how, [by_name[name] for name in how.columns])
 
@@ -162,11 +162,11 @@ def _canonical(kind: FieldType) -> Callable[[Any], bytes]:
     family = family_of(kind)
     form = form_of(kind)
     if family is Family.DATETIME:
-        return lambda us: canonical.moment((_EPOCH + datetime.timedelta(microseconds=us)).isoformat(" "))
+        return lambda us: canonical.time((_EPOCH + datetime.timedelta(microseconds=us)).isoformat(" "))
     if family is Family.TIME:
         return _time
     if family is Family.DATE:
-        return lambda date: canonical.moment(date.isoformat())
+        return lambda date: canonical.time(date.isoformat())
     if family is Family.DECIMAL:
         return lambda value: canonical.decimal(format(value, "f") if not isinstance(value, str) else value)
     if family is Family.INTEGER:
@@ -178,4 +178,4 @@ def _time(us: int) -> bytes:
     seconds, fraction = divmod(abs(us), 1_000_000)
     hours, rest = divmod(seconds, 3600)
     text = f"{'-' if us < 0 else ''}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
-    return canonical.moment(f"{text}.{fraction:06d}" if fraction else text)
+    return canonical.time(f"{text}.{fraction:06d}" if fraction else text)

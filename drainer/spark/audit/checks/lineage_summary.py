@@ -1,7 +1,7 @@
 """Profiles: what the steps of each lineage are, by a count of them.
 
 In     steps with their lineage
-Out    of each lineage, up to a moment, after it or in all: name, definitions and keys of its rows; changes
+Out    of each lineage, up to a timestamp, after it or in all: name, definitions and keys of its rows; changes
        by time for the report
 Tests  tests/spark/audit/test_auditing.py
 """
@@ -41,22 +41,22 @@ class Profile:
 
 
 class Profiles:
-    """By lineage. `moment`: what was committed up to it is counted apart from what came after."""
+    """By lineage. `until_ts`: what was committed up to it is counted apart from what came after."""
 
-    def __init__(self, moment: int) -> None:
-        self.moment = moment
+    def __init__(self, until_ts: int) -> None:
+        self.until_ts = until_ts
         self.all: dict[int, Profile] = {}
         self.until: dict[int, Profile] = {}
         self.after: dict[int, Profile] = {}
         self._changes: Counter[tuple[str, int]] = Counter()
 
     @classmethod
-    def of(cls, steps: DataFrame, moment: int, bucket_s: int) -> Profiles:
+    def of(cls, steps: DataFrame, until_ts: int, bucket_s: int) -> Profiles:
         """One pass over all steps."""
-        found = cls(moment)
+        found = cls(until_ts)
         seconds = f.shiftright(f.col("commit_ts"), tso.LOGICAL_BITS) / 1000
         bucket = f.floor(seconds / bucket_s) * bucket_s
-        is_until = f.col("commit_ts") <= moment
+        is_until = f.col("commit_ts") <= until_ts
         kinds = ("lineage", "schema", "table", "definition", "key_id")
         for row in (
             steps.groupBy(*kinds, bucket.alias("bucket"), is_until.alias("is_until"))

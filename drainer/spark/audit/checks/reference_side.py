@@ -131,7 +131,7 @@ class Image:
         files = [
             file
             for one in comparisons
-            for file in image_rows.at_moment(
+            for file in image_rows.image_files(
                 self.directory, self._tables[lower((one.live.schema, one.live.name))], one
             )
         ]
@@ -155,7 +155,7 @@ def beginning(
     tables: Mapping[int, TableImage],
     comparisons: Mapping[int, Comparison],
 ) -> DataFrame:
-    """Rows of tables at the image's moment, as they read under what they are compared in (`EXPECTED`)."""
+    """Rows of tables at the image's timestamp, as they read under what they are compared in (`EXPECTED`)."""
     files: Sequence[ImageFile] = [
         file
         for number, table in tables.items()

@@ -49,7 +49,7 @@ class ArchiveSide:
 
 @dataclass
 class Matching:
-    """One comparison, of the archive at `at_ts`. `base`: an image of an earlier moment, for tables whose
+    """One comparison, of the archive at `at_ts`. `base`: an earlier image, for tables whose
     creation the archive does not have."""
 
     archive: ArchiveSide
@@ -122,7 +122,7 @@ class Matching:
         """What is known of a table's rows; of one that the base begins those of the base belong to it."""
         profiles = self.archive.profiles
         if base is None:
-            return (profiles.until if self.at_ts <= profiles.moment else profiles.all).get(lineage.number)
+            return (profiles.until if self.at_ts <= profiles.until_ts else profiles.all).get(lineage.number)
         profile = profiles.after.get(lineage.number) or Profile((base.schema, base.table))
         number = self.archive.definitions.number_of(base.version)
         profile.definitions.add(number)

@@ -31,7 +31,7 @@ INTEGER: Final = "integer"
 UNSIGNED: Final = "unsigned"
 DOUBLES: Final = "double"
 DECIMALS: Final = "decimal"
-MOMENT: Final = "time"
+TIMES: Final = "time"
 CHAR: Final = "char"
 TEXT: Final = "text"
 PADDED: Final = "padded binary"
@@ -56,10 +56,10 @@ _FORMS: Final = {
     ColumnKind.BINARY: BINARY,
     ColumnKind.ENUM: NAMES,
     ColumnKind.SET: NAMES,
-    ColumnKind.DATE: MOMENT,
-    ColumnKind.DATETIME: MOMENT,
-    ColumnKind.TIMESTAMP: MOMENT,
-    ColumnKind.TIME: MOMENT,
+    ColumnKind.DATE: TIMES,
+    ColumnKind.DATETIME: TIMES,
+    ColumnKind.TIMESTAMP: TIMES,
+    ColumnKind.TIME: TIMES,
     ColumnKind.JSON: DOCUMENT,
 }
 _OF_FIXED_LENGTH: Final = {TEXT: CHAR, BINARY: PADDED}
@@ -85,7 +85,7 @@ def decimal(text: str) -> bytes:
     return (number if number == "0" else sign + number).encode()
 
 
-def moment(text: str) -> bytes:
+def time(text: str) -> bytes:
     return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
 
 
@@ -124,7 +124,7 @@ OF_IMAGE: Final[dict[str, Callable[[Any], bytes]]] = {
     UNSIGNED: lambda value: b"%d" % value,
     DOUBLES: double,
     DECIMALS: decimal,
-    MOMENT: moment,
+    TIMES: time,
     CHAR: lambda value: _text(value).rstrip(b" "),
     TEXT: _text,
     PADDED: lambda value: _text(value).rstrip(b"\0"),
@@ -147,7 +147,7 @@ def of_server(value: str | bytes | None, form: str) -> Canonical:
             return double(float(value))
     except ValueError:
         raise Corruption(f"the database shows {value!r:.80} for a column compared as {form}") from None
-    if form in (DECIMALS, MOMENT, DOCUMENT):
+    if form in (DECIMALS, TIMES, DOCUMENT):
         text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
         return OF_IMAGE[form](text)
     return OF_IMAGE[form](value)

@@ -35,7 +35,7 @@ _TYPES: Final = {
     **dict.fromkeys(("bit",), canonical.UNSIGNED),
     **dict.fromkeys(("float", "double"), canonical.DOUBLES),
     "decimal": canonical.DECIMALS,
-    **dict.fromkeys(("date", "datetime", "timestamp", "time"), canonical.MOMENT),
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), canonical.TIMES),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), canonical.TEXT),
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), canonical.BINARY),
     **dict.fromkeys(("enum", "set"), canonical.NAMES),

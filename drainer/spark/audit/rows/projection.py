@@ -25,7 +25,7 @@ from drainer.txn import TableVersion
 _INTEGERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
 _IN_NO_IMAGE: Final = 1 << 40
 """Added to numbers of columns that are not ids: in an image they are another column's."""
-_SIZED: Final = frozenset({canonical.DECIMALS, canonical.MOMENT})
+_SIZED: Final = frozenset({canonical.DECIMALS, canonical.TIMES})
 
 
 def keeps_values(old: FieldType, new: FieldType) -> bool:

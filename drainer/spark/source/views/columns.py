@@ -45,15 +45,15 @@ def arrow_schema(columns: StructType) -> pa.Schema:
     return to_arrow_schema(columns, timezone="UTC")
 
 
-def moment_us(commit_ts: int) -> int:
+def physical_us(commit_ts: int) -> int:
     """Microseconds since 1970 of a timestamp, as an array of times takes them."""
     return (commit_ts >> LOGICAL_BITS) * _MS_US
 
 
 def commit_times(commit_ts: np.ndarray[Any, Any]) -> pa.Array:
-    """Moments of timestamps."""
-    moments = (commit_ts >> LOGICAL_BITS) * _MS_US
-    return pa.array(moments, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    """Physical times of timestamps."""
+    times = (commit_ts >> LOGICAL_BITS) * _MS_US
+    return pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 def unknown_column(name: str, known: Iterable[str], view: str = "") -> ConfigError:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import SchemaChange
-from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
+from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
 from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 
 COLUMNS: Final = StructType(
@@ -51,7 +51,7 @@ def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
         ddl = record.ddl
         tables = [f"{database}.{name}" if name else database for database, name in ddl.tables]
         query = ddl.query.encode("utf-8", "backslashreplace").decode()
-        where = (ddl.commit_ts, moment_us(ddl.commit_ts), record.file, record.pos, record.part)
+        where = (ddl.commit_ts, physical_us(ddl.commit_ts), record.file, record.pos, record.part)
         # A job's number and kind are not in a file archive.
         rows.append((*where, ddl.schema, query, ddl.job_id or None, ddl.action or None, tables))
         if len(rows) >= ROWS_MAX:

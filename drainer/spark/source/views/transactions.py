@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from drainer.spark.decode import reading
 from drainer.spark.decode.records import Changes
-from drainer.spark.source.views.columns import arrow_schema, moment_us, of_tuples
+from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
 from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 
 COLUMNS: Final = StructType(
@@ -51,7 +51,7 @@ class _Sum:
 
     def row(self) -> tuple[object, ...]:
         first = self.first
-        place = (first.commit_ts, moment_us(first.commit_ts), first.start_ts or None, first.file, first.pos)
+        place = (first.commit_ts, physical_us(first.commit_ts), first.start_ts or None, first.file, first.pos)
         return (*place, sum(self._counts), *self._counts, list(self._tables), self._bytes)
 
 

@@ -73,7 +73,7 @@ def test_a_row_reads_alike_from_an_image_and_from_the_archive(tmp_path: Path, sc
         assert how is not None
         reader = RowReader(how, lambda _, version=version: version)  # type: ignore[misc]
         wanted = [reader.read(image, 0) for image in images]
-        assert read(how, image_rows.at_moment(str(directory), table, how)) == wanted
+        assert read(how, image_rows.image_files(str(directory), table, how)) == wanted
         assert read(how, image_rows.as_beginning(str(directory), table, how)) == wanted
 
 
@@ -105,14 +105,14 @@ def test_files_that_are_not_there_or_damaged_are_told(tmp_path: Path) -> None:
     (path,) = (tmp_path / table.directory).iterdir()
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(Corruption, match=r"part-0.parquet cannot be read"):
-        read(how, image_rows.at_moment(str(tmp_path), table, how))
+        read(how, image_rows.image_files(str(tmp_path), table, how))
     path.unlink()
     with pytest.raises(Corruption, match="has no Parquet files"):
-        image_rows.at_moment(str(tmp_path), table, how)
+        image_rows.image_files(str(tmp_path), table, how)
 
 
 @pytest.mark.parametrize(
-    ("options", "text"), [({"stop": "10"}, "before the image's moment"), ({"path": ""}, "is no image")]
+    ("options", "text"), [({"stop": "10"}, "before the image's timestamp"), ({"path": ""}, "is no image")]
 )
 def test_an_image_that_does_not_meet_the_range_is_refused(
     tmp_path: Path, options: dict[str, str], text: str
