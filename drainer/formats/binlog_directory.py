@@ -28,10 +28,10 @@ from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
 
 PURGED: Final = ".purged"
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class NoRoom(BinlogError):
+class DiskFull(BinlogError):
     """The disk is full; nothing of the last write is in the file. May be tried again."""
 
 
@@ -152,7 +152,7 @@ class BinlogDirectory:
 
     @property
     def cluster_id(self) -> int:
-        """Of whose binlogs these are; 0 if nobody said."""
+        """Of whose binlogs these are; 0 if it is not known."""
         data = os.pread(self._lock, 32, 0)
         return int(data) if data.isdigit() else 0
 
@@ -171,7 +171,7 @@ class BinlogDirectory:
 
     @property
     def purged_ts(self) -> int:
-        """Files with records at or below it are gone; 0: nobody removed any."""
+        """Files with records at or below it are gone; 0: none were removed."""
         try:
             with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
                 return int(file.read())
@@ -190,7 +190,7 @@ class BinlogDirectory:
             raise self._break(path, error) from None
 
     def begin_anew(self, commit_ts: int) -> None:
-        """Nothing of it is needed: what follows is after `commit_ts`. Raises `NoRoom`, `Broken`."""
+        """Nothing of it is needed: what follows is after `commit_ts`. Raises `DiskFull`, `Broken`."""
         self.rotate()
         self.note_purged(commit_ts)
         self.remove([index for index in self.files if index != self.newest.index])
@@ -202,7 +202,7 @@ class BinlogDirectory:
         return self.files[max(self.files)]
 
     def append(self, parts: Sequence[bytes]) -> int:
-        """Append; the offset at which it begins. Raises `NoRoom` or `Broken`."""
+        """Append; the offset at which it begins. Raises `DiskFull` or `Broken`."""
         file = self._writable()
         start = file.size
         try:
@@ -212,13 +212,13 @@ class BinlogDirectory:
         return start
 
     def _undo(self, file: BinlogFile, start: int, error: OSError) -> None:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             try:
                 os.ftruncate(file.descriptor, start)
             except OSError as second:
                 raise self._break(file.path, second) from None
             file.size = start
-            raise NoRoom(f"{file.path}: {error.strerror}", hint="make room on its disk")
+            raise DiskFull(f"{file.path}: {error.strerror}", hint="make room on its disk")
         raise self._break(file.path, error) from None
 
     def overwrite(self, offset: int, data: bytes) -> None:
@@ -239,19 +239,21 @@ class BinlogDirectory:
             os.fdatasync(file.descriptor)
         except OSError as error:
             raise self._break(file.path, error) from None
-        # Only now: whoever is told of the sync may act, and a kill then leaves an exact mark.
+        # Only now: a caller that knows of the sync may act, and a kill then leaves an exact mark.
         try:
             self._write_mark(file.index, file.size if whole is None else whole)
         except OSError as error:
-            if error.errno in NO_ROOM:
-                raise NoRoom(f"{self.path}/.synced: {error.strerror}", hint="make room on its disk") from None
+            if error.errno in DISK_FULL:
+                raise DiskFull(
+                    f"{self.path}/.synced: {error.strerror}", hint="make room on its disk"
+                ) from None
             raise self._break(file.path, error) from None
 
     def _write_mark(self, index: int, offset: int) -> None:
         os.pwrite(self._mark, Synced(index, offset).to_bytes(), 0)
 
     def rotate(self) -> None:
-        """Go on in a new file; everything in the one before is synced first. Raises `NoRoom` or `Broken`."""
+        """Continue in a new file; the one before is synced first. Raises `DiskFull` or `Broken`."""
         before = self._writable()
         self.sync()
         self._create(before.index + 1)
@@ -281,8 +283,8 @@ class BinlogDirectory:
         try:
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
-            if error.errno in NO_ROOM:
-                raise NoRoom(f"{path}: {error.strerror}", hint="make room on its disk") from None
+            if error.errno in DISK_FULL:
+                raise DiskFull(f"{path}: {error.strerror}", hint="make room on its disk") from None
             raise self._break(path, error) from None
         self._flock(descriptor, path)
         self.files[index] = BinlogFile(path, index, descriptor, 0)
@@ -290,7 +292,7 @@ class BinlogDirectory:
         try:
             os.fsync(descriptor)
             sync_directory(self.path)
-            # So a mark of an earlier file says that somebody else wrote this one.
+            # So a mark of an earlier file says that another program wrote this one.
             self._write_mark(index, 0)
             os.fdatasync(self._mark)
         except OSError as error:

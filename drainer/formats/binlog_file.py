@@ -193,6 +193,6 @@ def damage(path: str, error: RecordError) -> Corruption:
     return Corruption(
         f"{path}: {error}",
         hint="restore the file from a backup. With the upstream at hand nothing is lost: move the binlog "
-        "files away and start the drainer, it goes on from its checkpoint. Without it, what lies before the "
-        "offset can be kept: cut the file there, remove the files after it and the file .synced",
+        "files away and start the drainer, it continues from its checkpoint. Without it, what lies before "
+        "the offset can be kept: cut the file there, remove the files after it and the file .synced",
     )

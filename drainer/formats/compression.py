@@ -30,7 +30,7 @@ _CHUNK: Final = 1 << 20
 
 
 class Stopped(Exception):
-    """Whoever asked does not want it any more; nothing has changed."""
+    """The caller does not want it any more; nothing has changed."""
 
 
 def compressed_name(name: str, first_ts: int) -> str:
@@ -39,7 +39,7 @@ def compressed_name(name: str, first_ts: int) -> str:
 
 
 def compress(directory: str, name: str, first_ts: int, stopped: Callable[[], bool]) -> tuple[int, int]:
-    """Put a compressed file in the place of a segment that nobody writes: its size before and after.
+    """Replace a segment that is not written any more by a compressed file: its size before and after.
 
     Blocks for seconds. Raises `OSError`; `Corruption` if what was written does not read back; `Stopped`.
     """

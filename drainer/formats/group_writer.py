@@ -2,7 +2,7 @@
 
 In     groups: bytes for a file with an index, and the ends of records that were begun without their length
 Out    files; what was written before `sync` returned is on the medium
-Holds  after `NoRoom`, `write` goes on exactly where it stopped
+Holds  after `DiskFull`, `write` continues exactly where it stopped
 Never  decides what goes where: `relay_records` counts bytes and knows every offset beforehand
 Tests  tests/drainer/formats/test_binlog_directory.py
 """
@@ -70,7 +70,8 @@ class RelayWriter:
         self._whole: int | None = None  # where whole records end in the newest file; None: at its end
 
     def write(self, groups: Sequence[RecordGroup] = ()) -> None:
-        """Everything given up to now, into the files. Raises `NoRoom` (call again without them), `Broken`."""
+        """Everything given up to now, into the files. Raises `DiskFull` (call again without
+        them), `Broken`."""
         self._queue.extend(groups)
         directory = self._directory
         while self._queue:
@@ -86,7 +87,7 @@ class RelayWriter:
             self._queue.popleft()
 
     def sync(self) -> None:
-        """What was written is on the medium. Raises `NoRoom` (call again) or `Broken`."""
+        """What was written is on the medium. Raises `DiskFull` (call again) or `Broken`."""
         self._directory.sync(self._whole)
 
     def _complete(self, record: OpenRecord) -> None:

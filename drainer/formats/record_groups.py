@@ -1,7 +1,7 @@
 """Relay records: items of the stream become groups of bytes, each for a file at offsets known beforehand.
 
 In     transactions, pieces of large ones, DDL, in the order of the stream
-Out    `RecordGroup`s for a `RelayWriter`, and which files nobody needs any more
+Out    `RecordGroup`s for a `RelayWriter`, and which files are not needed any more
 Holds  records are in files in the order of the stream; a file ends after the record that made it large
        enough
 Tests  tests/drainer/relay/test_relay_log.py
@@ -37,8 +37,8 @@ class Encoder(Protocol):
 
 
 class RelayRecords:
-    """Goes on at `size` of the file `index`. `last_ts`: the largest commit_ts of each file that is there.
-    `observe` is told the size of every record."""
+    """Continues at `size` of the file `index`. `last_ts`: the largest commit_ts of each file that is there.
+    `observe` gets the size of every record."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RelayRecords:
         self._groups = [self._group]
         self._open: OpenRecord | None = None
         self.waiting = 0
-        """Bytes that nobody has taken yet."""
+        """Bytes that were not taken yet."""
 
     def ddl(self, ddl: Ddl, *texts: str) -> None:
         """A DDL that is to run with these texts: a record each, all in one file."""
@@ -81,7 +81,7 @@ class RelayRecords:
         return groups
 
     def done(self, resolved_ts: int) -> list[int]:
-        """Files, not the newest, that hold nothing above it: nobody asks for them again."""
+        """Files, not the newest, that hold nothing above it: they are not needed again."""
         gone = []
         for index in sorted(self._last_ts):
             if index >= self._index or self._last_ts[index] > resolved_ts:

@@ -28,7 +28,7 @@ from common.backoff import Backoff
 from common.clock import Clock, SystemClock
 from common.errors import DirectoryLocked
 from common.process.garbage import collect_rarely
-from drainer.formats.binlog_directory import BinlogDirectory, NoRoom
+from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.formats.group_writer import RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.record_groups import RelayRecords
@@ -175,13 +175,13 @@ class Scribe:
         self._patiently(lambda: self._writer.write(groups), self._writer.write)
 
     def _patiently(self, step: Callable[[], None], again: Callable[[], None] | None = None) -> None:
-        """A step that a full disk may hold up; `again` goes on with it."""
+        """A step that a full disk may hold up; `again` continues it."""
         backoff, said = Backoff(0.1, 2.0), ""
         while True:
             try:
                 step()
                 break
-            except NoRoom as error:
+            except DiskFull as error:
                 if str(error) != said:
                     said = str(error)
                     self._link.send(WaitingForSpace(said))
@@ -191,7 +191,7 @@ class Scribe:
             self._link.send(WaitingForSpace(""))
 
     def _pause(self, seconds: float) -> None:
-        """Files that are done make room: they are removed while the disk is full."""
+        """Finished files free space: they are removed while the disk is full."""
         data = self._link.pause(seconds)
         if data is None:
             return

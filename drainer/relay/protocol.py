@@ -36,8 +36,8 @@ Entry = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the process is to open; `bounds` of the histogram of record sizes. `after_ts`: the stream goes on
-    after it."""
+    """What the process is to open; `bounds` of the histogram of record sizes. `after_ts`: the stream
+    continues after it."""
 
     path: str
     max_file_size: int

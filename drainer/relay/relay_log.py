@@ -33,13 +33,13 @@ logger = log.get(__name__)
 
 MAX_FILE_SIZE: Final = 10 << 20
 BUFFERED_BYTES_MAX: Final = 16 << 20
-SEND_BYTES: Final = 64 << 10  # so much is sent before anybody asks for a sync: it is encoded meanwhile
+SEND_BYTES: Final = 64 << 10  # so much is sent before a sync is asked for: it is encoded meanwhile
 VERSIONS_MAX: Final = 10_000
 _RECEIVE_BYTES: Final = 1 << 16
 
 
 class Child(Protocol):
-    """Whoever serves the other end of the socket pair."""
+    """What serves the other end of the socket pair."""
 
     socket: socket.socket
 
@@ -85,7 +85,7 @@ class RelayLog:
         after_ts: int = 0,
         child: Child | None = None,
     ) -> RelayLog:
-        """`after_ts`: the stream goes on after it; a log that cannot be continued from there begins anew.
+        """`after_ts`: the stream continues after it; a log that cannot be continued from there begins anew.
 
         Blocks. Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`.
 
@@ -106,7 +106,7 @@ class RelayLog:
         raise error
 
     def watch(self, on_failed: Callable[[BaseException], None]) -> None:
-        """From now on `on_failed` is told of a failure at once, whoever waits. On the event loop."""
+        """From now on `on_failed` gets a failure at once, also while nothing waits. On the event loop."""
         self._on_failed = on_failed
         self._listen()
 
@@ -242,9 +242,9 @@ class RelayLog:
             self._answered()
         elif isinstance(answer, WaitingForSpace):
             if answer.reason and not self.waiting_for:
-                logger.warning("relay log waits for room on its disk", reason=answer.reason)
+                logger.warning("relay log waits for space on its disk", reason=answer.reason)
             elif not answer.reason:
-                logger.info("relay log has room again")
+                logger.info("relay log has space again")
             self.waiting_for = answer.reason
         else:
             self._fail(answer)

@@ -128,7 +128,7 @@ class RelaySource:
             ) from None
 
     def take(self, after_ts: int, to_ts: int) -> None:
-        """Leave out what lies at or below `after_ts`. The stream goes on to `to_ts`, with or without a
+        """Leave out what lies at or below `after_ts`. The stream continues to `to_ts`, with or without a
         record there."""
         self._after_ts = after_ts
         self._to_ts = to_ts

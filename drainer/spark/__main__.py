@@ -36,7 +36,7 @@ exit status: 0 done, nothing found  1 wrong configuration  2 wrong flag, or a fa
   3 a database, file system or cluster does not answer  4 it refused  5 another job works on the same
   6 the archive is damaged  7 the database refused a row, a DDL or the login
   16 + 1 coverage + 2 chains + 4 contents: what an audit (or `files`) found
-  130 interrupted: what was done stays done, the same command goes on from there
+  130 interrupted: what was done stays done, the same command continues from there
 
 binlog-spark COMMAND --help tells more of a command.
 """
@@ -72,10 +72,10 @@ def run(argv: list[str]) -> int:
     try:
         code: int = args.run(args)
     except Exception as error:
-        told = driver.translated(error)
-        if told is None or told is error:
+        translated = driver.translated(error)
+        if translated is None or translated is error:
             raise
-        raise told from error
+        raise translated from error
     return code
 
 

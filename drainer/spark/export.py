@@ -1,10 +1,10 @@
 """Export: the value logs of pumps become a file archive, in commit order, as a drainer would have written it.
 
 In     data directories of pumps, the DDL history
-Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can go on
-Holds  transactions of all pumps are in one order, each once. Done again it goes on after what is there:
+Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can continue
+Holds  transactions of all pumps are in one order, each once. Done again it continues after what is there:
        so nothing is written after what a pump that runs may still end or add
-Why    a value log is in the order in which transactions began, so nobody can read a range of it. What
+Why    a value log is in the order in which transactions began, so no range of it can be read. What
        replays, streams and audits archives then does so for pumps too
 Never  writes into a pump's directory, or needs the pump
 

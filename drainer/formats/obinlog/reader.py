@@ -1,7 +1,7 @@
 """obinlog, reading: payloads of a relay log become transactions and DDL again, as the translator gives them.
 
 In     a payload as `read(offset, size)`, the table definitions of its file; for a table without one (a Go
-       drainer's relay) somebody who knows the table downstream
+       drainer's relay) a definition of the table downstream
 Out    `RecordHead`, then a `Ddl`, or a `Transaction` in pieces with its rows encoded anew
 Holds  of a payload that we wrote, table versions, kinds and ordinals are those that were written, so lanes
        take the rows that they took then; rows hold the same values, not the same bytes
@@ -65,7 +65,7 @@ ToUtc = Callable[[str], str]
 
 
 def head(read: Read, size: int) -> RecordHead:
-    """Look at a payload without reading its rows. Raises `Corruption`."""
+    """Read the head of a payload without its rows. Raises `Corruption`."""
     found = RecordHead()
     try:
         for tag, value, at in fields(read, 0, size):
@@ -319,7 +319,7 @@ def _integer(column: pb.Column) -> int:
 
 
 def _any(column: pb.Column) -> Any:
-    """In the order in which readers look; a string that is not UTF-8 comes as bytes."""
+    """In the order in which readers expect it; a string that is not UTF-8 comes as bytes."""
     if column.HasField("string_value"):
         return column.string_value
     if column.HasField("bytes_value"):

@@ -3,7 +3,7 @@
 In     a table version once, then its encoded rows
 Out    bytes of a `TableMutation` field for each row, of a `Table` around them, of the whole `Binlog`
 Why    a walk made for the table version goes straight from row bytes to message bytes: a value costs one
-       look-up and a slice, and the description of the columns, which every record repeats, is made once
+       lookup and a slice, and the description of the columns, which every record repeats, is made once
 Holds  byte for byte what the Go drainer writes, except where that is wrong:
 
     TIMESTAMP                    in UTC, and `time_zone` says so; Go writes local time and no zone

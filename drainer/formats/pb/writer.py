@@ -3,7 +3,7 @@
 In     a table version once, then its encoded rows
 Out    bytes of an `Event` field for each row, of the whole `Binlog`; how many rows of which table there are
 Why    a walk made for the table version goes from row bytes to message bytes: most values are the same
-       datum here and there, so that one costs two slices and a look-up
+       datum here and there, so that one costs two slices and a lookup
 Holds  byte for byte what the Go drainer writes, except where that is wrong:
 
     TIMESTAMP                    in UTC, which the index beside the file says; Go writes local time
@@ -158,7 +158,7 @@ class PbEncoder:
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._met: set[TableVersion] = set()  # in this file
         self.fresh: list[TableVersion] = []
-        """Table versions of which the file had no row before; whoever takes them empties the list."""
+        """Table versions of which the file had no row before; taking them empties the list."""
         self._high = (-1, b"")  # the upper part of a commit_ts as a varint: it stays for minutes
 
     def begin_file(self) -> None:

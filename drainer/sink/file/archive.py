@@ -27,7 +27,7 @@ from common.backoff import Backoff
 from common.clock import Clock
 from common.observe import log
 from drainer import metrics
-from drainer.formats.binlog_directory import NO_ROOM, BinlogDirectory, Broken, NoRoom
+from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken, DiskFull
 from drainer.formats.compression import Stopped
 from drainer.formats.group_writer import RecordGroup, RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
@@ -47,7 +47,7 @@ _DDL_TYPE: Final = 1  # second byte of a payload
 
 
 class ArchiveFiles:
-    """What the thread does: files, locks, syncs. Methods block; `NoRoom`: call again, `Broken`: never."""
+    """What the thread does: files, locks, syncs. Methods block; `DiskFull`: call again, `Broken`: never."""
 
     def __init__(self, path: str, clock: Clock, cluster_id: int, stored_ts: int) -> None:
         """Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`, `OSError`."""
@@ -164,8 +164,8 @@ class ArchiveFiles:
             write(name)
         except OSError as error:
             what = f"index of {self._directory.path}/{name}: {error.strerror}"
-            if error.errno in NO_ROOM:
-                raise NoRoom(what, hint="make room on its disk") from None
+            if error.errno in DISK_FULL:
+                raise DiskFull(what, hint="make room on its disk") from None
             raise Broken(what, hint="check the disk, then start again") from None
 
     def _names(self) -> dict[int, str]:
@@ -266,7 +266,7 @@ class Archive:
         while True:
             try:
                 done = await loop.run_in_executor(self._thread, step)
-            except NoRoom as error:
+            except DiskFull as error:
                 if not self.waiting_for:
                     logger.warning("archive waits for room on its disk", reason=str(error))
                 self.waiting_for = str(error)
@@ -293,7 +293,7 @@ class Archive:
         try:
             return await asyncio.to_thread(self._files.compress, newest, lambda: self._gone)
         except OSError as error:
-            if self._gone or error.errno not in (*NO_ROOM, errno.ENOENT):  # retention may come first
+            if self._gone or error.errno not in (*DISK_FULL, errno.ENOENT):  # retention may come first
                 raise
             logger.warning("segments are not compressed", reason=error.strerror)
             return 0

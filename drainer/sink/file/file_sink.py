@@ -30,7 +30,7 @@ from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.policy import APPLY, REWRITE, STOP, Policy
 from drainer.ddl.rules import Rule
-from drainer.formats.binlog_directory import NO_ROOM
+from drainer.formats.binlog_directory import DISK_FULL
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
@@ -153,7 +153,7 @@ class FileSink(Sink):
             try:
                 await asyncio.to_thread(self._savepoint.save, checkpoint)
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if error.errno not in DISK_FULL:
                     raise
                 if not backoff.attempts:
                     logger.warning("savepoint waits for room on its disk", reason=str(error))

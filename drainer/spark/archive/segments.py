@@ -6,7 +6,7 @@ Holds  a slice begins at a record; slices do not overlap and leave out only what
 Why    a file is skipped by its index, or by the first records of it and of the one after it: no record lies
        after a later one of another file, but where a drainer wrote again what it had written
 Never  raises for a file that is missing or there twice: `problems` says it, and the slice after it carries
-       it to whoever reads across
+       it to what reads across
 Tests  tests/spark/decode/test_reading.py
 """
 
@@ -56,7 +56,7 @@ class Segment:
     """A file. `first_ts` and `last_ts` as far as they are known without reading it; `described`: its index.
 
     `trouble` says what is wrong between the file before and this one, or with its end. `mtime_ns`: when it
-    was written for the last time, 0 where nobody knows.
+    was written for the last time, 0 where it is not known.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """An archive as it was when it was looked at. `time_zone`: of TIMESTAMPs where nothing says it."""
+    """An archive as it was when it was surveyed. `time_zone`: of TIMESTAMPs where nothing says it."""
 
     location: Location
     kind: str
@@ -206,7 +206,7 @@ def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int
 
 
 def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey:
-    """Look over a directory. `time_zone`: that of a Go drainer. Raises `ConfigError` for a directory that is
+    """Survey a directory. `time_zone`: that of a Go drainer. Raises `ConfigError` for a directory that is
     not there, or of another kind."""
     if kind != AUTO and kind not in KINDS:
         raise ConfigError(f"{kind!r} is no kind of archive", hint=f"choose from {AUTO}, {', '.join(KINDS)}")
@@ -268,10 +268,10 @@ def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
 
 def _of_binlog_files(location: Location, kind: str, files: Sequence[tuple[int, Entry]]) -> Survey:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        looks = list(pool.map(lambda one: look(location, kind, *one), files))
+        inspected = list(pool.map(lambda one: inspect(location, kind, *one), files))
     segments: list[Segment] = []
     problems: list[Problem] = []
-    for segment in looks:
+    for segment in inspected:
         problem = _between(segments[-1] if segments else None, segment) or _short(segment)
         if problem is not None:
             problems.append(problem)
@@ -280,7 +280,7 @@ def _of_binlog_files(location: Location, kind: str, files: Sequence[tuple[int, E
     return Survey(location, kind, tuple(segments), tuple(problems))
 
 
-def look(location: Location, kind: str, index: int, entry: Entry) -> Segment:
+def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
     """A file of an archive, as far as its index or else its first record tells."""
     name, size = entry.name, entry.size
     compressed = binlog_file.is_compressed(name)

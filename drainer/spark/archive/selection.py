@@ -106,7 +106,7 @@ class Selection:
         return _matcher(self.tables)(schema, table)
 
     def wants_ddl(self, names: Iterable[tuple[str, str]]) -> bool:
-        """Whether a DDL touches something that is wanted. One of which nobody knows what it touches may."""
+        """Whether a DDL touches something that is wanted. One whose tables are not known may."""
         known = list(names)
         return not known or any(self.wants_table(*name) for name in known)
 

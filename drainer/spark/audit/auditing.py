@@ -127,7 +127,7 @@ def _check_range(image_ts: int, wanted: Selection, *, is_base: bool) -> None:
 
 
 def _distance(outcome: Outcome, image_ts: int, *, is_base: bool) -> list[Note]:
-    """Where an image and an archive do not meet."""
+    """Where an image and an archive leave a gap."""
     first_ts, last_ts = outcome.figures.first_ts, outcome.figures.last_ts
     text = ""
     if is_base and first_ts > image_ts:

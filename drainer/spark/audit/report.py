@@ -2,7 +2,7 @@
 
 In     an outcome, the time of the audit
 Out    HTML that needs nothing beside it; a document for programs with the same facts
-Holds  what was not checked stands beside what was found: nobody should take silence for health
+Holds  what was not checked stands beside what was found: silence must not be taken for health
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pb arrays: datums of an archive's events become Arrow arrays of a typed column, thousands at once.
 
 In     a buffer, where the datums of a column lie in it (size 0: no row image there), the column's type
-Out    an array of the type that `column_types` gives; None where a value needs to be looked at by itself
+Out    an array of the type that `column_types` gives; None where a value must be read by itself
 Tests  tests/spark/columns/test_typed_values.py
 """
 

@@ -31,7 +31,7 @@ _FEW: Final = 16
 
 
 class Buffer:
-    """Bytes that are looked at by position."""
+    """Bytes that are read by position."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         self.data = b"".join([*parts, _PADDING])

@@ -196,7 +196,7 @@ def shape_of(shape: EventShape) -> list[Element]:
 
 
 def _source(shape: EventShape, column: Column, *, by_name: bool) -> int | None:
-    """Place of a column in the events; None if rows must be looked at one by one."""
+    """Place of a column in the events; None if rows must be read one by one."""
     for place, mine in enumerate(shape.columns):
         if mine is not None and (mine.name == column.name if by_name else mine.id == column.id):
             return place if family_of(mine.type) is family_of(column.type) else None

@@ -26,8 +26,8 @@ turn the value logs of pumps into a file archive, in commit order
 
 Give the data directories (or copies) of all pumps of the cluster: what only one of them has is in the archive
 only if it is given. The pumps may run: what lies after a transaction that may still come is left for the
-next time. Done again, it goes on after what is there; a Drainer with db-type = "file" can go on from it as
-well. The history is one DDL job a line, as JSON.
+next time. Done again, it continues after what is there; a Drainer with db-type = "file" can continue from it
+as well. The history is one DDL job a line, as JSON.
 """
 
 

@@ -26,7 +26,7 @@ take back what happened to tables in a range: a file of SQL to read, or --yes to
 
 By default each row goes back to what it was before the range in one step; --way transactions takes back one
 transaction after the other, the last one first. With --yes rows are compared with the archive first: where
-somebody changed one since, nothing is done and the row is named. A run that was killed goes on when the same
+one was changed since, nothing is done and the row is named. A run that was killed continues when the same
 command is given again. A schema change of one of the tables in the range is refused.
 """
 

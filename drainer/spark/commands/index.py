@@ -1,7 +1,7 @@
 """binlog-spark index: write the indexes that segments of an archive lack, the Go Drainer's too.
 
 Drives  the archive's directory, which is a local one; no Spark
-Never   touches a segment, or the index of one that somebody writes
+Never   touches a segment, or the index of one that is being written
 Tests   tests/spark/test_readme_spark.py
 """
 
@@ -45,22 +45,22 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{location.shown} is not local", hint="run this where the archive is written")
     segments = survey(location, "pb").segments
     archive = ArchiveSegments(path)
-    told: list[tuple[str, int, str]] = []
+    lines: list[tuple[str, int, str]] = []
     code = 0
     for segment in segments if args.newest else segments[:-1]:
         try:
-            told.append((segment.name, segment.size, _indexed(archive, segment)))
+            lines.append((segment.name, segment.size, _indexed(archive, segment)))
         except Corruption as error:
-            told.append((segment.name, segment.size, str(error)))
+            lines.append((segment.name, segment.size, str(error)))
             code = error.exit_code
         except OSError as error:
             raise BinlogError(
                 f"{os.path.join(path, segment.name)}: {error.strerror}", hint="check disk and permissions"
             ) from None
     if args.output == arguments.JSON:
-        show.print_json([dict(zip(_HEADINGS, one, strict=True)) for one in told])
+        show.print_json([dict(zip(_HEADINGS, one, strict=True)) for one in lines])
     else:
-        show.print_table(f"indexes of {args.archive}", _HEADINGS, told)
+        show.print_table(f"indexes of {args.archive}", _HEADINGS, lines)
     return code
 
 

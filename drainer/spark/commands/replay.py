@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from drainer.spark.replay.entry import ReplaySummary
 
 HELP: Final = """\
-bring a database to a point in time of an archive, over many cores, and go on after a crash
+bring a database to a point in time of an archive, over many cores, and resume after a crash
 
     binlog-spark replay --from DIR --to mysql://root@127.0.0.1:3306/ [--start TIME] [--stop TIME]
 
 The database has to be as it was upstream before --start. Changes of a row are folded over the whole range, so
 that it is written once; schema changes run in their order between them. What is done is kept downstream, in
-tidb_binlog.spark_jobs and spark_progress: the same command goes on where the last one stopped, and does
+tidb_binlog.spark_jobs and spark_progress: the same command resumes where the last one stopped, and does
 nothing twice. It ends with a summary.
 """
 

@@ -21,12 +21,12 @@ from drainer.spark.replay.stream_apply import INTERVAL_S, ArchiveStream, Batch, 
 from drainer.spark.source.stream_reader import BATCH_BYTES
 
 HELP: Final = """\
-apply an archive downstream while a drainer writes it, and go on where the last run ended
+apply an archive downstream while a drainer writes it, and resume where the last run ended
 
     binlog-spark stream --from DIR --to mysql://root@127.0.0.1:3306/ --checkpoint DIR
 
 The checkpoint directory remembers which batch comes next, the downstream (tidb_binlog.spark_jobs) what of it
-is there: killed at any time, the same command goes on, nothing is lost or done twice. Each batch is a line.
+is there: killed at any time, the same command resumes, nothing is lost or done twice. Each batch is a line.
 Ctrl-C or SIGTERM ends it; --once ends it when all that is there now is applied.
 """
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--skip-lost",
         action="store_true",
-        help="go on where segments were removed before they were applied: their rows are lost downstream",
+        help="continue where segments were removed before they were applied: their rows are lost downstream",
     )
     arguments.add_tables(parser)
     arguments.add_output(parser)

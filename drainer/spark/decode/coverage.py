@@ -72,7 +72,7 @@ class FileCoverage:
 
 
 def slices(survey: Survey) -> list[Slice]:
-    """A slice a file, for whoever looks at files apart."""
+    """A slice a file, for checks of single files."""
     names = [segment.name for segment in survey.segments]
     return [
         Slice(
@@ -139,10 +139,10 @@ def _records(location: Location, file: File, part: Slice, found: FileCoverage, a
 
 def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts) -> None:
     """Records from there on, to the end or to one that is damaged."""
-    look = payloads.HEADS[kind]
+    head_of = payloads.HEADS[kind]
     for pos, payload in file_records(file.read, at):
         try:
-            head = look(payload, pos, counts)
+            head = head_of(payload, pos, counts)
             found.see(head.commit_ts, is_ddl=head.is_ddl)
         except Corruption as error:
             found.fail(error.message, pos)

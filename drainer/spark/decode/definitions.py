@@ -267,7 +267,7 @@ def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
                         version = reader.definition(document)
                         yield ArchivedTable(found.commit_ts, *version.downstream, version)
             except (RecordError, Corruption):
-                continue  # whoever reads the rows says it
+                continue  # reading the rows raises it
 
 
 def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:

@@ -78,11 +78,11 @@ def heads(location: Location, part: Slice) -> Iterator[PayloadHead]:
     if part.kind == PUMP:
         yield from PumpReader(location, part, Definitions()).heads()
         return
-    look = payloads.HEADS[part.kind]
+    head_of = payloads.HEADS[part.kind]
     path = location.path_of(part.name)
     with location.open(part.name) as file:
         for pos, payload in _payloads(file, part, path, FAIL):
-            yield look(payload, pos, None)
+            yield head_of(payload, pos, None)
 
 
 def _payloads(file: File, part: Slice, path: str, damage: str) -> Iterator[tuple[int, bytes]]:
@@ -117,7 +117,7 @@ def is_end(file: File, part: Slice, error: RecordError) -> bool:
 class _Doubles:
     """Transactions that a drainer wrote again when it was started anew, from its checkpoint on.
 
-    In order nothing is kept. When commit_ts goes back, the stretch is looked at again for what was there.
+    In order nothing is kept. When commit_ts goes back, the stretch is read again for what was there.
     """
 
     def __init__(self, file: File, part: Slice) -> None:

@@ -45,7 +45,7 @@ class RelayRows:
         self._commit_ts = 0
 
     def head(self, read: Read, size: int) -> RecordHead:
-        """Look at the next payload, whether its rows are wanted or not. Raises `Corruption`."""
+        """Take the next payload, whether its rows are wanted or not. Raises `Corruption`."""
         found = reader.head(read, size)
         for number, document in found.definitions.items():
             self._numbered[number] = self._definitions.intern(reader.definition(document))
@@ -110,7 +110,7 @@ def _unsigned_of(infos: Sequence[pb.ColumnInfo], columns: Sequence[pb.Column]) -
 
 
 def _as_written(column: Column, unsigned: frozenset[str]) -> Column:
-    """ENUM and SET are numbers in a record, and nobody knows of what."""
+    """ENUM and SET are numbers in a record, and their names are not known."""
     kind = column.type
     if kind.tp in (ENUM, SET):
         return replace(column, type=replace(kind, tp=LONGLONG, flag=kind.flag | FLAG_UNSIGNED))

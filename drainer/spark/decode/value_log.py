@@ -36,7 +36,7 @@ _BEGIN: Final = 64
 _USUAL_BYTES: Final = 16 << 10
 _MAGIC: Final = VALUE_LOG_MAGIC.to_bytes(4, "little")
 LONGEST: Final = tso.compose(24 * 3600 * 1000)
-"""How long a transaction may be open: no end is looked for in files that begin later than that."""
+"""How long a transaction may be open: no end is searched in files that begin later than that."""
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ def digit_places(numbers: Any, table: int, buckets: int) -> Any:
     numbers = (numbers.view(np.uint64) & np.uint64((1 << 63) - 1)).astype(np.int64)
     with np.errstate(over="ignore"):
         mixed = ((numbers >> _RUN_BITS).astype(np.uint64) ^ np.uint64(table)) * _SPREAD
-        begin = (np.uint64(table) * _SPREAD).astype(np.int64)  # tables do not meet at their small numbers
+        begin = (np.uint64(table) * _SPREAD).astype(np.int64)  # tables do not collide at their small numbers
         low = (numbers + begin) & ((1 << PLACE_BITS) - 1)
     return _placed(mixed, low, buckets)
 

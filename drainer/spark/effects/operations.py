@@ -42,7 +42,7 @@ def table_id(version: TableVersion) -> int:
 class RowEffect(NamedTuple):
     """What becomes of a key. `first_order` and `last_order` end in the operation.
 
-    `before`: the image before the first operation, where somebody needs it. `image`: of the last one; None
+    `before`: the image before the first operation, where it is needed. `image`: of the last one; None
     for a removal whose key says all. `reborn`: a row came to the key that was there before. `times`: of a
     table without key, how many such rows come.
     """

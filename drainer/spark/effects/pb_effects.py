@@ -2,7 +2,7 @@
 
 In     records, definitions by way of a walker
 Out    record batches of effects, as `operations` and `fold` have them, already one a key
-Why    of a key that changes often only the last image is ever looked at; and where values stand in an event
+Why    of a key that changes often only the last image is ever read; and where values stand in an event
        as they stand in an image, images are put together without a step in Python a row
 Holds  the result is what `Operations` gives of the same records, up to how effects are cut into pieces. For
        records that it does not understand at once it gives None, and they are taken row by row: tables

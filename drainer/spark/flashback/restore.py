@@ -2,9 +2,9 @@
 
 Drives  one connection of the caller
 Holds   inside a chunk's transaction rows are locked, compared with what the archive says of them, and only
-        then changed: whoever changed a row since loses nothing, the chunk is rolled back and the row named. A
-        process that was killed goes on after its last chunk
-Never   retries: whatever stopped it, the same command goes on
+        then changed: what changed a row since is not lost, the chunk is rolled back and the row named. A
+        process that was killed resumes after its last chunk
+Never   retries: whatever stopped it, the same command resumes
 Tests   tests/spark/flashback/test_run.py
 
 Undos come in an order that depends on nothing but the frozen range, so chunks are the same in every run.
@@ -39,7 +39,7 @@ class Drifted(Conflict):
         more = f"; and {len(rows) - SHOWN_MAX} more" if len(rows) > SHOWN_MAX else ""
         super().__init__(
             f"{where}: {len(rows)} rows are not as they were at the end of the range: {shown}{more}",
-            hint="somebody changed them since, and nothing of that was overwritten: take a later --stop, so"
+            hint="they were changed since, and nothing of that was overwritten: take a later --stop, so"
             " that those changes are in the range, or leave their tables out with --tables",
         )
         self.rows = rows
@@ -131,7 +131,7 @@ class Restorer:
             return final_error(error, "restoring rows")
         return Unavailable(
             f"downstream {self._target!r}: {safe_text(error)}",
-            hint="run the same command again: it goes on where it stopped",
+            hint="run the same command again: it resumes where it stopped",
         )
 
 

@@ -4,7 +4,7 @@ In     a range of an archive; where to: a file of SQL, or a database
 Out    the file, or the rows as they were before the range; a summary
 Holds  the net effect of the range is found by Spark, one row a key: the first image before wins. Transaction
        by transaction, the last one is taken back first. Either way the order depends on the range alone, so
-       a run that was killed goes on
+       a run that was killed resumes
 Never  goes across a schema change of one of the tables: it is refused, and named
 """
 
@@ -252,7 +252,7 @@ def _told(undos: Iterable[Undo], tally: Tally) -> Iterator[Undo]:
 
 
 def _job_of(going: _Going) -> str:
-    """The same for whoever asks for the same."""
+    """The same for the same request."""
     frozen = _frozen(going)
     asked = [frozen.archive, frozen.kind, frozen.start, frozen.asked_stop, frozen.tables]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ Out    `Undo`s in an order in which they can run; batches of them as a query wit
 Holds  an image is overwritten or removed only where the whole row is what the archive says it is; a row is
        added only where none has its key. Both are part of the batch, so that they hold while it runs
 Why    in a table with further unique keys rows that change are removed first and added again: what is there
-       in between never meets a value that another row still has
+       in between never collides with a value that another row still has
 
 Rows are single images (`ImageSqlPlan`). Two phases: all removals, then what is written; each row is in both
 at most once, so the order inside a phase does not matter.

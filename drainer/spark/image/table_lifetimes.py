@@ -3,7 +3,7 @@
 In     schema changes in order, the names of the tables that are wanted, whether there is an image before
 Out    of each table that is there at the end, from when on its rows count; refusals
 Holds  what makes rows without telling them (a table that moves, a partition that goes or comes) is refused:
-       an image would be wrong, and nobody would see it
+       an image would be wrong, and nothing would show it
 Tests  tests/spark/image/test_image.py
 """
 

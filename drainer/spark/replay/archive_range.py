@@ -1,4 +1,4 @@
-"""Archive range: a stretch of an archive between two timestamps, looked over once, and what it comes to.
+"""Archive range: a stretch of an archive between two timestamps, surveyed once, and what it comes to.
 
 In     where the archive is, options of the data source
 Out    what is known of its tables, its schema changes, its last commit_ts; effects in an order of their own,

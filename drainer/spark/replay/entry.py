@@ -2,7 +2,7 @@
 
 In     an archive, a downstream, a range of commit_ts
 Out    the downstream as it was upstream at the end of the range, a `ReplaySummary`
-Holds  what is done is told by the downstream itself (`progress`): the same call after a crash goes on where
+Holds  what is done is stored downstream (`job`): the same call after a crash continues where
        the last one stopped, and does nothing twice
 Never  collects rows of a large step on the driver
 """
@@ -32,7 +32,7 @@ class ReplaySummary:
     """What a replay did, or would do.
 
     `rows`: keys written over the whole job, also before it was resumed. `drift`: rows downstream that were
-    not as they should be. `changes`: rows in the files that were looked at, before any selection.
+    not as they should be. `changes`: rows in the files that were read, before any selection.
     """
 
     job: str
@@ -73,7 +73,8 @@ def replay(
 
     `spark`: a session, or what makes one when a step is large; None: everything is done here. `job` names the
     job; without a name it is known by what it is about. `show_progress`: on standard error. Raises `Conflict`
-    for a job that is about something else or that somebody works on, and what reading and writing raise.
+    for a job that is about something else or that another process works on, and what reading and
+    writing raise.
     """
     clock = clock or SystemClock()
     began_s = clock.monotonic_s()

@@ -50,7 +50,7 @@ def steps(start: int, stop: int, changes: Iterable[SchemaChange]) -> list[Step]:
 
 
 def is_wanted(ddl: Ddl, selection: Selection) -> bool:
-    """Whether a schema change is to run: it is about a table that is replayed, or nobody knows about what.
+    """Whether a schema change is to run: it is about a table that is replayed, or it is not known about what.
 
     A database is made, dropped or altered only where all of its tables are replayed.
     """

@@ -3,7 +3,7 @@
 Drives  connections of its callers
 Holds   a chunk's row of `spark_progress` moves in the transaction that carries the chunk's rows, under a lock
         on it: of two tasks that write the same chunk one waits, finds it written and leaves it. A job's range
-        is what it was when the job began; whoever resumes it with another one is refused
+        is what it was when the job began; resuming it with another one is refused
 Never   trusts what tasks report: rows are counted here
 Tests   tests/spark/replay/test_entry.py
 
@@ -103,7 +103,7 @@ class Bucket:
         )
 
     def next_chunk(self, connection: Connection) -> int:
-        """Which chunk comes next; nobody else finds out before our transaction ends."""
+        """Which chunk comes next; others read it only after our transaction ends."""
         query = b"SELECT next_chunk FROM " + PROGRESS + self.where + b" FOR UPDATE"
         found = connection.rows(query)
         if not found:

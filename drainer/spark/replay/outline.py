@@ -2,7 +2,7 @@
 
 In     a survey, a selection
 Out    the schema changes, the last commit_ts, how many transactions and rows were seen
-Why    files whose index knows of no schema change are not looked at; of the others the heads of records are
+Why    files whose index knows of no schema change are not read; of the others the heads of records are
        read, by Spark where that is more than a few of them
 Holds  all that is later than a schema change lies after the first record of it: a drainer writes in order,
        and what it writes again after a restart it had written before
@@ -47,7 +47,7 @@ Point = tuple[int, int]
 @dataclass(frozen=True)
 class Outline:
     """`changes` in order, with where the first record of each is. `last_ts`: of all that is selected, 0 if it
-    is nothing. `rows`: of the files whose index or records were looked at, all tables. `after`: by index of
+    is nothing. `rows`: of the files whose index or records were read, all tables. `after`: by index of
     a file, up to which commit_ts it repeats what files before it have."""
 
     changes: tuple[tuple[SchemaChange, Point], ...]
@@ -61,7 +61,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class _Looking:
+class _Heads:
     """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice, -2: its
     first commit_ts."""
 
@@ -69,7 +69,7 @@ class _Looking:
     slices: tuple[Slice, ...]
     selection: Selection
 
-    def look(self, number: int) -> Iterator[tuple[int, int, int, int]]:
+    def heads(self, number: int) -> Iterator[tuple[int, int, int, int]]:
         last_ts = rows = 0
         first_ts = LAST_TS
         for head in heads(self.location, self.slices[number]):
@@ -85,7 +85,7 @@ class _Looking:
     def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                found = list(zip(*self.look(number), strict=True))
+                found = list(zip(*self.heads(number), strict=True))
                 yield pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in found], schema=_FOUND)
 
 
@@ -95,18 +95,18 @@ def outline(
     selection: Selection,
     definitions: Definitions,
 ) -> Outline:
-    """`selection` without stop: to the end. Without `spark` everything is looked at here."""
-    told, last_ts, rows = _told_by_indexes(survey, selection)
-    slices = tuple(part for part in survey.plan(replace(selection, tables=())) if part.name not in told)
-    looking = _Looking(survey.location, slices, selection)
+    """`selection` without stop: to the end. Without `spark` everything is read here."""
+    covered, last_ts, rows = _covered_by_indexes(survey, selection)
+    slices = tuple(part for part in survey.plan(replace(selection, tables=())) if part.name not in covered)
+    work = _Heads(survey.location, slices, selection)
     size = sum(part.size for part in slices)
     found: list[tuple[int, int, int, int]]
     if spark is None or size <= HERE_BYTES:
-        found = [one for number in range(len(slices)) for one in looking.look(number)]
+        found = [one for number in range(len(slices)) for one in work.heads(number)]
     else:
         frame = spark().range(0, len(slices), 1, len(slices))
         schema = "slice long, pos long, ts long, rows long"
-        found = sorted(tuple(row) for row in frame.mapInArrow(looking, schema).collect())
+        found = sorted(tuple(row) for row in frame.mapInArrow(work, schema).collect())
     spans = _Spans(survey, selection)
     changes: dict[int, list[tuple[SchemaChange, Point]]] = {}
     for number, pos, commit_ts, count in found:
@@ -185,20 +185,20 @@ def end_of(selection: Selection, last_ts: int) -> int:
     return min(selection.stop, end) if selection.stop else end
 
 
-def _told_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str], int, int]:
+def _covered_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str], int, int]:
     """Files without schema changes, their last commit_ts and rows."""
-    told, last_ts, rows = set(), 0, 0
+    covered, last_ts, rows = set(), 0, 0
     for segment in survey.segments:
         described = segment.described
         if described is None or not segment.is_covered or described.ddl:
             continue
         if selection.stop and described.last_ts > selection.stop:
             continue
-        told.add(segment.name)
+        covered.add(segment.name)
         if described.last_ts >= selection.start:
             last_ts = max(last_ts, described.last_ts)
             rows += sum(map(sum, described.rows.values()))
-    return told, last_ts, rows
+    return covered, last_ts, rows
 
 
 def _changes(

@@ -3,7 +3,7 @@
 In     an archive, a range, options
 Out    tasks in order: rows between two schema changes with the bytes that hold them, or one schema change
 Holds  nothing of the downstream is asked or changed
-Why    a job must cut rows into the same chunks whenever it goes on: what decides that is frozen with it
+Why    a job must cut rows into the same chunks whenever it resumes: what decides that is frozen with it
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ReplayTask:
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """`survey`: of the archive when it was looked at."""
+    """`survey`: of the archive when the job was planned."""
 
     survey: Survey
     selection: Selection
@@ -93,7 +93,7 @@ class ReplayPlan:
 
 
 def job_of(archive: str, start: int, stop: int, options: ReplayOptions) -> str:
-    """The name of a job that was given none: the same for whoever asks for the same."""
+    """The name of a job that was given none: the same for the same request."""
     shown = Location.of(archive, options.source).shown
     asked = [shown, start, stop, options.tables, options.safe, options.source.get("time-zone", "")]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
@@ -107,7 +107,7 @@ def plan(
     options: ReplayOptions,
     begun: Frozen | None = None,
 ) -> ReplayPlan:
-    """Look over the archive. `begun`: what the job was frozen to, if it goes on.
+    """Survey the archive. `begun`: what the job was frozen to, if it resumes.
 
     Raises `ConfigError`, `Corruption`.
     """

@@ -1,7 +1,7 @@
 """Stream apply: a growing archive goes downstream, batch by batch, through the writer of replays.
 
-Drives  a streaming query that is told how far each batch goes, and `replay` for what is in there
-Holds   a batch is a job of its own, named after query and batch: one that is run again after a crash goes on
+Drives  a streaming query that gets how far each batch goes, and `replay` for what is in there
+Holds   a batch is a job of its own, named after query and batch: one that is run again after a crash resumes
         where it stopped, schema changes included, and a batch that was done is not done twice. Spark's
         checkpoint says which batch comes next, the downstream what of it is there
 Why     the rows are read by `replay` itself, not handed over by the query: between two schema changes it

@@ -149,12 +149,12 @@ class Writer:
                     names = ", ".join(net.table.label for net in nets.values())
                     raise DownstreamError(
                         f"writing rows of {names}: downstream says {safe_text(error)}",
-                        hint="correct the downstream, then run the same command again: it goes on there",
+                        hint="correct the downstream, then run the same command again: it resumes there",
                     ) from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
                         f"downstream {self._target!r}: {safe_text(error)}",
-                        hint="run the same command again once it is back: it goes on where it stopped",
+                        hint="run the same command again once it is back: it resumes where it stopped",
                     ) from None
                 self._pause.wait(backoff.next_s())
 

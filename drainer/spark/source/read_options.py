@@ -1,4 +1,4 @@
-"""Read options: what `spark.read.format("binlog")` is told, checked before anything is read.
+"""Read options: what `spark.read.format("binlog")` is given, checked before anything is read.
 
     path                 directory or URI of the archive
     kind                 auto, pb, relay or pump

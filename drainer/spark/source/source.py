@@ -1,8 +1,8 @@
 """Source: `spark.read.format("binlog")`.
 
-In      options (`read_options`), a schema if somebody gives one
+In      options (`read_options`), a schema if one is given
 Out     partitions, one a stretch of a segment; in a task record batches of a view
-Holds   the archive is looked over when the frame is loaded and when it is planned; a frame that is there does
+Holds   the archive is surveyed when the frame is loaded and when it is planned; a frame that is there does
         not see what is written later. A schema that is given prunes columns: only they are made
 Never   takes filters of Spark: it keeps those of one query for another one (options select, for each load)
 """
@@ -48,7 +48,7 @@ class _Part(InputPartition):
 
 
 class ArchiveSource:
-    """What options name, looked over as far as it is asked for."""
+    """What options name, surveyed as far as it is needed."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.options = ReadOptions.of(given)
@@ -98,16 +98,16 @@ class ArchiveSource:
 
     def _of_files(self, names: set[str]) -> list[_Part]:
         """Files that are not read share a task: it costs more than they do."""
-        told: list[tuple[Slice, Segment]] = []
+        covered: list[tuple[Slice, Segment]] = []
         found = []
         for part, segment in zip(coverage.slices(self.survey), self.survey.segments, strict=True):
             if part.name not in names:
                 continue
             if segment.is_covered and not self.options.verify:
-                told.append((part, segment))
+                covered.append((part, segment))
             else:
                 found.append(_Part(_NOTHING, ((part, segment),)))
-        return [*found, _Part(_NOTHING, tuple(told))] if told else found
+        return [*found, _Part(_NOTHING, tuple(covered))] if covered else found
 
 
 class BinlogReader(DataSourceReader):

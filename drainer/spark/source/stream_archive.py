@@ -94,7 +94,7 @@ class StreamArchive:
         if not start_ts:
             return START
         begin = START
-        for extent in self.look():
+        for extent in self.extents():
             first_ts = self._segment(extent).first_ts
             if first_ts is None or first_ts >= start_ts:
                 break
@@ -103,7 +103,7 @@ class StreamArchive:
 
     def end(self) -> Offset:
         """After everything that may be read now; its commit_ts is not known."""
-        found = self.look()
+        found = self.extents()
         return Offset(found[-1].segment, found[-1].size, 0) if found else START
 
     def latest(self, start: Offset, admission: Admission, upto: Offset | None = None) -> Offset:
@@ -111,7 +111,7 @@ class StreamArchive:
         return self._patiently(lambda: self._latest(start, admission, upto))
 
     def _latest(self, start: Offset, admission: Admission, upto: Offset | None) -> Offset:
-        found = self.look()
+        found = self.extents()
         if upto is not None:
             found = [_before(extent, upto) for extent in found if extent.segment <= upto.segment]
         begin = self._settled(start, found)
@@ -134,18 +134,18 @@ class StreamArchive:
         """The first segment of a batch from there on, whether it is still there or not."""
         if start.segment != BEFORE_ALL:
             return start.segment
-        return settle(start, self.look())[0].segment
+        return settle(start, self.extents())[0].segment
 
     def check_from(self, segment: int) -> None:
         """Raises `Corruption` if that segment is gone, or one after it that is followed by others."""
-        self._settled(Offset(segment, 0, 0), self.look())
+        self._settled(Offset(segment, 0, 0), self.extents())
 
     def parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
         """What a batch reads, in order; the same rows whenever it is asked."""
         return self._patiently(lambda: self._parts(start, end, max_bytes))
 
     def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
-        found = self.look()
+        found = self.extents()
         begin = self._settled(start, found)
         made: list[StreamPart] = []
         after_ts = start.commit_ts
@@ -170,7 +170,7 @@ class StreamArchive:
 
     def survey(self, parts: Sequence[StreamPart]) -> Survey:
         """Of the segments of these parts alone."""
-        found = {extent.segment: extent for extent in self.look()}
+        found = {extent.segment: extent for extent in self.extents()}
         indexes = sorted({part.slice.index for part in parts})
         known = [self._segment(found[index]) for index in indexes if index in found]
         return Survey(self._location, self.kind, tuple(known))
@@ -189,7 +189,7 @@ class StreamArchive:
         )
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """A file may be compressed or removed between being listed and being opened: look again."""
+        """A file may be compressed or removed between being listed and being opened: read again."""
         for _ in range(_TRIES):
             try:
                 return ask()
@@ -201,7 +201,7 @@ class StreamArchive:
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def look(self) -> list[Extent]:
+    def extents(self) -> list[Extent]:
         """What may be read now."""
         for _ in range(_TRIES):
             entries = self._location.list()
@@ -279,7 +279,7 @@ class StreamArchive:
         known = self._closed.get(extent.segment)
         if known is None:
             entry = Entry(extent.name, extent.size, 0)
-            known = segments.look(self._location, self.kind, extent.segment, entry)
+            known = segments.inspect(self._location, self.kind, extent.segment, entry)
             if extent.closed and known.is_covered:
                 self._closed[extent.segment] = known
         return known

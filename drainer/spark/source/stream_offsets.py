@@ -4,8 +4,8 @@ In      segments as they were listed, what their writer says is on the medium, r
 Out     offsets: (segment, position, commit_ts), the next one of a batch, what its partitions read
 Holds   an offset never goes back, lies between records, never in the middle of a DDL; before it is nothing
         that was not synced. A segment that was read to its end and has a successor is left for the successor,
-        so that it may be removed then. What was removed before it was read is told, never passed over unless
-        that was asked for
+        so that it may be removed then. What was removed before it was read is an error, never passed over
+        unless that was asked for
 Never   reads a relay log's record twice: a drainer that starts again writes anew what lies after its
         checkpoint, and only what is above the offset's commit_ts is new
 """
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A record of a segment: where it ends, and its rows if somebody counts them."""
+    """A record of a segment: where it ends, and its rows if they are counted."""
 
     commit_ts: int
     begin: int
@@ -116,12 +116,12 @@ class Lost:
         return Corruption(
             f"{where}: {gone} is gone and was not read to its end: rows are lost to this query",
             hint="restore it from a backup and start again; keep segments longer (retention-time); or set "
-            "failOnDataLoss=false to go on without them",
+            "failOnDataLoss=false to continue without them",
         )
 
 
 def settle(start: Offset, found: Sequence[Extent]) -> tuple[Offset, Lost | None]:
-    """Where reading goes on, in an existing segment, and what retention took before it was read."""
+    """Where reading continues, in an existing segment, and what retention took before it was read."""
     if not found:
         return start, None
     first = found[0].segment

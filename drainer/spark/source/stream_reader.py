@@ -174,7 +174,7 @@ class RangesReader(Follower):
 
 
 class RangesSource(DataSource):
-    """For whoever reads the archive himself and needs to be told how far: `stream_apply`."""
+    """For a program that reads the archive itself and needs to know how far: `stream_apply`."""
 
     @classmethod
     def name(cls) -> str:

@@ -17,7 +17,7 @@ from common.clock import ManualClock
 from common.errors import BinlogError
 from common.record import encode_file
 from drainer.formats import binlog_directory
-from drainer.formats.binlog_directory import BinlogDirectory, Broken, NoRoom
+from drainer.formats.binlog_directory import BinlogDirectory, Broken, DiskFull
 from drainer.formats.group_writer import OpenRecord, RecordGroup, RelayWriter, padded
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
@@ -89,7 +89,7 @@ class Life:
                 writer.write(groups)
                 writer.sync()
                 return
-            except NoRoom:
+            except DiskFull:
                 self.full += 1
                 groups = []
 

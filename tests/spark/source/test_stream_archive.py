@@ -193,7 +193,7 @@ def test_a_ddl_that_a_restarted_writer_takes_back_is_waited_for(tmp_path: Path) 
     at = archive.latest(START, Admission())
     writer.close()
     writer = ArchiveWriter(tmp_path, 1 << 20, stored_ts=items[-2].commit_ts)
-    assert archive.look()[-1].size < at.position
+    assert archive.extents()[-1].size < at.position
     assert archive.latest(at, Admission()) == at
     more = list(history.items(2))
     writer.write(iter([items[-1], *more]))

@@ -57,7 +57,7 @@ def check_files(files: Sequence[File]) -> Findings:
     for file in ordered:
         found.extend(_damage(file))
         if file.torn_bytes and file.name == newest:
-            text = f"its last {file.torn_bytes} bytes are the beginning of a record; its writer may go on"
+            text = f"its last {file.torn_bytes} bytes are the beginning of a record; its writer may continue"
             found.notes.append(Note(COVERAGE, file.name, text))
         elif file.torn_bytes:
             found.add(
@@ -141,7 +141,7 @@ class RecordRun:
 
 
 class OrderWatch:
-    """Looks at the records of one run in their order."""
+    """Checks the records of one run in their order."""
 
     def __init__(self) -> None:
         self.run: RecordRun | None = None

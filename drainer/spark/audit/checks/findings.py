@@ -1,6 +1,6 @@
 """Findings: what an audit says, and what its outcome is as a whole.
 
-Values only. A *finding* is something wrong, with the place where to look. A *note* is something that was not
+Values only. A *finding* is something wrong, with its place. A *note* is something that was not
 or not wholly checked, with the reason: it changes no exit code, but the report never leaves it out.
 
     exit code   0         nothing wrong in what was checked

@@ -2,7 +2,7 @@
 
 In     slices of an archive, chunks of tables
 Out    data frames: steps of rows, one summary of each slice's records, rows of a database
-Holds  what is damaged is passed over and told in the summary: an audit never ends because it found something
+Holds  what is damaged is passed over and said in the summary: an audit never ends because it found something
 Tests  tests/spark/audit/test_auditing.py
 """
 
@@ -108,7 +108,7 @@ def over(
 
 
 def texts(spark: SparkSession, slices: Sequence[Slice], work: Callable[[Slice], Iterator[str]]) -> list[str]:
-    """What `work` says of the slices. A small archive is looked at here: a job costs more."""
+    """What `work` says of the slices. A small archive is read here: a job costs more."""
     if sum((part.stop or part.size) - part.start for part in slices) <= _SMALL_BYTES:
         return [text for part in slices for text in work(part)]
 

@@ -104,7 +104,7 @@ def _compared(version: TableVersion) -> list[Column]:
 
 
 def _mark(written: TableVersion, wanted: TableVersion) -> Callable[[Column], int | str]:
-    """What columns are told by."""
+    """What columns are told apart by."""
     if written.id and wanted.id:
         return lambda column: column.id
     return lambda column: column.name.lower()

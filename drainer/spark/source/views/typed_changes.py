@@ -75,7 +75,7 @@ class TypedRows:
         self._file = task.part.name
 
     def batch(self, portion: Portion) -> pa.RecordBatch:
-        """Raises `Corruption` for a value that its column cannot hold, where nobody asks for `_invalid`."""
+        """Raises `Corruption` for a value that its column cannot hold, where `_invalid` is not asked for."""
         rows: list[Row] = []
         for changes, first, some in portion:
             self._places.add(changes, first, some)

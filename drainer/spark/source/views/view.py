@@ -1,7 +1,7 @@
-"""View: one way to look at an archive, as a data source needs it.
+"""View: one way to read an archive, as a data source needs it.
 
 A view has a schema and gives record batches of a slice. `columns` of a task are those that are wanted: the
-schema that somebody gave may have fewer, and then the others are not made.
+schema that was given may have fewer, and then the others are not made.
 
 Tests  tests/spark/source/test_source.py
 """

@@ -16,7 +16,7 @@ from common.record import decode_file
 from common.wire import pb_binlog_pb2 as pb
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_directory
-from drainer.formats.binlog_directory import Broken, NoRoom
+from drainer.formats.binlog_directory import Broken, DiskFull
 from drainer.sink.file import segments as archive_segments
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.archive import ArchiveFiles
@@ -85,7 +85,7 @@ class Life:
         while True:
             try:
                 return step()
-            except NoRoom:
+            except DiskFull:
                 self.full += 1
 
 
