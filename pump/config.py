@@ -28,7 +28,7 @@ def _own_address() -> str:
     """The address other hosts would see; loopback if there is no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # no packet is sent, only the route is looked up
+            probe.connect(("192.0.2.1", 9))  # no packet is sent, only the route is chosen
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
@@ -79,7 +79,7 @@ class PumpConfig(NodeConfig):
         key="resolve-after",
         flag="resolve-after",
         kind="duration",
-        help="age at which the upstream is asked about an open prewrite that somebody waits for",
+        help="age at which the upstream is asked about an open prewrite that a puller waits for",
     )
     accept_loss: str = option(
         "",
@@ -257,5 +257,5 @@ class PumpConfig(NodeConfig):
 
 
 def read_environment() -> dict[str, str]:
-    """The process's environment; the only place that looks."""
+    """The process's environment; read here only."""
     return dict(os.environ)

@@ -6,6 +6,8 @@ of its write buffer) is the same as `batch`: a group is written at once. `slow_c
 `go_memstats_heap_inuse_bytes` look at `process_resident_memory_bytes`, and instead of `go_goroutines` at
 `binlog_pump_puller_streams_count` and the door's connections. An `error_count` of type `feed_pre_write_value`
 (a prewrite that cannot be read for its commit) counts as `read_value`, as every record that cannot be read.
+
+Tests  tests/architecture/test_metrics_declared.py
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@
 
 Each is also the class of `common.errors` in brackets, so a host may catch either. Commit and rollback
 binlogs raise none of these for delivery problems: they return False.
+
+Tests  tests/pumpclient/test_surface.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Owns    the tasks of a `Background`, from `spawn` to their end; a wait of `Pause
         function that sleeps is passed in, so tests decide what time it is
 Stops   `Background.end` cancels its tasks and waits; a wait ends when its event is set
 Never   lets a task fail in silence: what it did not catch is logged, with its trace
+Tests   tests/pumpclient/publish/test_publisher_crashes.py
 """
 
 from __future__ import annotations

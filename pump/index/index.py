@@ -166,9 +166,9 @@ class Index:
     def purge(
         self, first_ts: int, last_ts: int, upto_fid: int, *, records_max: int = 1024
     ) -> tuple[int, int | None]:
-        """Delete entries in [first_ts, last_ts] that point into files up to `upto_fid`, looking at some.
+        """Delete entries in [first_ts, last_ts] that point into files up to `upto_fid`, some at a time.
 
-        Returns how many went and where to go on; None: all done, and on the medium.
+        Returns how many went and where to continue; None: all done, and on the medium.
         """
         gone: list[bytes] = []
         next_ts: int | None = None
@@ -196,7 +196,7 @@ class Index:
         return len(gone), next_ts
 
     def _check_end(self, last: bytes) -> None:
-        """Raise the error of whoever found nothing behind this key for one.
+        """Raise the error that made an iterator end after this key, if one did.
 
         LevelDB steps over a block that it cannot read, and plyvel's iterator asks how it went only where an
         entry within its bounds follows.

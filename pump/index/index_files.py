@@ -3,13 +3,13 @@
 In     the names and sizes of the files, and their bytes
 Out    `Whole`, with what to cut off files first; or `Broken`: the index is to be built anew
 Why    LevelDB takes an end that it cannot read for the tear of a crash and a page of zeros for nothing at
-       all: it drops what is there without a word, checksums or not, and reads on behind it, where newer
+       all: it drops what is there without a word, checksums or not, and reads on after it, where newer
        entries and the head among them say that everything is filed
 Holds  what is lost of an index is its end. A batch carries the head with its entries, so whatever is lost
-       from some batch on is filed again from the value log; a batch is never read behind a lost one
+       from some batch on is filed again from the value log; no batch is read after a lost one
 
     CURRENT    names the MANIFEST. Lost, LevelDB begins a new one beside the logs of the old
-    MANIFEST   edits: which tables there are, which log goes on from them. A torn last edit is cut. An edit
+    MANIFEST   edits: which tables there are, which log continues from them. A torn last edit is cut. An edit
                that is lost shows by what is gone: files that it made needless are removed as soon as it is on
                the medium, and then a table or the log that the edit before it names is not there
     *.log      batches since the tables, numbered without a gap; not synced, so a power cut may keep a later
@@ -155,7 +155,7 @@ class _State:
 
 
 def _skip(data: bytes, at: int) -> int:
-    """Behind a string with its length in front."""
+    """After a string with its length in front."""
     length, at = varint(data, at)
     if at + length > len(data):
         raise ValueError("a string ends early")

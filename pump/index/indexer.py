@@ -56,7 +56,7 @@ class Indexer:
         on_trouble: Callable[[Exception | None], None],
         on_replayed: Callable[[int], None],
     ) -> None:
-        """`cursor`: where the sorter goes on; records before `indexed_to` are in the index already. What an
+        """`cursor`: where the sorter continues; records before `indexed_to` are in the index already. What an
         earlier life stored with a timestamp above `limit_ts` is left out."""
         self._log = log
         self._index = index
@@ -85,7 +85,7 @@ class Indexer:
         self._limit_ts = limit_ts
         self._replay_to = log.end  # what lies before was written by an earlier life of the pump
         self._replaying = True
-        self._overflowed = True  # the queue does not go on where the cursor is
+        self._overflowed = True  # the queue does not continue where the cursor is
         self._chase_runs = False
         self.chased_total = 0
 
@@ -183,7 +183,7 @@ class Indexer:
         self._settle(records)
 
     async def _chase(self) -> None:
-        """Read what memory does not hold. Groups written meanwhile queue again, behind what is read here."""
+        """Read what memory does not hold. Groups written meanwhile queue again, after what is read here."""
         stop, began_s = self.durable, self._clock.monotonic_s()
         self._overflowed, self._chase_runs = False, True
         source = _batches(self._log, self.cursor, stop)
@@ -194,11 +194,11 @@ class Indexer:
                 missing = [record for record in records if record.place >= self._indexed_to]
             if missing:
                 await self._write(missing, missing[-1].place)
-            self.cursor = stretch.behind
+            self.cursor = stretch.after
             self.chased_total += len(records)
             self._recent.pass_over(records)
             self._settle(records)
-            if self._stopping or self._failure is not None:  # the next start goes on from here
+            if self._stopping or self._failure is not None:  # the next start continues from here
                 self._queue.clear()
                 return
         self._chase_runs = False
@@ -255,7 +255,7 @@ class Indexer:
                 self._on_advance(effect.watermark)
             elif isinstance(effect, GivenUp):
                 self._on_given_up(effect.start_ts)
-            elif not self._replaying:  # it was told when it came
+            elif not self._replaying:  # it was reported when it came
                 self._on_late(effect)
 
 

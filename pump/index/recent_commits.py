@@ -1,8 +1,8 @@
 """Recent commits: the joined payloads just below the watermark, kept in memory for pullers that are near.
 
 In     payloads of records in log order, the watermark after each step
-Out    for a position: the commits behind it in commit order, or "too old, read the index"
-Why    a drainer that keeps up asks for what was written a moment ago; joining once for all drainers and
+Out    for a position: the commits after it in commit order, or "too old, read the index"
+Why    a drainer that keeps up asks for what was written lately; joining once for all drainers and
        from memory costs neither a disk read nor a search
 Holds  every served commit with a timestamp in (floor, watermark]; `bytes_max` bounds what is kept
 Never  is asked to be complete: whatever does not fit raises the floor, and the index serves it
@@ -92,7 +92,7 @@ class RecentCommits:
             self._prewrite_bytes -= len(self._prewrites.pop(start_ts)) + _OVERHEAD
 
     def pass_over(self, records: Iterable[LogRecord]) -> None:
-        """Records in log order whose payloads nobody has: their commits are left to the index."""
+        """Records in log order whose payloads are not in memory: their commits are left to the index."""
         prewrites = self._prewrites
         highest = 0
         for tp, start_ts, commit_ts, _ in records:
@@ -141,7 +141,7 @@ class RecentCommits:
         self.floor = max(self.floor, ts)
 
     def after(self, position: int, bytes_max: int) -> list[Delivery] | None:
-        """Commits behind `position`, at least one if there is any; None below the floor."""
+        """Commits after `position`, at least one if there is any; None below the floor."""
         if position < self.floor:
             return None
         at = bisect_right(self._timestamps, position, self._dropped)

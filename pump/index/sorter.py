@@ -7,7 +7,7 @@ Why    a commit timestamp is drawn after its prewrite was acknowledged. So once 
        before that place: neither a commit that stands there nor a timestamp drawn while it was the end
        A client's rollback settles nothing where clients may be wrong: its prewrite stays open until the store
        was asked, and what the pump then writes itself settles it
-Holds  the watermark never falls; memory grows with open prewrites only, not with what came behind them
+Holds  the watermark never falls; memory grows with open prewrites only, not with what came after them
 Never  touches disk, network or clock; the indexer drives it
 
 The queue holds an entry for each open prewrite in log order; an entry carries the largest timestamp and the
@@ -175,7 +175,7 @@ class Sorter:
         self._front = front
 
     def _compact(self) -> None:
-        """Drop what has left, and merge settled entries that stand behind an open one."""
+        """Drop what has left, and merge settled entries that follow an open one."""
         if self._front > 1024 or self._front == len(self._queue):
             del self._queue[: self._front]
             self._front = 0

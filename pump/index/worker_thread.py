@@ -44,12 +44,12 @@ class WorkerThread:
             deliver: Callable[[asyncio.Future[Any], Any], None] = _succeed
             try:
                 outcome = function(*arguments)
-            except BaseException as error:  # whoever waits is told, whatever it is
+            except BaseException as error:  # the waiting call gets it, whatever it is
                 deliver, outcome = _fail, error
             try:
                 result.get_loop().call_soon_threadsafe(deliver, result, outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no call waits any more
 
 
 def _succeed(result: asyncio.Future[Any], value: Any) -> None:

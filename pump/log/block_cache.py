@@ -1,7 +1,8 @@
-"""Block cache: what was read of the value log a moment ago, one for all pullers.
+"""Block cache: what was read of the value log lately, one for all pullers.
 
-Holds   at most `BLOCKS_MAX` blocks, whoever reads and however many
+Holds   at most `BLOCKS_MAX` blocks, however many pullers read
 Why     pullers that read the same history read it from memory, and a puller more costs no blocks of its own
+Tests   tests/pump/storage/test_storage.py
 """
 
 from __future__ import annotations

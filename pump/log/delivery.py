@@ -1,9 +1,11 @@
 """Delivery: what a drainer gets of one transaction, and pages of it.
 
 Values only; made by `recent_commits` and `history`, taken by the pull streams. A joined payload is kept as
-its two halves (the commit's fields in front, the prewrite's behind): they are put together once, in the
+its two halves (the commit's fields first, then the prewrite's): they are put together once, in the
 message that carries them. Of a transaction that is too large for that only the place of the second half is
 kept; `part_reader` reads it bit by bit.
+
+Tests  tests/pump/storage/test_storage.py
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Delivery(NamedTuple):
         return self.start_ts == self.commit_ts
 
     def __eq__(self, other: object) -> bool:
-        """Where the halves meet makes no difference."""
+        """Where the halves join makes no difference."""
         if not isinstance(other, Delivery):
             return NotImplemented
         return self[:2] == other[:2] and self.payload == other.payload
@@ -65,7 +67,7 @@ class LargeDelivery:
 
 
 class Oversized(Exception):
-    """What is read next is a single record of more bytes than there is room for."""
+    """What is read next is a single record of more bytes than there is memory for."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a record of {size} bytes")
@@ -74,7 +76,7 @@ class Oversized(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Commits in order; everything at or below `covered` behind the position asked for is among them.
+    """Commits in order; everything after the position asked for, up to `covered`, is among them.
 
     `large` is the last of them: its commit_ts is `covered`.
     """

@@ -36,13 +36,13 @@ class GroupCommit:
         return count
 
     def cut(self, sizes: list[int]) -> Iterator[tuple[int, int]]:
-        """(first, behind) of the parts of one list that each fit a group; no part is empty."""
+        """(first, after) of the parts of one list that each fit a group; no part is empty."""
         if len(sizes) <= self.records_max and sum(sizes) <= self.bytes_max:
             if sizes:
                 yield 0, len(sizes)
             return
         first = 0
         while first < len(sizes):
-            behind = first + self.take(sizes[first : first + self.records_max])
-            yield first, behind
-            first = behind
+            after = first + self.take(sizes[first : first + self.records_max])
+            yield first, after
+            first = after

@@ -9,6 +9,8 @@ Port `LogDirectory` and `LogFile`; adapter `OsLogDirectory`. What a caller may r
     read     exactly the bytes asked for, fewer only at the end of the file
 
 Never decides what bytes mean.
+
+Tests  tests/crash/test_pump_log.py
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class OsLogFile:
         self._opened.add(self)
 
     def let_go(self) -> None:
-        """Close the file as soon as nobody is inside a call; the next use opens it again."""
+        """Close the file as soon as no thread is inside a call; the next use opens it again."""
         self._descriptor = None
 
     def close(self) -> None:

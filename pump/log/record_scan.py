@@ -10,6 +10,8 @@ Why    a start, the slow chaser and retention read millions of records for nothi
 
 A timestamp of the years since 1978 takes nine octets as a varint: two pairs of 7-bit groups come from a
 table, the upper four, alike for a second of records, from a dictionary.
+
+Tests  tests/pump/pull/test_parts.py
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function
 
 
 def _groups(pair: int) -> int:
-    """The 14 bits of two octets of a varint that goes on behind them; negative if it ends in them."""
+    """The 14 bits of two octets of a varint that continues after them; negative if it ends in them."""
     return (pair & 0x7F) | (pair >> 8 & 0x7F) << 7 if pair & 0x8080 == 0x8080 else _NOT_A_VARINT
 
 
@@ -50,10 +52,10 @@ UPPER: Final = _Upper()
 
 
 class Scanned(NamedTuple):
-    """`behind`: offset behind the last whole record; `error`: why there is none, if bytes are left."""
+    """`after`: offset after the last whole record; `error`: why there is none, if bytes are left."""
 
     records: list[LogRecord]
-    behind: int
+    after: int
     error: RecordError | None
 
 
@@ -70,10 +72,10 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
     while at <= sure:
         (magic, length, checksum, a, tp, b, s0, s1, s2, s3, c, c0, c1, c2, c3) = unpack(data, at)
         body = at + VALUE_HEADER_SIZE
-        behind = body + length
-        if magic != VALUE_LOG_MAGIC or behind > end:
+        after = body + length
+        if magic != VALUE_LOG_MAGIC or after > end:
             break
-        if checksum_of(data[body:behind]) != checksum:
+        if checksum_of(data[body:after]) != checksum:
             break
         start_ts = pair[s0] | pair[s1] << 14 | upper[s2] | s3 << 56
         commit_ts = 0 if c0 & 0xFF == 0 else pair[c0] | pair[c1] << 14 | upper[c2] | c3 << 56
@@ -87,12 +89,12 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
             and 0 < start_ts < 1 << 63
             and (commit_ts == 0 or (0 < commit_ts < 1 << 63 and length >= 22))
         ):
-            if tp == binlog.ROLLBACK and data[behind - 2 : behind] == binlog.SETTLED:
+            if tp == binlog.ROLLBACK and data[after - 2 : after] == binlog.SETTLED:
                 tp = binlog.SETTLED_ROLLBACK
             append(new_tuple(LogRecord, (tp, start_ts, commit_ts, place)))
         else:
-            append(_parsed(data[body:behind], place))
-        at = behind
+            append(_parsed(data[body:after], place))
+        at = after
     return _scan_end(data, fid, base, stop, at, found)
 
 
@@ -102,17 +104,17 @@ def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[
         error = error_at(data, at, base, stop)
         if error is not None:
             return Scanned(found, base + at, error)
-        behind = at + needed(data, at)
-        if at + VALUE_HEADER_SIZE > len(data) or behind > len(data):
+        after = at + needed(data, at)
+        if at + VALUE_HEADER_SIZE > len(data) or after > len(data):
             break
-        found.append(_parsed(data[at + VALUE_HEADER_SIZE : behind], ValuePointer(fid, base + at)))
-        at = behind
+        found.append(_parsed(data[at + VALUE_HEADER_SIZE : after], ValuePointer(fid, base + at)))
+        at = after
     return Scanned(found, base + at, None)
 
 
 def steps(data: bytes) -> tuple[int, int]:
-    """How far `data`, which begins at a record, goes on from header to header: where the last record begins
-    and where it ends, which may be beyond. (0, 0) if there is no header at all."""
+    """How far the headers in `data`, which begins at a record, lead: where the last record begins and where
+    it ends, which may be beyond. (0, 0) if there is no header at all."""
     at, last, sure, unpack = 0, 0, len(data) - VALUE_HEADER_SIZE, VALUE_HEADER.unpack_from
     while at <= sure:
         magic, length, _ = unpack(data, at)
@@ -146,7 +148,7 @@ def needed(data: bytes, at: int) -> int:
 
 
 class NotABinlog(Exception):
-    """A record with a right checksum whose payload is no Binlog: written by somebody else, or altered."""
+    """A record with a right checksum whose payload is no Binlog: written by another program, or altered."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)

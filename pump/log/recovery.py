@@ -1,9 +1,9 @@
 """Recovery: what to believe of the files found at start, decided from numbers alone.
 
-In     sizes of the log files, the positions remembered in the index, what a scan of the newest file met
+In     sizes of the log files, the positions remembered in the index, what a scan of the newest file found
 Out    `Plan`: where to verify and where to replay from; `judge_tear`: cut or refuse
 Why    the index is written after the records it names are on the medium, so everything up to its head
-       must be valid. Behind the head, one writer with one fdatasync a group leaves at most the last group
+       must be valid. After the head, one writer with one fdatasync a group leaves at most the last group
        unsynced: only there may bytes be torn, and only in the newest file
 Never  reads a file; `storage` does what is decided here
 """
@@ -31,14 +31,14 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`verify_from` lies in the newest file; `replay_from` is where index and sorter go on."""
+    """`verify_from` lies in the newest file; `replay_from` is where index and sorter continue."""
 
     verify_from: ValuePointer
     replay_from: ValuePointer
 
 
 def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePointer) -> Plan:
-    """Where to go on. `segments` ascending and not empty; `Corruption` if files or bytes are missing.
+    """Where to continue. `segments` ascending and not empty; `Corruption` if files or bytes are missing.
 
     `head`: last record in the index. `handle`: last record that the sorter had decided with all before it.
     """
@@ -68,20 +68,20 @@ def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePoin
 
 @dataclass(frozen=True, slots=True)
 class Tear:
-    """The newest file holds no whole record at `offset`; `later`: a valid record behind it, if any,
-    one that lies further away than a group if there is one; `pair_behind`: behind it lie a prewrite and,
-    later, the end of its transaction."""
+    """The newest file holds no whole record at `offset`; `later`: a valid record after it, if any,
+    one that lies further away than a group if there is one; `pair_after`: a prewrite follows and, later,
+    the end of its transaction."""
 
     offset: int
     size: int
     reason: str
     later: int | None
-    pair_behind: bool = False
+    pair_after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Drop everything from `offset` on; `suspect` if valid-looking records go with it."""
+    """Drop everything from `offset` on; `suspect` if valid-looking records are lost with it."""
 
     offset: int
     suspect: bool
@@ -109,8 +109,8 @@ def judge_tear(
         return Refuse(tear.offset, f"{tear.reason}; it had been acknowledged")
     if tear.later is not None and tear.later - tear.offset > group_bytes_max:
         return Refuse(tear.offset, f"{tear.reason}; a valid record follows at offset {tear.later}")
-    if tear.pair_behind:
+    if tear.pair_after:
         # An end is sent when its prewrite was acknowledged: what lies in front of the prewrite was synced.
-        # Go pumps leave such files: they append behind what a kill tore.
-        return Refuse(tear.offset, f"{tear.reason}; a transaction stands behind it with its end")
+        # Go pumps leave such files: they append after what a kill tore.
+        return Refuse(tear.offset, f"{tear.reason}; a transaction stands after it with its end")
     return Cut(tear.offset, tear.later is not None)

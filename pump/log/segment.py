@@ -9,6 +9,8 @@ A footer is believed only where a walk over the records lands exactly in front o
 alone may as well be the end of a torn payload.
 
 Never truncates on its own account: what a violation means is decided by `recovery`.
+
+Tests  tests/crash/test_pump_log.py
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Walked(NamedTuple):
 
 class Segment:
     """One log file. `end`: bytes of it that hold whole records; reads never go beyond. `max_ts`: at least
-    the largest index timestamp of its records, 0 while nobody has looked."""
+    the largest index timestamp of its records, 0 while that is not known."""
 
     def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: int = 0) -> None:
         self.fid = fid
@@ -132,17 +134,17 @@ class Segment:
                 yield scanned
             if scanned.error:
                 return
-            wanted = record_scan.needed(data, scanned.behind - at)
-            if wanted > _LARGE and (large := self._scan_large(scanned.behind, wanted)) is not None:
+            wanted = record_scan.needed(data, scanned.after - at)
+            if wanted > _LARGE and (large := self._scan_large(scanned.after, wanted)) is not None:
                 yield large
                 if large.error:
                     return
-                at, size = large.behind, _CHUNK
+                at, size = large.after, _CHUNK
                 continue
-            if scanned.behind == at and len(data) < min(size, stop - at):
+            if scanned.after == at and len(data) < min(size, stop - at):
                 yield Scanned([], at, RecordError(at, "the file ends early", True))
                 return
-            at, size = scanned.behind, max(_CHUNK, wanted)
+            at, size = scanned.after, max(_CHUNK, wanted)
 
     def _scan_large(self, at: int, size: int) -> Scanned | None:
         """The record of `size` bytes at `at`, which is in the file; None if it does not begin as usual."""
@@ -178,12 +180,12 @@ class Segment:
         for scanned in self.scan(places[0], at):
             records += scanned.records
             if scanned.error is not None:
-                return Walked(scanned.behind, places[0], records, scanned.error)
+                return Walked(scanned.after, places[0], records, scanned.error)
         return Walked(at, places[0], records, error)
 
-    def behind(self, offset: int) -> int | None:
-        """Where records go on behind a damaged one: where its header says if a record, a footer or the end is
-        there, else at the next valid record (a Go pump appends behind a torn one). None: nowhere."""
+    def resume_at(self, offset: int) -> int | None:
+        """Where records continue after a damaged one: where its header says if a record, a footer or the end
+        is there, else at the next valid record (a Go pump appends after a torn one). None: nowhere."""
         head = self.file.read(offset, VALUE_HEADER_SIZE)
         end = offset + record_scan.needed(head, 0)
         if len(head) == VALUE_HEADER_SIZE and head.startswith(_MAGIC_BYTES) and end <= self.end:

@@ -4,6 +4,7 @@ Owns    the segments; the newest one is written by one thread, all may be read b
 Order   record bytes, then fdatasync, then `end` moves; a new file and its directory entry are on the medium
         before the first record goes in, its predecessor's footer before that
 Never   writes again after an error of append or sync: the caller stops (see `writer`)
+Tests   tests/crash/test_pump_log.py
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class ClosedFile:
 
 
 class Stretch(NamedTuple):
-    """Records in log order and the place behind the last of them."""
+    """Records in log order and the place after the last of them."""
 
     records: list[LogRecord]
-    behind: ValuePointer
+    after: ValuePointer
 
 
 def header_of(payload: bytes, path: str, offset: int) -> binlog.Header:
@@ -137,7 +138,7 @@ class ValueLog:
 
     def _cut(self, newest: Segment, error: RecordError, size: int, sure_to: int) -> recovery.Cut:
         at = error.offset
-        # One record beyond the reach of a single group decides; one nearer is only worth telling.
+        # One record beyond the reach of a single group decides; one nearer is only reported.
         later = newest.find_record(at + self._group_bytes_max + 1, size) or newest.find_record(at + 1, size)
         tear = recovery.Tear(at, size, error.reason, later, later is not None and _has_pair(newest, at, size))
         verdict = recovery.judge_tear(
@@ -161,10 +162,10 @@ class ValueLog:
         )
 
     def _given_up(self, damaged: Segment, offset: int, error: RecordError) -> int | None:
-        """Where records go on behind a damage whose loss is accepted; None if it is not, or they do not."""
+        """Where records continue after a damage whose loss is accepted; None if it is not, or they do not."""
         if not self._loss_accepted(segment.name_of(damaged.fid), offset):
             return None
-        again = damaged.behind(offset)
+        again = damaged.resume_at(offset)
         _logger.error("loss accepted", file=damaged.file.path, error=error, goes_on_at=again)
         return again
 
@@ -179,7 +180,7 @@ class ValueLog:
 
     @property
     def end(self) -> ValuePointer:
-        """Behind the last durable record."""
+        """After the last durable record."""
         newest = self.active
         return ValuePointer(newest.fid, newest.end)
 
@@ -239,13 +240,13 @@ class ValueLog:
             found = self.segment(fid)
             limit = stop.offset if fid == stop.fid else found.end
             again: int | None = None
-            for records, behind, error in found.scan(offset, limit):
+            for records, after, error in found.scan(offset, limit):
                 if records:
-                    yield Stretch(records, ValuePointer(fid, behind))
-                if error is not None and (fid == stop.fid or found.footer_at(behind) is None):
-                    if not self._loss_accepted(segment.name_of(fid), behind):
-                        raise self._refusal(found, behind, error.reason)
-                    again = self._given_up(found, behind, error)
+                    yield Stretch(records, ValuePointer(fid, after))
+                if error is not None and (fid == stop.fid or found.footer_at(after) is None):
+                    if not self._loss_accepted(segment.name_of(fid), after):
+                        raise self._refusal(found, after, error.reason)
+                    again = self._given_up(found, after, error)
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
     def end_of(self, fid: int) -> int:
@@ -255,7 +256,7 @@ class ValueLog:
     # -- retention -------------------------------------------------------------------------------
 
     def closed_files(self) -> list[ClosedFile]:
-        """All files but the newest, ascending. Reads the footers that nobody has read yet."""
+        """All files but the newest, ascending. Reads the footers that were not read yet."""
         return [
             ClosedFile(one.fid, one.end, one.closed_max_ts())
             for one in list(self._segments.values())
@@ -265,7 +266,7 @@ class ValueLog:
     def remove(self, upto_fid: int) -> int:
         """Remove every file up to this one, never the newest, the oldest first; returns their bytes.
 
-        Whoever reads one of them at this moment finishes undisturbed. Raises `OSError`.
+        A read of one of them that is under way finishes undisturbed. Raises `OSError`.
         """
         removed = 0
         for fid in [fid for fid in list(self._segments) if fid <= upto_fid and fid != self.active.fid]:
@@ -286,7 +287,7 @@ def largest_ts(records: Sequence[LogRecord]) -> int:
 
 
 def _has_pair(newest: Segment, at: int, size: int) -> bool:
-    """Whether behind a tear at `at` lie a prewrite and, later, the end of its transaction."""
+    """Whether after a tear at `at` lie a prewrite and, later, the end of its transaction."""
     first = newest.find_record(at + 1, size)
     prewrites: set[int] = set()
     for scanned in () if first is None else newest.scan(first, size):

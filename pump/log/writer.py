@@ -4,7 +4,8 @@ Drives  `group_commit`
 Owns    the writer thread and the queue in front of it, bounded in bytes: a full queue makes writers wait
 Order   append, fdatasync, then one call back into the event loop acknowledges the whole group
 Stops   finishes what is queued. After a failed write or sync nothing is written until a restart: what the
-        file holds behind the last acknowledged byte is unknown, and asking the disk again proves nothing
+        file holds after the last acknowledged byte is unknown, and asking the disk again proves nothing
+Tests   tests/pump/storage/test_storage.py
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class WriteFailed(BinlogError):
 
 @dataclass(frozen=True, slots=True)
 class WrittenGroup:
-    """One durable group: its records, their payloads in the same order, the end of the log behind them."""
+    """One durable group: its records, their payloads in the same order, the end of the log after them."""
 
     records: list[LogRecord]
     payloads: list[bytes]
@@ -85,8 +86,8 @@ class Writer:
         self._stopping = False
         self._queued_bytes = 0
         self._first_s = 0.0  # when the inbox got its first write
-        self._room = asyncio.Event()
-        self._room.set()
+        self._space = asyncio.Event()
+        self._space.set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="pump-writer", daemon=True)
         self.failure: WriteFailed | None = None
@@ -120,21 +121,21 @@ class Writer:
         sizes = list(map(len, payloads))
         if not sizes:
             done.set_result(None)
-        for first, behind in self._group_commit.cut(sizes):
-            size = sum(sizes[first:behind]) + _RECORD_BYTES * (behind - first)
-            last = behind == len(sizes)
-            self._enqueue((payloads[first:behind], headers[first:behind], size, done, first, last))
+        for first, after in self._group_commit.cut(sizes):
+            size = sum(sizes[first:after]) + _RECORD_BYTES * (after - first)
+            last = after == len(sizes)
+            self._enqueue((payloads[first:after], headers[first:after], size, done, first, last))
         return done
 
     async def _write_later(self, payloads: Sequence[bytes], headers: Sequence[Head]) -> None:
-        await self.room()
+        await self.wait_for_space()
         await self.write_many(payloads, headers)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Return when the queue takes more, or nothing for ever."""
         while self._queued_bytes >= self._queue_bytes_max and self.failure is None:
-            self._room.clear()
-            await self._room.wait()
+            self._space.clear()
+            await self._space.wait()
 
     def _future(self) -> asyncio.Future[None]:
         if self.failure is not None:
@@ -147,8 +148,8 @@ class Writer:
         self._queued_bytes += write[2]
         inbox = self._inbox
         inbox.append(write)
-        # Looked at after the append: whoever finds another write here knows that the thread, which was woken
-        # for that one, has not emptied the inbox yet and takes this one too.
+        # Checked after the append: if another write is here, the thread, which was woken for it, has not
+        # emptied the inbox yet and takes this one too.
         if len(inbox) == 1:
             self._first_s = self._clock.monotonic_s()
             self._wake.set()
@@ -180,7 +181,7 @@ class Writer:
 
     def _release(self, writes: list[_Write]) -> None:
         self._queued_bytes -= sum(map(_bytes_of, writes))
-        self._room.set()
+        self._space.set()
 
     # -- writer thread ---------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class Writer:
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # the loop is closed: nobody waits for an answer any more
+        except RuntimeError:  # the loop is closed: no call waits for an answer any more
             pass
 
     def _store(self, writes: list[_Write]) -> WrittenGroup:

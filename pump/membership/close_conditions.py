@@ -264,7 +264,7 @@ class CloseConditions:
         if seen.drainers is None:
             return "the registry, which does not answer"
         if not self._readers:
-            return "a drainer: none is registered, so nobody would ever read what is stored here"
+            return "a drainer: none is registered, so what is stored here would never be read"
         return "drainers: " + "; ".join(map(str, self.blockers))
 
     def facts(self) -> LeavingStatus:

@@ -5,6 +5,7 @@ Does    stores the time marks it asks for, reads storage and registry, logs ever
 Order   the caller has published `closing` and refuses prewrites; heartbeats and pulls continue all the time
 Stops   by `force`, or when the process is stopped for another reason: then the pump is paused and nothing of
         its data is given up
+Tests   tests/pump/membership/test_lifecycle.py
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pump.watermark.idle import store_fake_binlog
 
 _POLL_S: Final = 0.2
 _LOG_S: Final = 10.0
-FORCE_HINT: Final = "close?force=true leaves without waiting; what nobody has read is lost then"
+FORCE_HINT: Final = "close?force=true leaves without waiting; what no drainer has read is lost then"
 
 _logger = log.get("closing")
 

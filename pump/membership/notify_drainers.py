@@ -7,6 +7,8 @@ known to be dead. A dead one finds this pump when it starts, and must not keep a
 Who is dead: a drainer with a lease whose lease is gone. A Go drainer has none; it ends itself after 20
 heartbeats that failed, each of which takes 1 to 6 seconds. So one that cannot be called and whose entry is
 older than that merges nothing any more.
+
+Tests  tests/pump/membership/test_lifecycle.py
 """
 
 from __future__ import annotations

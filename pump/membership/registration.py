@@ -7,6 +7,7 @@ Order   start: a new pump's entry says paused, every living drainer is notified,
         all again. end: prewrites are refused first, the entry follows, then whatever has to be waited for
 Never   lets two processes with one node id run: the lease refuses the second. Never says offline of a pump
         whose data a drainer may still want: an interrupted start or close leaves it paused
+Tests   tests/pump/membership/test_lifecycle.py
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Drives  `common.budget`, through the caller
 Owns    the stream's reader of history
-Holds   of a stream that nobody reads, a page is in memory at most; a transaction larger than that is read
-        alone, when there is room for all of it
+Holds   of a stream that is not read, a page is in memory at most; a transaction larger than that is read
+        alone, when there is memory for all of it
+Tests   tests/pump/pull/test_parts.py
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class PullPages:
         self._parts: PartReader | None = None
 
     async def page(self, position: int, bytes_max: int, parts_above: int = 0) -> tuple[Page, Ticket]:
-        """The next commits behind `position`; one of more than `parts_above` bytes (0: none) is the page's
+        """The next commits after `position`; one of more than `parts_above` bytes (0: none) is the page's
         `large`. Raises as `Storage.page`, but `Oversized`."""
         usual = bytes_max + 2 * ALONE_BYTES + _RECORDS_BYTES
         single = ALONE_BYTES

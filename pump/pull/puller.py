@@ -8,6 +8,7 @@ Waits   for the watermark or for a request, never by polling. Who waits for a wa
         `idle_watermark`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
 Stops   `end` lets every stream finish its message and close without an error
+Tests   tests/pump/test_server.py
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from common import rpc, tso
-from common import time_text as moment
+from common import rpc, time_text, tso
 from common.budget import Ticket
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
@@ -130,7 +130,7 @@ class Pullers:
                             with self._idle.waiting(object(), 0):
                                 await wake.wait()
                             continue
-                        with _told_of_failures(stream.position):
+                        with _reporting_failures(stream.position):
                             page, ticket = await pages.page(stream.position, _PAGE_BYTES)
                         try:
                             left, covered, sent_bytes = page.deliveries[::-1], page.covered, 0
@@ -224,7 +224,7 @@ class Pullers:
         ticket: Ticket | None = None
         message: pull_session.Message | PartMessage | None = None
         try:
-            with _told_of_failures(session.position):
+            with _reporting_failures(session.position):
                 if session.large is not None:
                     made = await pages.part(session)
                     if made is not None:
@@ -232,7 +232,7 @@ class Pullers:
                 elif session.page_bytes and session.position < self._storage.watermark:
                     page, ticket = await pages.page(session.position, session.page_bytes, parts_above)
                     message = session.page(page)
-            message = message or session.told()
+            message = message or session.reached()
             return _encoded(message) if message is not None else b"", ticket
         except BaseException:
             if ticket is not None:
@@ -304,7 +304,7 @@ class Pullers:
         if self._time is not None and position > self._time.limit_ts:
             raise rpc.RpcStatus(
                 rpc.DATA_LOSS,
-                f"position {position} ({moment.utc(position)}) lies in the future: nothing was committed "
+                f"position {position} ({time_text.utc(position)}) lies in the future: nothing was committed "
                 "up to there, and what will be would be missed; start from a position that was reached",
             )
 
@@ -315,7 +315,7 @@ class Pullers:
 
 
 @contextmanager
-def _told_of_failures(position: int) -> Iterator[None]:
+def _reporting_failures(position: int) -> Iterator[None]:
     """Log and count what keeps binlogs from being read; a purged position has a status of its own."""
     try:
         yield

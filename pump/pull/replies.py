@@ -70,6 +70,6 @@ def entity(delivery: Delivery) -> bytes:
         b"\x10" + put_uvarint(commit_ts) if commit_ts else b""
     )
     front = b"\x0a\x00\x12" + put_uvarint(len(head) + len(tail))
-    behind = b"\x22" + put_uvarint(len(meta)) + meta
-    size = len(front) + len(head) + len(tail) + len(behind)
-    return b"".join((b"\x0a" + put_uvarint(size), front, head, tail, behind))
+    after = b"\x22" + put_uvarint(len(meta)) + meta
+    size = len(front) + len(head) + len(tail) + len(after)
+    return b"".join((b"\x0a" + put_uvarint(size), front, head, tail, after))

@@ -2,8 +2,8 @@
 
 In     its requests, pages of commits, parts of a large one
 Out    messages to send
-Holds  what it was told as watermark never falls, and no commit at or below it is sent afterwards: both are
-       the position, and pages begin behind it. Credit limits payload bytes; only the first payload of a
+Holds  the watermark that it was sent never falls, and no commit at or below it is sent afterwards: both are
+       the position, and pages begin after it. Credit limits payload bytes; only the first payload of a
        message may exceed it, since a transaction larger than all credit must pass too. One that comes in
        parts never exceeds it, but for the first few fields
 """
@@ -65,14 +65,14 @@ class PullSession:
 
     @property
     def waits_for(self) -> int:
-        """The watermark that the puller waits for and has not been told; 0 if there is none."""
+        """The watermark that the puller waits for and was not sent yet; 0 if there is none."""
         return self.awaited
 
     def page(self, page: Page) -> Message | None:
         """Take a page; the message for it, None if nothing needs to be said."""
         before = self.position
         if page.deliveries:
-            assert page.deliveries[0].commit_ts > before, "a commit at or below the told watermark"
+            assert page.deliveries[0].commit_ts > before, "a commit at or below the watermark that was sent"
         assert page.covered >= before
         deliveries = [delivery for delivery in page.deliveries if delivery[0] != delivery[1]]
         size = sum([len(head) + len(tail) for _, _, head, tail in deliveries])
@@ -82,7 +82,7 @@ class PullSession:
         if deliveries:
             self._page_bytes_max = min(self._page_bytes_max * 4, MESSAGE_BYTES_MAX)
             return self._message(deliveries, size)
-        return self.told()
+        return self.reached()
 
     def part_bytes(self, offset: int, begin_bytes: int) -> int:
         """How much of `large` the next part may hold, `offset` having been sent; 0 if the puller can take
@@ -107,7 +107,7 @@ class PullSession:
         prewrite that holds the watermark back, 0 if there is none."""
         return Message([], 0, self.position, held_by if self.awaited else 0)
 
-    def told(self) -> Message | None:
+    def reached(self) -> Message | None:
         """The empty message that an awaited watermark was reached, once."""
         if self.awaited and self.awaited <= self.position:
             return self._message([], 0)

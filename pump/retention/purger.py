@@ -79,7 +79,7 @@ class _Walk:
         stretch = next(stretches, None)
         if stretch is not None:
             self.survey.feed(stretch.records)
-            self.cursor = stretch.behind
+            self.cursor = stretch.after
         return stretch is not None
 
 

@@ -3,7 +3,7 @@
     .losses   a line each: `000003.vlog:1234`; `000003.vlog:1234 cut` where the file was cut off there
 
 Why    what was lost is missed again later: by the next start that reads the file, by a commit whose prewrite
-       stood there, by a puller that the index leads there. Each goes on past it, and says what is lost
+       stood there, by a puller that the index leads there. Each continues past it, and reports what is lost
 Holds  a line as long as its file is there. What is written where a file was cut off is no part of the loss
 """
 
@@ -19,7 +19,7 @@ from pump.log import segment
 from pump.log.record import START, ValuePointer
 from pump.storage.data_dir import DataDir
 
-_TOLD_MAX: Final = 1 << 16
+_REPORTED_MAX: Final = 1 << 16
 _DIGITS_MAX: Final = 20
 _logger = log.get("storage")
 
@@ -31,7 +31,7 @@ class AcceptedLosses:
         self._data_dir = data_dir
         self._damaged: set[ValuePointer] = set()
         self._cut: set[ValuePointer] = set()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._lock = threading.Lock()
         for line in data_dir.losses:
             place, _, kind = line.partition(" ")
@@ -84,9 +84,9 @@ class AcceptedLosses:
     def passed_over(self, ts: int, start_ts: int, place: ValuePointer, lost: ValuePointer) -> None:
         """A puller does not get what is filed under `ts`. `start_ts`: 0 where it cannot be read."""
         with self._lock:
-            if ts in self._told or len(self._told) == _TOLD_MAX:
+            if ts in self._reported or len(self._reported) == _REPORTED_MAX:
                 return
-            self._told.add(ts)
+            self._reported.add(ts)
         metrics.PASSED_OVER.inc()
         _logger.error(
             "binlog is not delivered: its loss was accepted",

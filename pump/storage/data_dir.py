@@ -10,12 +10,12 @@
               clock is asked
     .unknown  there from before the first entry in the registry until every living drainer knows this pump
     .purged-files  number of the first log file when `.purged` was last known to be right: where older files
-              are gone as well, somebody else has purged since
+              are gone as well, another program has purged since
     .losses   damage that was given up, see `accepted_losses`
-    .rebuild  there if a running pump found the index damaged: the next start sets it aside
+    .rebuild  there if a running pump found the index damaged: the next start renames it
     value/    the value log     kv/  the index
 
-What is made here is for nobody else: it holds rows.
+What is made here is private to the user that runs the pump: it holds rows.
 
 Never creates the index or the log itself; `storage` does.
 """
@@ -47,7 +47,7 @@ class DataDir:
         self._lock = self._locked("", ".lock")
         try:
             self._index_lock = self._locked("kv", "LOCK")
-            self._warn_of_others()
+            self._warn_of_write_access()
         except BaseException:
             os.close(self._lock)
             raise
@@ -72,7 +72,7 @@ class DataDir:
             ) from None
         return descriptor
 
-    def _warn_of_others(self) -> None:
+    def _warn_of_write_access(self) -> None:
         """What is made here is private; what was there before is as it is."""
         for path in (self.path, self.index_path, self.value_path):
             if os.path.isdir(path) and (mode := os.stat(path).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):

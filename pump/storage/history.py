@@ -2,10 +2,12 @@
 
 Walks the index over (position, watermark], steps over prewrites without reading them whole, joins each
 commit to its prewrite. A commit without its prewrite is an error, not a gap: the drainer at the other end
-would otherwise lose a transaction without a word. Only what the operator has given up is passed over, and
-told. Of a prewrite that is to be sent in parts only the beginning is read; it ends the page.
+would otherwise lose a transaction in silence. Only what the operator has given up is passed over, and
+logged. Of a prewrite that is to be sent in parts only the beginning is read; it ends the page.
 
 All calls block; they run on worker threads, one at a time for each reader.
+
+Tests  tests/pump/storage/test_storage.py
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class History:
         parts_above: int = 0,
         whole_max: int = _NEVER_LARGE,
     ) -> Page:
-        """The next commits behind `position`, at least one if there is any up to `watermark`.
+        """The next commits after `position`, at least one if there is any up to `watermark`.
 
         `parts_above`: a transaction whose prewrite has more bytes is the page's `large`; 0: none is. Raises
         `PositionPurged`, `Corruption`, or `Oversized` before another record of more than `whole_max` bytes

@@ -7,6 +7,8 @@ Out    nothing where the prewrite is among accepted losses, else the error that 
 Why    a hole is an error, never a jump; but an error that no restart and no option ends is a hole for ever
 
 All calls block.
+
+Tests  tests/pump/storage/test_accepted_losses.py
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class MissingPrewrites:
             )
         return Corruption(
             f"commit {commit_ts} has no prewrite {start_ts} on this pump; it stands at {here}",
-            hint="look at the record with GET /debug/binlog/<ts>; if another pump has the prewrite, this "
+            hint="see the record with GET /debug/binlog/<ts>; if another pump has the prewrite, this "
             f"commit was sent to the wrong one; {way_on}",
         )
 

@@ -1,12 +1,14 @@
 """Opening: the files of a data directory, brought into a state that a storage can work on.
 
 Drives  `index_files`, `recovery` (through the value log)
-Order   index (cut where its end is lost, set aside if more is), then log, verified from the index's head on
-        and its torn end cut, then what is known to be purged: the index is told when it was built anew, the
+Order   index (cut where its end is lost, renamed if more is), then log, verified from the index's head on
+        and its torn end cut, then what is known to be purged: the index learns it when it was built anew, the
         directory when a pump that kept this in the index alone was here before
-Never   reads the log further than that: the indexer does, while writes go on
+Never   reads the log further than that: the indexer does, while writes continue
 
 All calls block.
+
+Tests  tests/crash/test_index_damage.py
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from common import binlog
-from common import time_text as moment
+from common import binlog, time_text
 from common.observe import log
 from common.tso import TS_MAX
 from pump.index import index_files
@@ -47,7 +48,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OpenFiles:
     """What is open now."""
 
     index: Index
@@ -57,7 +58,7 @@ class Found:
     index_is_new: bool
 
     def close(self) -> None:
-        """Let go of it without finishing anything."""
+        """Close it without finishing anything."""
         self.value_log.close(healthy=False)
         self.index.close()
 
@@ -71,14 +72,14 @@ def open_all(
     write_buffer_bytes: int,
     cache_bytes: int,
     limit_ts: int = TS_MAX,
-) -> Found:
+) -> OpenFiles:
     """`limit_ts`: no timestamp of the upstream is larger now.
 
     Raises `Corruption` naming file and offset, `ConfigError`, `OSError`.
     """
     data_dir.take_rebuild()
 
-    def attempt() -> Found:
+    def attempt() -> OpenFiles:
         _cut_index(data_dir.index_path)
         index = Index.open(
             data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
@@ -94,10 +95,10 @@ def open_all(
     try:
         return attempt()
     except IndexDamaged as error:
-        aside = data_dir.set_aside("kv", "damaged")
-        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=aside)
+        renamed = data_dir.set_aside("kv", "damaged")
+        _logger.error("index is damaged, building it anew from the value log", error=error, set_aside=renamed)
     except _FromTheFuture as error:
-        error.tell(data_dir.set_aside("kv", "future"))
+        error.report(data_dir.set_aside("kv", "future"))
     return attempt()
 
 
@@ -108,14 +109,14 @@ class _FromTheFuture(Exception):
         super().__init__()
         self._watermark = watermark
 
-    def tell(self, aside: str) -> None:
+    def report(self, renamed: str) -> None:
         _logger.error(
             "the watermark stored here lies in the future, a writer with a wrong clock brought it: building "
             "the index anew from the value log, without such timestamps",
             watermark=self._watermark,
-            moment=moment.utc(self._watermark),
-            set_aside=aside,
-            hint="restart each drainer, it goes on from its checkpoint; one whose checkpoint lies in the "
+            moment=time_text.utc(self._watermark),
+            set_aside=renamed,
+            hint="restart each drainer, it continues from its checkpoint; one whose checkpoint lies in the "
             "future, too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps "
             "the files that hold such timestamps",
         )
@@ -127,8 +128,8 @@ def _open_log(
     limits: Limits,
     losses: AcceptedLosses,
     index: Index,
-) -> Found:
-    """The log behind an index that is open. `IndexDamaged` as well where the log ends before what the index
+) -> OpenFiles:
+    """The log after an index that is open. `IndexDamaged` as well where the log ends before what the index
     knows: nothing may lead to what is written there next."""
     head = index.head
     value_log = ValueLog(
@@ -144,19 +145,19 @@ def _open_log(
             opened = replace(opened, cut=None) if losses.was_cut(place) else opened
         losses.forget_before(value_log.first_fid)
         if head != START and head >= value_log.end:
-            raise IndexDamaged(f"the index knows records behind the end of the log, {value_log.end}")
+            raise IndexDamaged(f"the index knows records after the end of the log, {value_log.end}")
         _know_purged(data_dir, index, value_log)
     except BaseException:
         value_log.close(healthy=False)
         raise
-    return Found(index, value_log, opened, losses, head == START)
+    return OpenFiles(index, value_log, opened, losses, head == START)
 
 
 def _know_purged(data_dir: DataDir, index: Index, value_log: ValueLog) -> None:
     """Let index and directory know what is gone.
 
     Each may know it better: the index may have lost its end, and a pump that keeps it in the index alone may
-    have been here. Where files are gone that neither was told of, the log says.
+    have been here. Where files are gone that neither knows of, the log decides.
     """
     purged, first_fid = max(data_dir.purged_ts, index.gc_ts), value_log.first_fid
     if first_fid > data_dir.purged_fid:
@@ -172,7 +173,7 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
     files are gone: that of the first commit whose prewrite is stored too.
 
     Its commit_ts was drawn after its prewrite was acknowledged, and so after everything in the files that
-    are gone was written, whose timestamps had been drawn by then. Without one: behind everything stored.
+    are gone was written, whose timestamps had been drawn by then. Without one: above everything stored.
     """
     prewrites: set[int] = set()
     largest = 0

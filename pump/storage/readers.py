@@ -9,6 +9,8 @@ Holds   the part that completes a payload is given out only after the checksum o
         right, so that no reader ever has a whole payload that is damaged
 
 A reader belongs to one puller. All calls block; one at a time, from any thread.
+
+Tests  tests/pump/pull/test_parts.py
 """
 
 from __future__ import annotations

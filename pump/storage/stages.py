@@ -1,13 +1,13 @@
-"""Stages: how far each step behind the writers has come, in bytes of log and in seconds.
+"""Stages: how far each stage after the writers has come, in bytes of log and in seconds.
 
     written    durable in the value log, acknowledged
     indexed    filed in the index
     sorted     settled, with everything before it: no open prewrite stands in front
     published  at or below the watermark, pullers may have it
 
-In     the end of the durable log at moments (`note`), a place that a stage has reached
-Out    for how long what lies behind that place has been durable
-Holds  memory is bounded: what is long ago is known less exactly, and told as a little older than it is
+In     the end of the durable log at points in time (`note`), a place that a stage has reached
+Out    for how long what lies after that place has been durable
+Holds  memory is bounded: what is long ago is known less exactly, and counts as a little older than it is
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from pump.log.record import ValuePointer
 
 _SAMPLES_MAX: Final = 2048
-_EXACTNESS: Final = 64  # moments nearer than this part of their age may become one
-_NEAR_S: Final = 0.05  # moments nearer than this are one
+_EXACTNESS: Final = 64  # samples nearer than this part of their age may become one
+_NEAR_S: Final = 0.05  # samples nearer than this are one
 
 
 class Places(NamedTuple):
@@ -32,7 +32,7 @@ class Places(NamedTuple):
 
 
 def bytes_between(start: ValuePointer, stop: ValuePointer, end_of: Callable[[int], int]) -> int:
-    """Bytes of log in [start, stop); `end_of` tells the size of a file. 0 if `start` is not before `stop`."""
+    """Bytes of log in [start, stop); `end_of`: the size of a file. 0 if `start` is not before `stop`."""
     if start >= stop:
         return 0
     whole = sum(end_of(fid) for fid in range(start.fid, stop.fid))
@@ -71,6 +71,6 @@ class Arrivals:
                 self._times.append(at_s)
 
     def age_s(self, place: ValuePointer, now_s: float) -> float:
-        """For how long something has been durable behind `place`; 0 if nothing is."""
+        """For how long something has been durable after `place`; 0 if nothing is."""
         at = bisect_right(self._ends, place)
         return now_s - self._times[at] if at < len(self._ends) else 0.0

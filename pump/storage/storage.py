@@ -1,9 +1,9 @@
-"""Storage: value log, index, sorter and memory put together; everything behind the services.
+"""Storage: value log, index, sorter and memory put together; everything below the services.
 
 Drives  `group_commit`, `sorter`, `recent_commits`
 Owns    the writer, the indexer, the worker threads for history
-Opens   through `opening`. What the index or the sorter has not seen is read by the indexer while writes go on
-        already; the watermark stays back until then
+Opens   through `opening`. What the index or the sorter has not seen is read by the indexer while writes are
+        taken already; the watermark stays back until then
 Stops   writes what is queued, files it, stores the positions, closes the newest file
 """
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 class Storage:
     """One data directory, open. Use from one event loop."""
 
-    def __init__(self, data_dir: DataDir, found: opening.Found, limits: Limits, clock: Clock) -> None:
+    def __init__(self, data_dir: DataDir, found: opening.OpenFiles, limits: Limits, clock: Clock) -> None:
         self._data_dir = data_dir
         self._index = found.index
         self._log = found.value_log
@@ -103,7 +103,7 @@ class Storage:
         Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or Limits()
 
-        def open_blocking() -> opening.Found:
+        def open_blocking() -> opening.OpenFiles:
             return opening.open_all(
                 data_dir,
                 directory or OsLogDirectory(data_dir.value_path),
@@ -173,7 +173,7 @@ class Storage:
 
     async def run(self) -> None:
         """Follow the log into the index; returns after `close` began. Raises `Corruption`, and `IndexDamaged`
-        whoever finds it so."""
+        whichever call finds it so."""
         with self._noticing_damage():
             await self._indexer.run()
 
@@ -206,7 +206,7 @@ class Storage:
         await asyncio.to_thread(self._index.close)
 
     def abandon(self) -> None:
-        """Let go of the files without finishing anything, as a killed process does; `run` has ended."""
+        """Close the files without finishing anything, as a killed process does; `run` has ended."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._log.close(healthy=False)
         self._index.close()
@@ -226,12 +226,12 @@ class Storage:
         return self._writer.write(payload, header)
 
     def write_many(self, payloads: Sequence[bytes], headers: Sequence[binlog.Head]) -> Awaitable[None]:
-        """As `write`, of many in this order. `WriteFailed` tells how many of them are durable."""
+        """As `write`, of many in this order. `WriteFailed` says how many of them are durable."""
         return self._writer.write_many(payloads, headers)
 
-    async def write_room(self) -> None:
+    async def wait_for_write_space(self) -> None:
         """Return when the writer's queue takes more."""
-        await self._writer.room()
+        await self._writer.wait_for_space()
 
     @property
     def write_failure(self) -> WriteFailed | None:
@@ -318,10 +318,10 @@ class Storage:
         parts_above: int = 0,
         whole_max: int = sys.maxsize,
     ) -> Page:
-        """The next commits behind `position` up to the watermark; one of more than `parts_above` bytes (0:
+        """The next commits after `position` up to the watermark; one of more than `parts_above` bytes (0:
         none) is the page's `large`. Raises `PositionPurged`, `Corruption` or `Oversized` as `History.page`.
 
-        A large one is always read from the log: whoever sends it for minutes keeps it in memory otherwise.
+        A large one is always read from the log: sent for minutes, it would stay in memory otherwise.
         """
         watermark = self.watermark
         recent = self._recent.after(position, bytes_max)
@@ -397,7 +397,7 @@ class Storage:
 
     @property
     def places(self) -> Places:
-        """What each step behind the writers has reached."""
+        """What each stage after the writers has reached."""
         cursor = self._indexer.cursor
         oldest = next(self.open_prewrites(), None)
         return Places(self._indexer.durable, cursor, cursor if oldest is None else min(oldest.place, cursor))
@@ -411,7 +411,7 @@ class Storage:
 
     @property
     def settled_place(self) -> ValuePointer:
-        """Every record before it is indexed and decided; nothing at or behind it may be removed."""
+        """Every record before it is indexed and decided; nothing from there on may be removed."""
         return min(self._sorter.decided, self._indexer.cursor)
 
     def purged_to(self, ts: int, first_fid: int = 0) -> None:

@@ -138,7 +138,7 @@ class ResolveSchedule:
         first_s = _GIVEN_UP_PAUSE_S if start_ts in self._given_up else self._waited_after_s
         pause_s = min(asked.pause_s * 2, self._pause_max_s) or first_s
         if start_ts in self._given_up and answer is TxnAnswer.ALIVE:
-            retry_after_s = None  # its end is on its way
+            retry_after_s = None  # its end will come
         wait_s = pause_s if retry_after_s is None else min(max(retry_after_s, 0.0), self._pause_max_s)
         asked.next_s, asked.pause_s = now_s + wait_s, pause_s
         asked.heard = _after(asked.heard, answer, detail, now_s, hint)

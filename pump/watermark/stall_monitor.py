@@ -4,6 +4,7 @@ Drives  `stall_report`, `stages`
 Does    names the open prewrite that holds the watermark, in the log; keeps what `/status` and the gauges show
         of it and of the stages. A prewrite is read and decoded only when it is reported
 Why     a pump whose watermark stands looks like one that is idle
+Tests   tests/pump/watermark/test_stall_report.py
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ _NEXT: Final = {
     TxnAnswer.ALIVE: "find start_ts {start_ts} among the upstream's transactions, end it if it hangs",
     TxnAnswer.UNAVAILABLE: "nothing can be decided without the upstream: see to it that it answers",
     TxnAnswer.DAMAGED: "restore the file from a backup; its end may still come from the client",
-    TxnAnswer.ODD: "the upstream contradicts itself: look the transaction up there",
+    TxnAnswer.ODD: "the upstream contradicts itself: find the transaction there",
     TxnAnswer.UNKNOWN: "find out whether its rows were there upstream, then: binlogctl decide {start_ts} "
     "rolled-back, or binlogctl decide {start_ts} COMMIT_TS",
     TxnAnswer.NOT_WRITTEN: "free or repair the disk, then restart the pump",

@@ -9,6 +9,7 @@ Holds   from before the oldest start_ts that is open, and never later than the w
         down for that long. Nothing before all that an earlier life left is read: it may need the hold. What
         has been open for longer than may be held is reported, and left out: all others would go with it
 Stops   `release` lets go where nothing is open; otherwise the hold ends by itself
+Tests   tests/pump/write/test_hints.py
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ TRANSACTION_S: Final = 3600.0
 """TiDB keeps a transaction alive for so long at most (`max-txn-ttl`)."""
 _HELD_S: Final = BACK_MAX_S - 1.0
 _TRACE: Final = Held(
-    what="what tells the end of open prewrites",
+    what="the trace of how open prewrites ended",
     is_old="a prewrite has been open for more than a day, its trace is not held any more",
-    is_late="what tells the end of an open prewrite may be collected already",
+    is_late="the trace of how an open prewrite ended may be collected already",
     hint="see `oldest` in /status: what the upstream says of it, and what to do",
 )
 

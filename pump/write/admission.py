@@ -2,13 +2,13 @@
 
 In     what the request says, what the node is
 Out    `Store`, `Probe` (answer yes, store nothing) or `Refuse(reason, text)`
-Why    a prewrite opens work and needs a node that stays and a disk with room; its end is taken in every
+Why    a prewrite opens work and needs a node that stays and a disk with space; its end is taken in every
        state and from the reserve below the disk floor, because refusing it would leave the prewrite open.
-       The last of the reserve is nobody's: a log that ran into a full disk takes nothing until a restart,
-       while a refused end is sent again. A timestamp from the future is nobody's: taken, it would carry the
+       No write gets the last of the reserve: a log that ran into a full disk takes nothing until a restart,
+       while a refused end is sent again. No timestamp from the future is taken: it would carry the
        watermark along, and hide what is committed until then
 Never  changes the texts: old clients match on them. They give up at once what is too large for any pump, and
-       only that: a full disk must not look so
+       only that: a full disk must not read so
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from common import time_text as moment
+from common import time_text
 from common.binlog import PREWRITE, Head
 from common.cluster import node
 from common.tso import TS_MAX
@@ -78,7 +78,7 @@ class Disk:
 
 
 def cluster(requested: int, own: int) -> Refuse | None:
-    """A request of another cluster is refused before anything of it is looked at."""
+    """A request of another cluster is refused before anything of it is read."""
     if requested == own:
         return None
     return Refuse(Reason.CLUSTER, f"cluster ID are mismatch, {requested} vs {own}")
@@ -102,7 +102,7 @@ def admit(head: Head, size: int, state: str, disk: Disk, limit_ts: int = TS_MAX)
         return Refuse(
             Reason.TIMESTAMP,
             f"start_ts {start_ts}, commit_ts {commit_ts}: the upstream cannot have given a timestamp above "
-            f"{limit_ts} ({moment.utc(limit_ts)}) yet; draw timestamps from the oracle of this cluster",
+            f"{limit_ts} ({time_text.utc(limit_ts)}) yet; draw timestamps from the oracle of this cluster",
         )
     return STORE
 

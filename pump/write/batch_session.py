@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """All payloads up to `answered` are durable or probes, but for the `failures` told so far."""
+    """All payloads up to `answered` are durable or probes, but for the `failures` named so far."""
 
     answered: int
     failures: list[Failure]

@@ -2,12 +2,12 @@
 
 Drives  `admission`, `write_session`
 Owns    a task per stream that reads its requests and queues what they hold, while answers leave
-Order   a part is in the writer's queue before the next one is looked at, so that the log has the order of the
+Order   a part is in the writer's queue before the next one is admitted, so that the log has the order of the
         stream; several messages may be queued while the first is being synced
-Waits   for room in flight and in the writer's queue before the next message is read: the transport's flow
+Waits   for space in flight and in the writer's queue before the next message is read: the transport's flow
         control does the rest. And again before what it holds is queued: others may have been quicker
 Holds   a message counts with the transport until all of it is in the writer's queue; what its failures take,
-        until they are told
+        until they are sent
 Stops   `end` lets every stream answer what it has read, then ends it with UNAVAILABLE
 """
 
@@ -35,7 +35,7 @@ from pump.write.batch_session import IN_FLIGHT_BYTES_MAX, Acknowledgement, Part,
 from pump.write.disk_guard import DiskGuard
 
 _PAYLOAD_BYTES: Final = 400  # what one costs in memory besides its octets, and its failure
-# What is looked at one by one before others have their turn.
+# What is admitted one by one before other streams have their turn.
 _PARTS: Final = GroupCommit(bytes_max=1 << 20, records_max=1024)
 _REASONS: Final = {
     Reason.PAYLOAD: pump_pb2.WriteFailure.PAYLOAD,
@@ -52,7 +52,7 @@ _logger = log.get("batch_writes")
 
 
 class BatchWrites:
-    """All write streams of one pump. `state` tells the node's current state."""
+    """All write streams of one pump. `state` is the node's current state."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class BatchWrites:
                 stream.changed.clear()
                 answer = stream.session.answer()
                 if answer is not None:
-                    stream.room.set()
-                    stream.told(len(answer.failures))
+                    stream.space.set()
+                    stream.sent(len(answer.failures))
                     yield _encoded(answer)
                 elif stream.session.is_idle and (reader.done() or (self.ending and not stream.busy)):
                     break
@@ -125,32 +125,32 @@ class _Stream:
         self._writes = writes
         self.session = session
         self.changed = asyncio.Event()  # a part ended, or the reader did
-        self.room = asyncio.Event()  # an answer was made
+        self.space = asyncio.Event()  # an answer was made
         self.busy = False  # a message is being taken apart
         self._caller = rpc.caller()
-        self._failed = 0  # of all payloads, when they were looked at
-        self._failures = 0  # of these, not told yet
+        self._failed = 0  # of all payloads, when they were admitted
+        self._failures = 0  # of these, not sent yet
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:
         """Queue everything that comes, until the client ends its side."""
         storage, session, is_first = self._writes.storage, self.session, True
         while True:
             while session.is_full:
-                self.room.clear()
-                await self.room.wait()
-            await storage.write_room()
+                self.space.clear()
+                await self.space.wait()
+            await storage.wait_for_write_space()
             data = await anext(requests, None)
             if data is None:
                 return
             if self._writes.ending:
                 raise _stopping()
             self.busy = True
-            taken, data = [data], None  # it may be large, and is needed for a moment only
+            taken, data = [data], None  # it may be large, and is needed shortly only
             await self._message(taken, is_first)
             self._caller.done()
             self.busy = is_first = False
 
-    def told(self, failures: int) -> None:
+    def sent(self, failures: int) -> None:
         """An answer names so many failures; those of a failed disk were not counted."""
         failures = min(failures, self._failures)
         self._failures -= failures
@@ -181,22 +181,22 @@ class _Stream:
         self._caller.hold(_PAYLOAD_BYTES * len(payloads))
         before = self._failed
         if heads is not None:
-            await self._writes.storage.write_room()
+            await self._writes.storage.wait_for_write_space()
             self._store(self.session.take(len(payloads), size), payloads, heads, began_s)
         else:
             await self._parts(payloads, began_s)
         self._caller.give(_PAYLOAD_BYTES * (len(payloads) - (self._failed - before)))
 
     async def _parts(self, payloads: list[bytes], began_s: float) -> None:
-        """Look at payloads and queue them, a part after the other."""
-        for first, behind in _PARTS.cut(list(map(len, payloads))):
+        """Admit payloads and queue them, one part after the other."""
+        for first, after in _PARTS.cut(list(map(len, payloads))):
             if first:
                 await asyncio.sleep(0)
-            await self._writes.storage.write_room()
-            if not self._each(payloads[first:behind], began_s):
+            await self._writes.storage.wait_for_write_space()
+            if not self._each(payloads[first:after], began_s):
                 await self._writes.time.refresh()
-                await self._writes.storage.write_room()
-                self._each(payloads[first:behind], began_s, is_sure=True)
+                await self._writes.storage.wait_for_write_space()
+                self._each(payloads[first:after], began_s, is_sure=True)
 
     def _takes_all(self, size: int) -> bool:
         writes = self._writes
@@ -205,7 +205,7 @@ class _Stream:
         )
 
     def _each(self, payloads: Sequence[bytes], began_s: float, *, is_sure: bool = False) -> bool:
-        """Look at payloads one by one; False, without effect, if one is from the future as far as known."""
+        """Admit payloads one by one; False, without effect, if one is from the future as far as known."""
         writes = self._writes
         failure, state, disk = writes.storage.write_failure, writes.state(), writes.disk_guard.disk
         verdicts: list[Verdict] = []

@@ -2,6 +2,8 @@
 
 Asks every few seconds from a worker thread; admission compares with the floor. Where a file system does not
 answer, the last figure counts.
+
+Tests  tests/pump/test_server.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 In     octets of requests
 Out    cluster id, payloads in the form in which they are stored, a `Head` of each
 Why    a payload that comes in the stored form is kept as it came. Whether it does is asked of the parser for
-       a whole message at once: what it reads and writes again is the same octets, or is looked at one by one
+       a whole message at once: what it reads and writes again is the same octets, or is parsed one by one
 Holds  both ways give the same payloads and heads for the same octets
 """
 
@@ -24,9 +24,9 @@ from common.protobuf_fields import Malformed, varint
 from common.wire import pump_pb2, stored_binlog_pb2
 
 PAYLOADS_MAX: Final = 1 << 14
-"""Of one message: what they cost to look at while everybody else waits."""
+"""Of one message: what they cost to parse while all other calls wait."""
 _WALK_BYTES_MIN: Final = 1 << 20  # from here on a message's payloads are cut out of it one by one
-_LARGE_BYTES: Final = 1 << 15  # a payload from here on: copies cost more than looking
+_LARGE_BYTES: Final = 1 << 15  # a payload from here on: copies cost more than parsing
 _MEAN_BYTES_MAX: Final = 1 << 13  # payloads larger than this on average: likewise
 
 _StoredBinlog: Final = stored_binlog_pb2.StoredBinlog
@@ -104,7 +104,7 @@ def read_many(data: bytes | memoryview) -> tuple[int, list[bytes]]:
 
 def heads_if_all_stored(data: bytes | memoryview, count: int) -> list[Head] | None:
     """Heads of the `count` payloads of a `WriteBinlogsReq` if all came in the stored form; None if one did
-    not, if one may be a probe, or if looking at each costs less."""
+    not, if one may be a probe, or if parsing each costs less."""
     if len(data) > _MEAN_BYTES_MAX * count or len(data) >= _WALK_BYTES_MIN:
         return None
     data = bytes(data)

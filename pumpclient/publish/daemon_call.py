@@ -3,6 +3,7 @@
 Why    a database that hangs answers when it likes. A thread of an executor would be joined when the program
        ends, and so the program would not end before the database answers
 Never  stops the function: whoever awaits may be cancelled, the thread then works for nobody
+Tests  tests/pumpclient/publish/test_publisher_crashes.py
 """
 
 from __future__ import annotations

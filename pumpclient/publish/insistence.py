@@ -4,6 +4,7 @@ Drives  the step; what was decided gives the same answer
 Stops   after `DECIDE_S`, and when the publisher closes
 Never   takes the lack of an entry for a rollback once an attempt had no answer: that one may have committed,
         and what others have dropped since is not there any more
+Tests   tests/pumpclient/publish/test_publisher_crashes.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In     a DB-API connection of any driver, or what wraps one
 Out    whether it commits each statement by itself; False where it does not tell
 Knows  sqlite3, PyMySQL, mysqlclient, MySQL Connector, psycopg, what a pool of SQLAlchemy gives, Django's
+Tests  tests/pumpclient/publish/test_outcome_table.py
 """
 
 from __future__ import annotations

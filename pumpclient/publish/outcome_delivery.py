@@ -4,6 +4,7 @@ Drives  the coroutine that sends one end, the transaction table
 Owns    one short task per end
 Stops   `close` waits for `drain_s` seconds, then abandons what is left: pumps ask the upstream
 Never   forgets an end that no pump has
+Tests   tests/pumpclient/publish/test_publisher_leftovers.py
 """
 
 from __future__ import annotations

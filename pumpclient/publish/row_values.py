@@ -5,6 +5,7 @@ In     a table, a row by column name: str, bytes, int, float, bool, Decimal, dat
 Out    the same row for `RowEncoder`
 Holds  a name that is no column is an error, not a column forgotten; TIMESTAMP is UTC: a datetime with a zone
        is converted, one without is taken as UTC
+Tests  tests/pumpclient/publish/test_schema_publishing.py
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Never   ends twice: after its end every call raises `TransactionOver`. Holds not
     PREPARED: the application's database decides. `commit` says that it has committed, `roll_back` that it has
     not; left without either it is UNKNOWN, and the database is asked.
     UNKNOWN also: the connection broke while the commit was being decided.
+
+Tests  tests/pumpclient/publish/test_publisher.py
 """
 
 from __future__ import annotations

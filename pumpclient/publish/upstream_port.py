@@ -1,6 +1,8 @@
 """Writable upstream: the port that a publisher needs of the system it draws timestamps from.
 
 `StandaloneUpstream` is one, `pumpclient.testing.MemoryUpstream` another.
+
+Tests  tests/pumpclient/publish/test_publisher.py
 """
 
 from __future__ import annotations

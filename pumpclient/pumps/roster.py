@@ -6,6 +6,7 @@ Holds  the selector always offers exactly the pumps that `health` calls usable; 
        registry stays known while a prewrite it acknowledged awaits its end or a call to it is under way
 Why    discovery, health and selection share one membership; kept in one place they cannot disagree
 Never  sends anything; `client` drives it
+Tests  tests/pumpclient/test_client.py
 """
 
 from __future__ import annotations

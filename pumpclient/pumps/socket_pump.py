@@ -4,6 +4,7 @@ Drives  nothing
 Holds   the pump has the node id `localPump` and is online: its state in the registry is not followed, its
         answers say enough
 Stops   `close`: watches wait no longer
+Tests   tests/pumpclient/send/test_transport_ways.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ the real messages, single ones and batches. For `pumpclient.testing`.
 
 Drives  nothing
 Holds   what a pump holds: an answer after the binlog is kept, in the order of the stream
+Tests   tests/pumpclient/test_client.py
 """
 
 from __future__ import annotations

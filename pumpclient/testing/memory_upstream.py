@@ -2,6 +2,8 @@
 
 For the host's own tests, through `pumpclient.testing`; the publisher's tests run on it and, step for step, on
 etcd.
+
+Tests  tests/pumpclient/publish/test_publisher.py
 """
 
 from __future__ import annotations

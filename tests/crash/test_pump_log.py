@@ -196,7 +196,7 @@ def test_a_tear_that_a_go_pump_wrote_behind_is_not_cut() -> None:
     pair = [binlog.prewrite(50, b"k", b"v"), binlog.commit(50, 51, b"k")]
     directory = build(PAYLOADS[:2])
     directory.files["000000.vlog"].data += torn + b"".join(map(encode_value, pair))
-    with pytest.raises(Corruption, match="a transaction stands behind it with its end") as caught:
+    with pytest.raises(Corruption, match="a transaction stands after it with its end") as caught:
         new_log(directory)
     place = ("000000.vlog", 2 * SIZE)
     assert f"--accept-loss {place[0]}:{place[1]}" in caught.value.hint

@@ -16,7 +16,7 @@ class TestGroupCommit:
                 count = group_commit.take(left)
                 parts.append(left[:count])
                 del left[:count]
-            assert [list(sizes[first:behind]) for first, behind in group_commit.cut(list(sizes))] == parts
+            assert [list(sizes[first:after]) for first, after in group_commit.cut(list(sizes))] == parts
         assert list(group_commit.cut([])) == []
 
     def test_takes_what_fits_and_at_least_one(self) -> None:

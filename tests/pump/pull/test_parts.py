@@ -276,7 +276,7 @@ def records_of(path: Path, size: int) -> list[object]:
     finally:
         file.close()
     found: list[object] = [record for scanned in scans for record in scanned.records]
-    return [*found, scans[-1].behind, str(scans[-1].error)]
+    return [*found, scans[-1].after, str(scans[-1].error)]
 
 
 def test_large_records_are_scanned_piece_by_piece_with_the_same_result(

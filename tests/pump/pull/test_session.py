@@ -31,16 +31,16 @@ class TestPullSession:
     def test_awaited_watermark_is_told_once(self) -> None:
         session = PullSession(5)
         session.request(0, 10)
-        assert session.told() is None
+        assert session.reached() is None
         assert session.waits_for == 10
         session.request(100, 0)
         assert session.page(Page([], 12)) == Message([], 0, 12)
-        assert session.told() is None
+        assert session.reached() is None
         session.request(0, 11)
-        assert session.told() == Message([], 0, 12)
+        assert session.reached() == Message([], 0, 12)
         session.request(0, 15)
         assert session.page(Page(deliveries(14), 16)) == Message(deliveries(14), 10, 16)
-        assert session.told() is None
+        assert session.reached() is None
 
     def test_time_marks_of_old_pumps_are_no_payloads(self) -> None:
         session = PullSession(0)
@@ -75,10 +75,10 @@ class TestPullSession:
         assert sizes == sorted(sizes)
         assert sizes[-1] == MESSAGE_BYTES_MAX
 
-    def test_a_commit_at_or_below_the_told_watermark_is_caught(self) -> None:
+    def test_a_commit_at_or_below_the_watermark_that_was_sent_is_caught(self) -> None:
         session = PullSession(10)
         session.request(100, 0)
-        with pytest.raises(AssertionError, match="at or below the told watermark"):
+        with pytest.raises(AssertionError, match="at or below the watermark that was sent"):
             session.page(Page(deliveries(10), 11))
 
     def test_a_watermark_never_falls(self) -> None:
