@@ -3,7 +3,7 @@
 Not everything a Go pump exports has a meaning here. `write_binlog_duration_time` of type `to_disk` (a flush
 of its write buffer) is the same as `batch`: a group is written at once. `slow_chaser_count` of type
 `recovery` stays 0: there is no second mode that stops the writers. `go_*` describes Go's runtime: instead of
-`go_memstats_heap_inuse_bytes` look at `process_resident_memory_bytes`, and instead of `go_goroutines` at
+`go_memstats_heap_inuse_bytes` see `process_resident_memory_bytes`, and instead of `go_goroutines`
 `binlog_pump_puller_streams_count` and the door's connections. An `error_count` of type `feed_pre_write_value`
 (a prewrite that cannot be read for its commit) counts as `read_value`, as every record that cannot be read.
 

@@ -3,7 +3,7 @@
 Values only; made by `recent_commits` and `history`, taken by the pull streams. A joined payload is kept as
 its two halves (the commit's fields first, then the prewrite's): they are put together once, in the
 message that carries them. Of a transaction that is too large for that only the place of the second half is
-kept; `part_reader` reads it bit by bit.
+kept; `storage.readers` reads it in parts.
 
 Tests  tests/pump/storage/test_storage.py
 """

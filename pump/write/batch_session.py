@@ -1,4 +1,4 @@
-"""Write session: which payloads of one batch stream are answered, and what the next answer says.
+"""Batch session: which payloads of one batch stream are answered, and what the next answer says.
 
 In     parts of the stream as they are taken, their ends as they come
 Out    answers: how many payloads, counted from the stream's first, are answered, and which of them failed
