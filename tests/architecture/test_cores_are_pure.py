@@ -157,7 +157,6 @@ CORES = (
     "deploy.ctl.cluster.leaving",
     "deploy.ctl.cluster.forget_consequences",
     "deploy.ctl.cluster.node_lookup",
-    "deploy.ctl.cluster.node_document",
     "deploy.ctl.cluster.in_doubt",
     "deploy.ctl.cluster.overview",
     "pump.write.admission",

@@ -5,19 +5,18 @@ Tests  tests/deploy/ctl/cluster/test_node_table.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from common.quantities import span
+from common.status.pump import ClockStatus
 from common.upstream.upstream_time import SKEW_S
-from deploy.ctl.cluster.node_document import number
 
 HINT: Final = "`binlogctl doctor` compares all clocks of the cluster; correct the one that is off"
 
 
-def of(upstream_time: Mapping[str, Any]) -> str:
+def of(upstream_time: ClockStatus) -> str:
     """ "" where the clocks agree, or nothing is said."""
-    ahead_s = number(upstream_time, "ahead_of_host_s") or 0.0
+    ahead_s = upstream_time.ahead_of_host_s
     if abs(ahead_s) < SKEW_S:
         return ""
     return (

@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING, STATES
 from common.cluster.registry import NodeEntry
+from common.status.codec import read
+from common.status.drainer import DrainerDocument
+from common.status.pump import PumpDocument
 
 PAUSE: Final = "pause"
 CLOSE: Final = "close"
@@ -60,12 +63,10 @@ def look(
 def _waits(action: str, state: str, document: Mapping[str, Any] | None) -> Waits:
     if document is None:
         return Waits("its process, which does not answer any more")
-    pump = document.get("pump")
-    leaving = pump.get("leaving") if isinstance(pump, Mapping) else None
-    if isinstance(leaving, Mapping) and leaving.get("waits_for"):
-        left_s = leaving.get("left_s")
-        return Waits(str(leaving["waits_for"]), float(left_s) if isinstance(left_s, int | float) else None)
+    pump = read(document, PumpDocument).pump
+    if pump is not None and pump.leaving is not None and pump.leaving.waits_for:
+        return Waits(pump.leaving.waits_for, pump.leaving.left_s)
     if state == ONLINE:
         return Waits(f"its word that it is {ON_THE_WAY[action]}")
-    doing = document.get("Doing")
+    doing = read(document, DrainerDocument).doing
     return Waits(f"what it has begun: {doing}" if doing else "what it has begun")

@@ -17,10 +17,12 @@ from common import tso
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import Corruption
+from common.status.codec import read
+from common.status.drainer import DrainerDocument, LagStatus
+from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.upstream.standalone.layout import Prepared
 from deploy.ctl.cluster import clock_skew as skew
 from deploy.ctl.cluster import in_doubt
-from deploy.ctl.cluster.node_document import items, number, part, texts, words
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -92,18 +94,13 @@ def build(
 ) -> Overview:
     """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
     entries of the standalone upstream by start_ts, or why they cannot be read."""
-    told = [_number(seen.document, "CommitTS") for seen in nodes if seen.kind == PUMPS]
-    now_ts = int(max(told, default=0)) or tso.from_wall_s(now_s)
+    told = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
+    now_ts = max(told, default=0) or tso.from_wall_s(now_s)
     lines = tuple(_line(seen, now_ts) for seen in nodes)
     troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
     troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
     troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
     return Overview(now_ts, lines, tuple(troubles))
-
-
-def _number(document: Mapping[str, Any] | None, key: str) -> float:
-    """0 where it is no number."""
-    return number(document or {}, key) or 0
 
 
 def _seconds(now_ts: int, ts: int) -> float:
@@ -114,17 +111,15 @@ def _seconds(now_ts: int, ts: int) -> float:
 
 
 def _line(seen: Seen, now_ts: int) -> NodeLine:
-    document = seen.document or {}
     stages: dict[str, float] = {}
     if seen.kind == PUMPS:
-        pump = part(document, "pump")
-        position, doing = int(_number(pump, "watermark")), _pump_doing(pump)
+        pump = read(seen.document, PumpDocument).pump
+        position, doing = (0, "") if pump is None else (pump.watermark, _pump_doing(pump))
     else:
-        position = int(_number(document, "AppliedTS") or _number(document, "LastTS"))
-        lag = part(document, "Lag")
-        if all(f"{name}_s" in lag for name in STAGES):
-            stages = {name: _number(lag, f"{name}_s") for name in STAGES}
-        doing = _drainer_doing(document)
+        drainer = read(seen.document, DrainerDocument)
+        position, doing = drainer.applied_ts or drainer.last_ts, _drainer_doing(drainer)
+        if drainer.lag:
+            stages = _stages(drainer.lag)
     position = position or seen.told_ts
     behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
     return NodeLine(
@@ -141,20 +136,23 @@ def _line(seen: Seen, now_ts: int) -> NodeLine:
     )
 
 
-def _pump_doing(pump: Mapping[str, Any]) -> str:
-    if not pump:
-        return ""
-    if leaving := words(part(pump, "leaving"), "waits_for"):
-        return f"closing: waits for {leaving}"
-    return f"{_number(pump, 'open_prewrites'):.0f} open prewrites"
+def _stages(lag: LagStatus) -> dict[str, float]:
+    """All of STAGES, or none."""
+    found = {name: getattr(lag, f"{name}_s") for name in STAGES}
+    return {} if None in found.values() else found
 
 
-def _drainer_doing(document: Mapping[str, Any]) -> str:
-    if "Lag" not in document:
+def _pump_doing(pump: PumpStatus) -> str:
+    if pump.leaving is not None and pump.leaving.waits_for:
+        return f"closing: waits for {pump.leaving.waits_for}"
+    return f"{pump.open_prewrites} open prewrites"
+
+
+def _drainer_doing(drainer: DrainerDocument) -> str:
+    if not drainer.lag:
         return ""
-    rate = f"{_number(part(document, 'Lag'), 'rows_per_s'):,.0f} rows/s"
-    doing = words(document, "Doing")
-    return f"{rate}, {doing}" if doing else rate
+    rate = f"{drainer.lag.rows_per_s:,.0f} rows/s"
+    return f"{rate}, {drainer.doing}" if drainer.doing else rate
 
 
 # Troubles --------------------------------------------------------------------------------------------------
@@ -193,63 +191,64 @@ def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
 
 
 def _of_pump(seen: Seen, label: str) -> list[Trouble]:
-    document = seen.document or {}
-    pump = part(document, "pump")
+    document = read(seen.document, PumpDocument)
+    pump = document.pump or PumpStatus()
     found: list[Trouble] = []
-    if trouble := words(document, "ErrMsg"):
-        found.append(Trouble(WARNING, label, f"is cut off: {trouble}", "see to etcd or PD"))
-    if pump.get("writer") == "failed":
-        text = f"stores nothing any more: {words(pump, 'writer_error')}"
+    if document.error:
+        found.append(Trouble(WARNING, label, f"is cut off: {document.error}", "see to etcd or PD"))
+    if pump.writer == "failed":
+        text = f"stores nothing any more: {pump.writer_error or ''}"
         found.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
-    disk = part(pump, "disk")
-    if "available" in disk and _number(disk, "available") <= _number(disk, "floor"):
-        free = f"{_number(disk, 'available') / (1 << 30):.1f} GiB free"
+    available = pump.disk.available
+    if available is not None and available <= (pump.disk.floor or 0):
+        free = f"{available / (1 << 30):.1f} GiB free"
         text = f"refuses prewrites: {free}, below the floor of its disk"
         found.append(Trouble(ERROR, label, text, "free room, or lower storage.stop-write-at-available-space"))
-    if trouble := words(pump, "index_error"):
-        found.append(Trouble(ERROR, label, f"its index fails: {trouble}", "see its log"))
-    if waits_for := words(part(pump, "leaving"), "waits_for"):
-        found.append(Trouble(WARNING, label, f"is closing and waits for {waits_for}"))
-    for oldest in items(pump, "oldest")[:1]:
-        if (age_s := _number(oldest, "age_s")) >= STUCK_S:
-            which = f"the transaction with start_ts {oldest.get('start_ts')}"
-            text = f"{which} has been open for {age_s:.0f} s and holds replication up"
-            found.append(Trouble(ERROR, label, text, words(oldest, "next")))
-    if apart := skew.of(part(pump, "upstream_time")):
+    if pump.index_error:
+        found.append(Trouble(ERROR, label, f"its index fails: {pump.index_error}", "see its log"))
+    if pump.leaving is not None and pump.leaving.waits_for:
+        found.append(Trouble(WARNING, label, f"is closing and waits for {pump.leaving.waits_for}"))
+    for oldest in pump.oldest[:1]:
+        if oldest.age_s >= STUCK_S:
+            which = f"the transaction with start_ts {oldest.start_ts}"
+            text = f"{which} has been open for {oldest.age_s:.0f} s and holds replication up"
+            found.append(Trouble(ERROR, label, text, oldest.next))
+    if apart := skew.of(pump.upstream_time):
         found.append(Trouble(WARNING, label, apart, skew.HINT))
-    retention = part(pump, "retention")
-    if held_up_by := texts(retention, "held_up_by"):
+    return found + _of_retention(pump.retention or RetentionStatus(), label)
+
+
+def _of_retention(retention: RetentionStatus, label: str) -> list[Trouble]:
+    found: list[Trouble] = []
+    if held_up_by := retention.held_up_by:
         found.append(Trouble(WARNING, label, f"purges less than it should: {'; '.join(held_up_by)}"))
-    for drainer in items(retention, "drainers"):
-        name, left_s = words(drainer, "node_id"), _number(drainer, "left_s")
-        if drainer.get("lost") is True:
-            text = f"has purged binlogs that drainer {name} has not applied"
+    for drainer in retention.drainers:
+        left_s = drainer.left_s or 0.0
+        if drainer.lost:
+            text = f"has purged binlogs that drainer {drainer.node_id} has not applied"
             found.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
-        elif left_s < (_number(retention, "alarm_s") or RETENTION_S):
-            text = f"purges what drainer {name} has not applied in {max(left_s, 0) / 3600:.1f} h"
+        elif left_s < (retention.alarm_s or RETENTION_S):
+            text = f"purges what drainer {drainer.node_id} has not applied in {max(left_s, 0) / 3600:.1f} h"
             found.append(Trouble(WARNING, label, text, "bring that drainer on, or raise gc"))
     return found
 
 
 def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
-    document = seen.document or {}
+    document = read(seen.document, DrainerDocument)
     found: list[Trouble] = []
-    if part(document, "Control").get("paused") is True:
+    if document.control and document.control.paused:
         hint = f"`binlogctl resume {seen.node_id}`"
         found.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
-    waiting = items(part(document, "DDL"), "waiting")
-    if waiting:
-        jobs = ", ".join(f"{_number(one, 'job_id'):.0f}" for one in waiting[:5])
+    if document.ddl and (waiting := document.ddl.waiting):
+        jobs = ", ".join(str(one.job_id) for one in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
         found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
-    if apart := skew.of(part(document, "UpstreamTime")):
+    if document.upstream_time and (apart := skew.of(document.upstream_time)):
         found.append(Trouble(WARNING, label, apart, skew.HINT))
-    lag = part(document, "Lag")
-    total_s, reason = _number(lag, "total_s"), words(lag, "reason")
-    if total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
-        stands = lag.get("eta_s") is None
-        text = f"is {total_s:.0f} s behind" + (f": {reason}" if reason else "")
-        found.append(Trouble(ERROR if stands else WARNING, label, text))
+    lag = document.lag or LagStatus()
+    if lag.total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
+        text = f"is {lag.total_s:.0f} s behind" + (f": {lag.reason}" if lag.reason else "")
+        found.append(Trouble(ERROR if lag.eta_s is None else WARNING, label, text))
     return found
 
 

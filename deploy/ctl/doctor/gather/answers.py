@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from common.foreign_document import UNREADABLE
+from common.status.codec import read
+from common.status.drainer import DrainerDocument
+from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.tso import LOGICAL_BITS
 from deploy.ctl.cluster import clock_skew as skew
-from deploy.ctl.cluster.node_document import items, number, part, whole, words
 from deploy.ctl.doctor.facts import Answer, DiskSeen
 
 _SAMPLE: Final = re.compile(
@@ -39,64 +40,61 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     told = sizes.get(f'{_SIZE}{{type="capacity"}}')
     capacity = None if told is None else int(told)
     available = sizes.get(f'{_SIZE}{{type="available"}}')
-    own = part(document, "pump")
-    if not own:
+    pump = read(document, PumpDocument).pump
+    if pump is None:
         disk = None if available is None else DiskSeen(int(available), capacity)
         purged_ms = sizes.get(_GC)
         gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
         return Answer(foreign=True, known=known, disk=disk, gc_ts=gc_ts)
-    space, retention = part(own, "disk"), part(own, "retention")
-    free = whole(space, "available")
+    free, retention = pump.disk.available, pump.retention or RetentionStatus()
     return Answer(
         foreign=False,
-        node_id=words(own, "node_id") or None,
-        cluster_id=whole(own, "cluster_id"),
-        version=words(own, "version") or None,
-        time_s=number(own, "time_s"),
+        node_id=pump.node_id or None,
+        cluster_id=pump.cluster_id,
+        version=pump.version or None,
+        time_s=pump.time_s,
         known=known,
-        disk=None if free is None else DiskSeen(free, capacity, whole(space, "floor")),
-        gc_ts=whole(own, "gc_ts"),
-        age_s=number(retention, "age_s"),
-        alarm_s=number(retention, "alarm_s"),
+        disk=None if free is None else DiskSeen(free, capacity, pump.disk.floor),
+        gc_ts=pump.gc_ts,
+        age_s=retention.age_s,
+        alarm_s=retention.alarm_s,
         left_s={
-            words(one, "node_id"): left_s
-            for one in items(retention, "drainers")
-            if not one.get("lost") and (left_s := number(one, "left_s")) is not None
+            one.node_id: one.left_s for one in retention.drainers if not one.lost and one.left_s is not None
         },
-        troubles=_pump_troubles(own, retention),
+        troubles=_pump_troubles(pump, retention),
     )
 
 
 def read_drainer(status: bytes) -> Answer | None:
     """A drainer's. None if the status is not a drainer's."""
-    document = _document(status)
-    if document is None or "LastTS" not in document:
+    raw = _document(status)
+    if raw is None or "LastTS" not in raw:
         return None
-    if "NodeID" not in document:
+    if "NodeID" not in raw:
         return Answer(foreign=True)
-    pumps = {node_id: part(document, "Pumps", node_id) for node_id in part(document, "Pumps")}
-    troubles = ["applying is paused by an operator"] if part(document, "Control").get("paused") else []
-    troubles += [apart] if (apart := skew.of(part(document, "UpstreamTime"))) else []
+    document = read(raw, DrainerDocument)
+    troubles = []
+    if document.control and document.control.paused:
+        troubles.append("applying is paused by an operator")
+    if document.upstream_time and (apart := skew.of(document.upstream_time)):
+        troubles.append(apart)
     troubles += [
-        f"pump {node_id}: {trouble}"
-        for node_id, one in pumps.items()
-        if not one.get("connected") and (trouble := words(one, "error"))
+        f"pump {node_id}: {one.error}"
+        for node_id, one in (document.pumps or {}).items()
+        if not one.connected and one.error
     ]
     return Answer(
         foreign=False,
-        node_id=words(document, "NodeID") or None,
-        cluster_id=whole(document, "ClusterID"),
-        version=words(document, "Version") or None,
-        time_s=number(document, "Time"),
+        node_id=document.node_id or None,
+        cluster_id=document.cluster_id or None,
+        version=document.version or None,
+        time_s=document.time or None,
         troubles=tuple(troubles),
     )
 
 
-def _pump_troubles(own: Mapping[str, Any], retention: Mapping[str, Any]) -> tuple[str, ...]:
-    held_up_by = retention.get("held_up_by")
-    found = [words(own, "writer_error"), words(own, "index_error")]
-    found += [str(one) for one in held_up_by] if isinstance(held_up_by, list) else []
-    found.append(skew.of(part(own, "upstream_time")))
+def _pump_troubles(pump: PumpStatus, retention: RetentionStatus) -> tuple[str, ...]:
+    found = [pump.writer_error, pump.index_error, *retention.held_up_by, skew.of(pump.upstream_time)]
     return tuple(one for one in found if one)
 
 
