@@ -1,9 +1,15 @@
 """Timestamp-oracle values: 46 bits of physical milliseconds, 18 bits of logical counter.
 
-A timestamp is a plain `int` (`start_ts`, `commit_ts`); this module is the only place that takes one apart.
+A timestamp that an oracle gave, or that was composed here, is a `Ts`, at run time a plain `int`. One that was
+decoded (`start_ts`, `commit_ts`) is an `int`; this module is the only place that takes either apart.
 """
 
 from __future__ import annotations
+
+from typing import NewType
+
+Ts = NewType("Ts", int)
+"""A timestamp that an oracle gave, or one that was composed."""
 
 LOGICAL_BITS = 18
 LOGICAL_MAX = (1 << LOGICAL_BITS) - 1
@@ -11,10 +17,10 @@ TS_MAX = (1 << 63) - 1
 _DIGITS_MAX = 19
 
 
-def compose(physical_ms: int, logical: int = 0) -> int:
+def compose(physical_ms: int, logical: int = 0) -> Ts:
     """Timestamp from milliseconds since 1970 and a logical counter below 2**18."""
     assert 0 <= logical <= LOGICAL_MAX
-    return physical_ms << LOGICAL_BITS | logical
+    return Ts(physical_ms << LOGICAL_BITS | logical)
 
 
 def physical_ms(ts: int) -> int:
@@ -27,9 +33,9 @@ def physical_s(ts: int) -> float:
     return (ts >> LOGICAL_BITS) / 1000
 
 
-def from_wall_s(wall_s: float) -> int:
+def from_wall_s(wall_s: float) -> Ts:
     """The smallest timestamp of a wall-clock time."""
-    return int(wall_s * 1000) << LOGICAL_BITS
+    return Ts(int(wall_s * 1000) << LOGICAL_BITS)
 
 
 def age_s(ts: int, now_wall_s: float) -> float:

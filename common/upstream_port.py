@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from common.tso import Ts
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -53,7 +55,7 @@ Outcome = Committed | RolledBack | Undecided | Unknown
 
 
 class TimestampOracle(Protocol):
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         """A timestamp larger than every one that any client got before this call began.
 
         Raises `Unavailable` when the oracle does not answer.

@@ -20,6 +20,7 @@ from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log
 from common.status.pump import ClockStatus
+from common.tso import Ts
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
@@ -45,7 +46,7 @@ class UpstreamTime:
         self.trouble = ""
         """Why the last draw failed; "" if it did not."""
 
-    async def draw(self) -> int:
+    async def draw(self) -> Ts:
         """A timestamp. Raises what the oracle does."""
         ts = await self._oracle.timestamp()
         if ts > self._newest_ts:
@@ -94,13 +95,12 @@ class UpstreamTime:
             self._drawing = None
 
     @property
-    def now_ts(self) -> int:
+    def now_ts(self) -> Ts:
         """About the timestamp that would be drawn now; 0 while nothing is known."""
         if not self._newest_ts:
-            return 0
-        return self._newest_ts + (
-            int((self._clock.monotonic_s() - self._newest_s) * 1000) << tso.LOGICAL_BITS
-        )
+            return Ts(0)
+        passed_ms = int((self._clock.monotonic_s() - self._newest_s) * 1000)
+        return Ts(self._newest_ts + (passed_ms << tso.LOGICAL_BITS))
 
     def now_s(self) -> float:
         """The same in seconds since 1970; this host's time while nothing is known."""

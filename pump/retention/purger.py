@@ -181,13 +181,13 @@ class Purger:
         """Everything as it is now; None when the oracle does not answer: then nothing is known of ages."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                now_ts = await self._oracle.timestamp()
+                drawn_ts = await self._oracle.timestamp()
         except (Unavailable, TimeoutError) as error:
             self._trouble["oracle"] = Unavailable(
                 f"timestamp oracle does not answer, nothing is purged: {error}"
             )
             return None
-        now_ts = await self._believed(now_ts)
+        now_ts = await self._believed(drawn_ts)
         storage = self._storage
         settled = storage.settled_place
         files = await storage.in_thread(storage.value_log.closed_files)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import BinlogError, Conflict
+from common.tso import Ts
 from common.upstream.standalone import Change, Definitions, Forgotten, InDoubt, SchemaMoved
 from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
@@ -62,9 +63,9 @@ class MemoryUpstream:
     async def close(self) -> None:
         """Nothing to end."""
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         self._last_ts += 1
-        return self._last_ts
+        return Ts(self._last_ts)
 
     def step(self, name: str, start_ts: int) -> None:
         """Note it, and fail where a test wants it."""
@@ -124,7 +125,7 @@ class MemoryTransactions:
 
     async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
         self._upstream.step("in_doubt", 0)
-        horizon_ts = await self._upstream.timestamp()
+        horizon_ts: int = await self._upstream.timestamp()
         found = []
         for start_ts, entry in self._upstream.entries.items():
             if isinstance(entry, Undecided) and isinstance(self._judge(start_ts), Undecided):

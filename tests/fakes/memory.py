@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import AsyncIterator
 
+from common.tso import Ts
 from common.upstream.tidb.meta.history import TidbHistory
 from tests.fakes.cluster import FakeCluster
 
@@ -21,7 +22,7 @@ class Memory:
         self.floor_ts = 0
         self.held: list[tuple[int, int]] = []
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         return NOW
 
     async def hold(self, name: str, ts: int, ttl_s: int) -> int:

@@ -26,6 +26,7 @@ from common.errors import BinlogError, Rejected, Unavailable
 from common.etcd import client as etcd
 from common.etcd.client import EtcdClient, OpResult
 from common.observe import log
+from common.tso import Ts
 from common.upstream.standalone.layout import PIN, TSO, decode_number
 from common.upstream.standalone.time_bound import TimeBound
 
@@ -71,9 +72,9 @@ class StandaloneOracle:
         self._logged_ahead = False
         self._asking: asyncio.Task[None] | None = None
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         """A timestamp; the pinned one while pinned. Raises `Unavailable`."""
-        return (await self._request(None)).ts
+        return Ts((await self._request(None)).ts)
 
     async def draw(self, writes: Writes) -> Drawn:
         """A timestamp, with at most one write made from it in the same step.

@@ -198,7 +198,7 @@ class StandaloneTransactions:
         """Prepared transactions of this database, and a start_ts: every one below it has ended, but these.
         Open ones whose lease has run out are rolled back, as `outcomes` does. Raises `Unavailable`.
         """
-        horizon_ts = await self._oracle.timestamp()
+        horizon_ts: int = await self._oracle.timestamp()
         found: list[InDoubt] = []
         async for start_ts, pair, entry in entries(self._client):
             if isinstance(entry, Open) and isinstance(await self._judge(start_ts, pair), Undecided):

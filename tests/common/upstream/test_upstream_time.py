@@ -10,6 +10,7 @@ import pytest
 from common import tso
 from common.clock import ManualClock
 from common.errors import Corruption
+from common.tso import Ts
 from common.upstream.upstream_time import AHEAD_MAX_S, UpstreamTime
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
@@ -26,7 +27,7 @@ class AtClock(ScriptedOracle):
         self.clock = clock
         self.ahead_s = 0.0
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         self.pinned = tso.from_wall_s(self.clock.wall_s() + self.ahead_s)
         return await super().timestamp()
 
@@ -97,7 +98,7 @@ async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:
     class Nonsense(AtClock):
         garbage = True
 
-        async def timestamp(self) -> int:
+        async def timestamp(self) -> Ts:
             if self.garbage:
                 raise Corruption("etcd key tso does not hold a number")
             return await super().timestamp()

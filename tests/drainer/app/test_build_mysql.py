@@ -16,6 +16,7 @@ from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
 from common.etcd.registry import connect_registry
 from common.serving.starting import Starting
+from common.tso import Ts
 from common.upstream_port import SchemaAt, UnderWay, Upstream
 from drainer.app import build, build_mysql
 from drainer.app.build import BuildContext
@@ -61,7 +62,7 @@ class Moments:
             self.away[method] -= 1
             raise Unavailable("TiKV does not answer KvScan of a meta key within 60 s")
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         self._there("timestamp")
         return self.now.pop(0)
 

@@ -21,7 +21,7 @@ from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
 from common.etcd.registry import connect_registry
 from common.observe import metrics
-from common.tso import TS_MAX, physical_s
+from common.tso import TS_MAX, Ts, physical_s
 from pump.log.delivery import Delivery
 from pump.log.log_file import OsLogDirectory
 from pump.retention.age_clock import AgeClock
@@ -43,7 +43,7 @@ class Oracle:
     now_ts: int = 10 * HOUR
     silent: bool = False
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         if self.silent:
             raise Unavailable("no oracle")
         return self.now_ts

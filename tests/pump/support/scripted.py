@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from common.errors import BinlogError, Unavailable
+from common.tso import Ts
 from common.upstream_port import Outcome, Undecided
 
 
@@ -19,7 +20,7 @@ class ScriptedOracle:
         self.pinned = 0
         self.silent = False
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         self.draws += 1
         if self.silent:
             raise Unavailable("no oracle")

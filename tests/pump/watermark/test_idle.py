@@ -14,6 +14,7 @@ import pytest
 
 from common import tso
 from common.errors import BinlogError, Corruption, Unavailable
+from common.tso import Ts
 from pump.watermark.idle import IdleWatermark
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
@@ -30,7 +31,7 @@ class TimeOracle:
     draws: int = 0
     last: int = 0
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         self.draws += 1
         await asyncio.sleep(0.001)
         if self.error is not None:

@@ -22,6 +22,7 @@ from common import rpc
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError, Unavailable
 from common.observe import log
+from common.tso import Ts
 from common.upstream.tidb.pd import tso_batch
 from common.upstream.tidb.pd.leadership import header_error
 from common.upstream.tidb.pd.pd import PdClient
@@ -35,7 +36,7 @@ LOG_AGAIN_S: Final = 60.0
 _TSO: Final = "/pdpb.PD/Tso"
 
 _logger = log.get("tso")
-_Caller = asyncio.Future[int]
+_Caller = asyncio.Future[Ts]
 
 
 class _Stream:
@@ -77,12 +78,12 @@ class PdOracle:
         self._asked = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._stream: _Stream | None = None
-        self._last = 0
+        self._last = Ts(0)
         self._last_asked_s = float("-inf")
         self._logged_s = float("-inf")
         self._closed = False
 
-    async def timestamp(self) -> int:
+    async def timestamp(self) -> Ts:
         """See `TimestampOracle`. Raises `Corruption` if PD's timestamps do not grow."""
         if self._closed:
             raise _closed()
@@ -94,7 +95,7 @@ class PdOracle:
         self._asked.set()
         return await caller
 
-    async def recent(self, max_age_s: float = 2.0) -> int:
+    async def recent(self, max_age_s: float = 2.0) -> Ts:
         """The last timestamp if it was asked for at most `max_age_s` ago, otherwise a new one.
 
         For comparisons with clocks, such as the age of a lock: others may have drawn larger ones. Raises as

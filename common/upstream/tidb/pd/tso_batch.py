@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, cast
 
 from common import tso
 from common.errors import Corruption
+from common.tso import Ts
 
 _HINT: Final = "check PD's clock and how its data were restored: a timestamp given twice loses transactions"
 
 
-def timestamps(physical_ms: int, logical: int, suffix_bits: int, count: int, after: int) -> range:
+def timestamps(physical_ms: int, logical: int, suffix_bits: int, count: int, after: int) -> Sequence[Ts]:
     """The `count` timestamps that PD means by its largest one, ascending.
 
     With Local TSO the lowest `suffix_bits` name the allocator, so values are 2**suffix_bits apart.
@@ -33,4 +35,4 @@ def timestamps(physical_ms: int, logical: int, suffix_bits: int, count: int, aft
     first = tso.compose(physical_ms, lowest)
     if first <= after:
         raise Corruption(f"PD answered timestamp {first} after {after}: it must grow", hint=_HINT)
-    return range(first, tso.compose(physical_ms, logical) + 1, step)
+    return cast("Sequence[Ts]", range(first, tso.compose(physical_ms, logical) + 1, step))
