@@ -5,6 +5,7 @@ Holds   a row is replaced only where it is what we stored last: another program'
         unread. A row that was deleted is written again
 Why     a Go drainer has no fencing. It writes over the row whenever it likes, so we compare before we write:
         one UPDATE that names the old text does both
+Tests   tests/drainer/checkpoint/test_store_clash.py
 """
 
 from __future__ import annotations

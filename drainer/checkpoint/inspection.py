@@ -5,6 +5,7 @@ Out    `Inspection`: what a start would find now, and the sessions of a drainer 
 Holds  no drainer is fenced off by it. What is read may be older than what a start finds: a living drainer
        continues
 Why    raising the epoch ends a drainer that works. Only a process that can replicate itself may do that
+Tests  tests/drainer/checkpoint/test_committed.py, tests/drainer/app/test_recovery.py
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Drives  the connection of the checkpoint store, inside its transactions
 Holds   the row of fold 0 carries the epoch of the drainer that wrote it, raised with the lanes' epoch in one
         transaction. Another epoch there than the lanes have says that a release which knows nothing of this
         table has moved the lanes since: what is stored is worth nothing then
+Tests   tests/drainer/checkpoint/test_lane_basis_mariadb.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Drives  the connection of a lane, inside its transaction
 Holds   only the drainer whose epoch is in the rows moves them, and only from where they were left: an UPDATE
         that matches none says that another one took over, or that this server went back in time
+Tests   tests/drainer/checkpoint/test_store.py, tests/drainer/checkpoint/test_committed.py
 """
 
 from __future__ import annotations

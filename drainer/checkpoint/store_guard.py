@@ -4,6 +4,7 @@ Drives  the store's connection, inside its transaction, and sessions that will r
 Holds   every write has a number, one higher than the last that was confirmed, in a row of its own among the
         lanes; it is only made where all lanes stand at least where they were seen to commit. Sessions may be
         connected to different servers for a while: each write asks the one that it goes to
+Tests   tests/drainer/checkpoint/test_committed.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Drives  one connection, at a start; CREATE ends its transaction
 Holds   every table is of an engine with transactions: positions commit together with rows, or not at all.
         A table that was made by hand, or by the server's default engine, is checked
+Tests   tests/drainer/checkpoint/test_store_clash.py
 """
 
 from __future__ import annotations

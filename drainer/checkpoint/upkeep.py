@@ -2,6 +2,7 @@
 
 Drives  the checkpoint keeper, the purge of what was dropped
 Owns    the pace of each
+Tests   tests/drainer/apply/test_mysql_sink_modes.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Archive options: the keys of `db-type = "file"`, a drainer whose downstream is a directory."""
+"""Archive options: the keys of `db-type = "file"`, a drainer whose downstream is a directory.
+
+Tests  tests/drainer/config/test_options.py
+"""
 
 from __future__ import annotations
 

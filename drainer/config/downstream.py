@@ -1,4 +1,7 @@
-"""Downstream: the servers that a configuration names, as values to connect with."""
+"""Downstream: the servers that a configuration names, as values to connect with.
+
+Tests  tests/integration/test_drainer_checkpoint.py
+"""
 
 from __future__ import annotations
 

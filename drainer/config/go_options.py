@@ -2,6 +2,8 @@
 
 They are accepted, so that a Go drainer's file can be used as it is, and remarked on once at the start. Two of
 them still mean something: dispatch that is switched off asks for whole transactions, in order.
+
+Tests  tests/drainer/config/test_options.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Frozen schema: what a DDL that waits needs of the tracked schema and the routes, as they were then."""
+"""Frozen schema: what a DDL that waits needs of the tracked schema and the routes, as they were then.
+
+Tests  tests/drainer/quarantine/test_controller.py
+"""
 
 from __future__ import annotations
 

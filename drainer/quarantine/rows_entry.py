@@ -9,6 +9,8 @@ Why    lanes have more rows of the table in their queues, after the refused one.
 A table whose rows go through several lanes is applied up to where the last of them is. Of what comes after
 that, other lanes have applied a part, which comes once more: such a table has one unique key, so rows written
 again in order lead to the same contents.
+
+Tests  tests/drainer/quarantine/test_waiting_tables_model.py, tests/drainer/apply/test_refused_rows.py
 """
 
 from __future__ import annotations

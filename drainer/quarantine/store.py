@@ -7,6 +7,7 @@
 Drives  nothing: every method works inside the caller's transaction, on the caller's connection
 Holds   an UPDATE changes only the columns it is about, for release moves `applied_*` at the same time on a
         connection of its own. Rows carry the epoch: who has been taken over matches none
+Tests   tests/drainer/quarantine/test_controller.py, tests/drainer/checkpoint/test_committed.py
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Corruption
+from common.errors import Conflict
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
@@ -19,79 +19,6 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError, TransientError
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
-
-
-# Rows as releases of the Go drainer wrote them, and what they mean.
-GO_ROWS = {
-    "before 2.1": (
-        '{"commitTS":402902345678901249,"positions":{"pump-1":{"Suffix":3,"Offset":1234}}}',
-        Checkpoint(402902345678901249, False, 0),
-    ),
-    "2.1": (
-        '{"commitTS":408288000000000001,"ts-map":{"master-ts":408288000000000001,"slave-ts":5}}',
-        Checkpoint(408288000000000001, False, 0, ts_map={"master-ts": 408288000000000001, "slave-ts": 5}),
-    ),
-    "3.0.10": ('{"consistent":true,"commitTS":5,"ts-map":{}}', Checkpoint(5, True, 0)),
-    "never released": ('{"status":1,"commitTS":5,"ts-map":null}', Checkpoint(5, False, 0)),
-    "4.0.3, upgraded": (
-        '{"consistent":false,"commitTS":9,"ts-map":{"master-ts":1,"primary-ts":8,"secondary-ts":7,"slave-ts":2}}',
-        Checkpoint(9, False, 0, ts_map={"master-ts": 1, "primary-ts": 8, "secondary-ts": 7, "slave-ts": 2}),
-    ),
-    "4.0.10": (
-        '{"consistent":true,"commitTS":470607835489370114,"ts-map":{},"schema-version":82}',
-        Checkpoint(470607835489370114, True, 82),
-    ),
-    "by hand": ('{ "CommitTS": 5, "Schema-Version": 3, "note": [1] }', Checkpoint(5, False, 3)),
-    "started over": ("{}", Checkpoint(0, False, 0)),
-}
-
-
-def test_json_has_the_order_of_the_go_drainer() -> None:
-    text = Checkpoint(414529105591271429, False, 57, ts_map={"primary-ts": 1, "secondary-ts": 2}).to_json()
-    assert text == (
-        '{"consistent":false,"commitTS":414529105591271429,'
-        '"ts-map":{"primary-ts":1,"secondary-ts":2},"schema-version":57}'
-    )
-    ours = Checkpoint(5, True, 57, 3, safe_until=9).to_json()
-    assert ours == (
-        '{"consistent":true,"commitTS":5,"ts-map":{},"schema-version":57,"epoch":3,"safe-until":9}'
-    ), "what a Go drainer reads past comes behind what it reads"
-
-
-@pytest.mark.parametrize("form", GO_ROWS)
-def test_every_form_of_the_go_drainer_is_read(form: str) -> None:
-    text, expected = GO_ROWS[form]
-    assert Checkpoint.from_json(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (None, "not JSON"),
-        ("", "not JSON"),
-        ('{"commitTS":5', "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("5", "not a JSON object"),
-        ("null", "not a JSON object"),
-        ('{"commitTS":"5"}', "commitTS is not a whole number"),
-        ('{"commitTS":5.0}', "commitTS is not a whole number"),
-        ('{"commitTS":true}', "commitTS is not a whole number"),
-        ('{"commitTS":-1}', "commitTS is not a whole number"),
-        ('{"commitTS":9223372036854775808}', "commitTS is not a whole number"),
-        ('{"consistent":1}', "consistent is not a boolean"),
-        ('{"ts-map":[]}', "ts-map is not a JSON object"),
-        ('{"ts-map":{"primary-ts":"x"}}', "primary-ts is not a whole number"),
-        ('{"schema-version":{}}', "schema-version is not a whole number"),
-    ],
-)
-def test_what_is_no_checkpoint_is_refused_and_named(text: str | None, why: str) -> None:
-    with pytest.raises(Corruption, match=f"checkpoint row cannot be read: .*{why}"):
-        Checkpoint.from_json(text)
-
-
-def test_the_pair_for_comparing_tools_leaves_older_keys() -> None:
-    checkpoint = Checkpoint(9, False, 1, ts_map={"master-ts": 1, "primary-ts": 3, "secondary-ts": 4})
-    assert checkpoint.mapped(77) == {"master-ts": 1, "primary-ts": 9, "secondary-ts": 77}
 
 
 def opened(target: Target) -> CheckpointStore:

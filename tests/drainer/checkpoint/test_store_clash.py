@@ -18,7 +18,7 @@ from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import TransientError
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
-from tests.drainer.checkpoint.test_store import GO_ROWS
+from tests.drainer.checkpoint.test_value import GO_ROWS
 from tests.drainer.support.apply_life import clean
 
 CLUSTER = 7710435644538274662
