@@ -119,11 +119,12 @@ class MysqlSink(Sink):
 
     @property
     def resolved_ts(self) -> int:
-        return self.lanes.now.resolved_ts
+        """While a DDL runs, the checkpoint stands right before it, above what lanes know of."""
+        return max(self.lanes.now.resolved_ts, self._keeper.stored_ts)
 
     @property
     def handed_over_ts(self) -> int:
-        return max(self._last_ts, self.lanes.now.resolved_ts)
+        return max(self._last_ts, self.resolved_ts)
 
     def lane_states(self) -> list[dict[str, Any]]:
         return self.lanes.now.states()
@@ -303,7 +304,7 @@ class MysqlSink(Sink):
         await self.quarantine.close()
         whole = finished and not self._cut_short
         if whole:
-            await self._keeper.settle(self.resolved_ts)
+            await self._keeper.settle(self.lanes.now.resolved_ts)
         await self._close()
         return whole
 

@@ -1,0 +1,301 @@
+"""Downstreams for the contract of sinks: each opens a life of its sink, dies, is blocked, shows its rows.
+
+`MemorySink` is the smallest sink that keeps the contract; what it has written is on a `Medium`, which stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from common.clock import SystemClock
+from common.ddl_job import ActionType
+from common.rowcodec.encoder import RowEncoder
+from common.wire import pb_binlog_pb2 as pb
+from drainer.apply.lane import LaneSettings
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.ddl.policy import Policy
+from drainer.rules.rule_set import Rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink import Sink
+from drainer.sink.background import Background
+from drainer.sink.file import file_sink
+from drainer.sink.file.archive import Archive
+from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.mysql.connection import Target
+from drainer.sink.runner import Runner
+from drainer.translate.translator import Translator
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from tests.benchmarks.drainer.file_sink import value
+from tests.drainer.support.apply_life import Life, create_job
+from tests.drainer.support.apply_life import run as run_sql
+from tests.drainer.support.archive_life import payloads
+from tests.drainer.support.basis_world import Event, Upstream, held, keyed, keyless
+
+Rows = list[tuple[int, str]]
+
+
+class Bed(Protocol):
+    """One downstream, through all lives of its sink. Table `d.t` has a key, `d.u` has none."""
+
+    def open(self) -> Runner[Any]:
+        """A life, from what is stored."""
+
+    async def die(self) -> None:
+        """What kill -9 leaves of the life that was opened last."""
+
+    def blocked(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is written meanwhile."""
+
+    def rows(self, table: str) -> Rows: ...
+
+
+class Stream(Upstream):
+    """An upstream, what its rows mean, and what tables have at its end."""
+
+    def __init__(self) -> None:
+        super().__init__(keyed(7, "t"), keyless(8, "u"))
+        self.rows_of: dict[tuple[int, bytes], tuple[tuple[int, str], tuple[int, str]]] = {}
+        self.expected: dict[str, Rows] = {"t": [], "u": []}
+
+    def transaction(self, *events: Event) -> int:
+        for name, kind, row in events:
+            encoder, new = self._encoders[name], (row[0], f"{row[1]}+")
+            handle = {} if self.tables[name].pk_is_handle else {"rowid": row[0]}
+            if kind == UPDATE:
+                encoded = encoder.update(row, new, **handle)
+            else:
+                encoded = (encoder.insert if kind == INSERT else encoder.delete)(row, **handle)
+            self.rows_of[kind, encoded] = (row[0], row[1]), new if kind == UPDATE else (row[0], row[1])
+            if kind != INSERT:
+                self.expected[name].remove((row[0], row[1]))
+            if kind != DELETE:
+                self.expected[name].append(self.rows_of[kind, encoded][1])
+        return super().transaction(*events)
+
+    def changes(self, rng: random.Random, transactions: int) -> None:
+        """Keys of `t` that come and go, and rows of `u` that stay."""
+        for number in range(transactions):
+            there = dict(self.expected["t"])
+            key = rng.randrange(8)
+            text = f"{len(self.recording.entries)}"
+            events: list[Event] = [("u", INSERT, (len(self.expected["u"]), "x" * 40))]
+            if key not in there:
+                events.append(("t", INSERT, (key, text)))
+            else:
+                events.append(("t", rng.choice([UPDATE, DELETE]), (key, there[key])))
+            self.transaction(*events[: 1 + (number % 5 > 0)])
+
+    def drop_and_make_again(self) -> int:
+        """`t` is another table from now on, and empty. Where that begins."""
+        job = create_job(self.tables["t"], job_id=0, schema_version=0)
+        dropped_ts = self._ddl(job | {"type": ActionType.DROP_TABLE, "query": "DROP TABLE `t`"})
+        self.tables["t"] = table = keyed(self.tables["t"].id + 20, "t")
+        self._encoders["t"] = RowEncoder(table)
+        job = create_job(table, job_id=0, schema_version=0)
+        job["query"] = job["query"].replace("`id` INT", "`id` INT PRIMARY KEY")
+        self._ddl(job)
+        self.expected["t"].clear()
+        return dropped_ts
+
+
+def translator(upstream: Stream, start_ts: int) -> Translator:
+    jobs = [entry.job for entry in upstream.recording.entries if entry.job and entry.commit_ts <= start_ts]
+    version = max((job["binlog"]["SchemaVersion"] for job in jobs), default=0)
+    tracker = SchemaTracker.from_history(upstream.recording.jobs, schema_version=version)
+    return Translator(tracker, Rules())
+
+
+class MysqlBed:
+    def __init__(self, upstream: Stream, target: Target) -> None:
+        self._upstream = upstream
+        self._target = target
+
+    def open(self) -> Runner[Any]:
+        lane = LaneSettings(batch_rows=20, queue_bytes_max=1 << 12)
+        self._life = Life(self._upstream.recording, self._target, lane=lane)
+        return self._life.runner
+
+    async def die(self) -> None:
+        self._life.die()
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        with held(self._target, "SELECT * FROM d.t FOR UPDATE", "SELECT * FROM d.u FOR UPDATE"):
+            yield
+
+    def rows(self, table: str) -> Rows:
+        found = run_sql(self._target, f"SELECT id, v FROM d.{table} ORDER BY id, v")
+        return [(int(number), str(text)) for number, text in found]
+
+
+class FileBed:
+    def __init__(self, upstream: Stream, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._upstream = upstream
+        self._directory = directory
+        self._free = threading.Event()
+        self._free.set()
+        monkeypatch.setattr(file_sink, "BUFFERED_BYTES_MAX", 1 << 12)
+
+    def open(self) -> Runner[Any]:
+        savepoint = Savepoint(str(self._directory))
+        stored = savepoint.load()
+        self._archive = archive = Archive.open(
+            str(self._directory), SystemClock(), cluster_id=1, stored_ts=stored.commit_ts if stored else 0
+        )
+        start = where_to_go_on(archive.last_ts, stored, 0)
+        translates = translator(self._upstream, start.commit_ts)
+        self._sink = sink = FileSink(start, archive, savepoint, translates.route, Policy(), SystemClock())
+        sync = archive.sync
+
+        async def when_free(**options: bool) -> None:
+            await asyncio.to_thread(self._free.wait)
+            await sync(**options)
+
+        archive.sync = when_free  # type: ignore[method-assign]
+        return Runner(sink, translates, interval_s=0.01)
+
+    async def die(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sink._settled()  # its thread ends with it
+        self._archive.let_go()
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
+
+    def rows(self, table: str) -> Rows:
+        """What a reader of the archive has who does what its records say."""
+        found: Rows = []
+        for payload in payloads(self._directory):
+            record = pb.Binlog.FromString(payload)
+            if b"DROP TABLE `%s`" % table.encode() in record.ddl_query:
+                found.clear()
+            for event in record.dml_data.events:
+                if event.table_name == table:
+                    columns = [pb.Column.FromString(column) for column in event.row]
+                    old = tuple(value(one.value) for one in columns)
+                    if event.tp != pb.Insert:
+                        found.remove(old)  # type: ignore[arg-type]
+                    if event.tp != pb.Delete:
+                        new = tuple(value(one.changed_value or one.value) for one in columns)
+                        found.append(new)  # type: ignore[arg-type]
+        return sorted(found)
+
+
+class Medium:
+    """What outlives a life: items in the order in which they were written, and the checkpoint."""
+
+    def __init__(self) -> None:
+        self.items: list[Transaction | Ddl] = []
+        self.position = 0
+        self.free = asyncio.Event()
+        self.free.set()
+
+
+class MemorySink(Sink):
+    def __init__(self, medium: Medium) -> None:
+        self.background = Background()
+        self._medium = medium
+        self._given: list[Transaction | Ddl] = []
+        written_ts = medium.items[-1].commit_ts if medium.items else 0
+        self._last_ts = self._resolved_ts = max(written_ts, medium.position)
+
+    @property
+    def start_ts(self) -> int:
+        return self._resolved_ts
+
+    @property
+    def stored_ts(self) -> int:
+        return self._medium.position
+
+    @property
+    def resolved_ts(self) -> int:
+        return self._resolved_ts
+
+    @property
+    def handed_over_ts(self) -> int:
+        return self._last_ts
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        self._given.append(transaction)
+        self._last_ts = transaction.commit_ts
+        return transaction
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        self._given.append(ddl)
+        self._last_ts = ddl.commit_ts
+
+    def watermark(self, ts: int) -> None:
+        self._last_ts = ts
+
+    async def flush(self) -> None:
+        await self._medium.free.wait()
+        self._medium.items += self._given
+        self._given = []
+        self._resolved_ts = self._last_ts
+
+    async def ready(self) -> None:
+        await asyncio.sleep(0)
+
+    async def save(self) -> None:
+        self._medium.position = self._resolved_ts
+
+    async def finish(self, *, broken: bool) -> None:
+        if not broken:
+            await self.flush()
+        await self.save()
+
+    async def close(self, *, finished: bool) -> bool:
+        return finished
+
+
+class MemoryBed:
+    def __init__(self, upstream: Stream, sink: type[MemorySink] = MemorySink) -> None:
+        self._upstream = upstream
+        self._medium = Medium()
+        self._sink = sink
+
+    def open(self) -> Runner[Any]:
+        sink = self._sink(self._medium)
+        return Runner(sink, translator(self._upstream, sink.start_ts), interval_s=0.01)
+
+    async def die(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        self._medium.free.clear()
+        try:
+            yield
+        finally:
+            self._medium.free.set()
+
+    def rows(self, table: str) -> Rows:
+        found: Rows = []
+        known = self._upstream.rows_of
+        for item in self._medium.items:
+            if isinstance(item, Ddl):
+                if item.query == f"DROP TABLE `{table}`":
+                    found.clear()
+                continue
+            for events in item.tables:
+                if events.table.name == table:
+                    for kind, row in zip(events.kinds, events.rows, strict=True):
+                        old, new = known[kind, row]
+                        if kind != INSERT:
+                            found.remove(old)
+                        if kind != DELETE:
+                            found.append(new)
+        return sorted(found)
