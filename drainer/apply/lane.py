@@ -35,7 +35,6 @@ from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, descri
 from drainer.apply.row_mismatch import Drift
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import Chunk, TableTarget
 from drainer.sink.mysql.column_match import FULL
 from drainer.sink.mysql.connection import Connection, Target
@@ -52,6 +51,7 @@ from drainer.sink.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answe
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.statement import Statement, statements
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import missing, refreshed
 from drainer.sink.mysql.transient import Trouble
 
@@ -429,7 +429,7 @@ class Lane(threading.Thread):
         return True
 
     def _fresh(self, connection: Connection, target: TableTarget) -> TableTarget | None:
-        found = downstream_table.read(connection, *target.version.downstream)
+        found = read_table(connection, *target.version.downstream)
         if found is None:
             raise missing(target.version)
         return refreshed(target, found, sync_mode=self._settings.sync_mode)

@@ -19,7 +19,6 @@ from typing import Any, Final
 from common.errors import BinlogError
 from common.observe.printable import one_line
 from drainer.apply.lane_work import Work
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import REMOVE, Change
 from drainer.sink.mysql.column_match import UniqueKey
 from drainer.sink.mysql.connection import Connection
@@ -28,6 +27,7 @@ from drainer.sink.mysql.refusal import Refusal, refusal_of
 from drainer.sink.mysql.row_fold import TableFold, fold
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.sink.mysql.statement import Statement, removals, writes
+from drainer.sink.mysql.table_reader import read_table
 
 Execute = Callable[[Connection, Statement], int]
 
@@ -39,7 +39,7 @@ def told(connection: Connection, work: Work, refusal: Refusal, execute: Execute,
     if not refusal.name or not refusal.table.keyed:
         return ""
     try:
-        table = downstream_table.read(connection, *refusal.table.version.downstream)
+        table = read_table(connection, *refusal.table.version.downstream)
         broken = [key for key in table.unique_keys if refusal.is_about(key.name)] if table else []
         nets = [net for net in fold(work.changes) if net.table.fold_id == refusal.table.fold_id]
         found = _refused(connection, nets[0], work, refusal, execute) if nets else None

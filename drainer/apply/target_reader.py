@@ -1,6 +1,6 @@
 """Table reader: what lanes need to know of the downstream's tables, read before the first row goes there.
 
-Drives  `downstream_table` on a connection of its own
+Drives  `table_reader` on a connection of its own
 Holds   a table that is missing downstream is taken to be as upstream's: the lane that meets it says so,
         after everything before it is committed
 """
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from common.errors import DownstreamError
 from common.observe import log
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import TableTarget
+from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.session import DownstreamSession
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
 
@@ -62,6 +63,6 @@ class TableReader:
     def close(self) -> None:
         self._session.close()
 
-    def _read(self, version: TableVersion) -> downstream_table.DownstreamTable | None:
+    def _read(self, version: TableVersion) -> DownstreamTable | None:
         with self._session.connection() as connection:
-            return downstream_table.read(connection, *version.downstream)
+            return read_table(connection, *version.downstream)

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
 from drainer.ddl.derive.render import Server
-from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import StatementRefused
 from drainer.sink.mysql.sql_literal.quoting import qualified
-from drainer.sink.mysql.table_reader import Dialect, dialect_of
+from drainer.sink.mysql.table_reader import dialect_of, read_table
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (
@@ -109,7 +109,7 @@ def tables_in(connection: Connection, schema: str) -> list[str]:
 
 def is_movable(connection: Connection, name: tuple[str, str]) -> bool:
     """A table that nothing else hangs on: no trigger, no foreign key refers to it."""
-    found = downstream_table.read(connection, *name)
+    found = read_table(connection, *name)
     return found is not None and not found.may_have_triggers and not found.referenced
 
 

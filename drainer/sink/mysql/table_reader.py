@@ -1,4 +1,4 @@
-"""Downstream table: what a table looks like where rows go to, read from information_schema.
+"""Table reader: what a table is downstream, read from information_schema.
 
 In     a connection, a schema and a name in any case
 Out    `DownstreamTable`, or None if there is no such table
@@ -7,7 +7,7 @@ Holds  names come back as the downstream writes them; of several tables that dif
 Never  fails on what it does not know: expression parts of keys have no column name, old servers no
        GENERATION_EXPRESSION
 
-Blocking, some milliseconds. Raises PyMySQL's errors, and `DownstreamError` when a name is ambiguous.
+Blocking, some milliseconds. Raises `SessionError`, and `DownstreamError` when a name is ambiguous.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, U
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
-
-__all__ = ["Dialect", "DownstreamColumn", "DownstreamTable", "KeyPart", "UniqueKey", "read"]
 
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
@@ -67,7 +65,7 @@ def dialect_of(connection: Connection) -> Dialect:
     return Dialect.TIDB if "tidb" in version else Dialect.MYSQL
 
 
-def read(connection: Connection, schema: str, name: str) -> DownstreamTable | None:
+def read_table(connection: Connection, schema: str, name: str) -> DownstreamTable | None:
     """The table as it is now; ends the connection's read view."""
     connection.rollback()
     dialect = dialect_of(connection)

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import table_reader
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.spark.archive.selection import Selection
 from drainer.spark.decode import downstream_definitions
@@ -76,7 +76,7 @@ class DownstreamTables:
         """None if rows of it cannot go downstream now: they are of another time, or a writer will say why."""
         number = table_id(version)
         if number not in self._downstream:
-            found = table_reader.read(self._connection, *version.downstream)
+            found = read_table(self._connection, *version.downstream)
             if found is None:
                 return None
             self._downstream[number] = found

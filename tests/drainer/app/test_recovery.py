@@ -34,7 +34,7 @@ from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
-from drainer.sink.mysql import session_lock as session_claim
+from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError
@@ -511,7 +511,7 @@ async def test_a_statement_that_a_dead_drainer_left_running_is_waited_for(
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(keyless_stream(3, 1), tmp_path / "relay")
     left = connect(target)
-    session_claim.claim(left, session_claim.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_claim.DDL))
+    session_lock.claim(left, session_lock.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_lock.DDL))
     with pytest.raises(AtWork, match=f"connection ids {left.session_id}"):
         await world.recover(target, path)
     left.close()

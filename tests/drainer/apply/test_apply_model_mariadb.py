@@ -18,7 +18,6 @@ import pytest
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, Index, TableInfo
 from drainer.apply.dispatcher import CUT_ROWS, Dispatcher
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Chunk, Form, Position, TableTarget
 from drainer.sink.mysql.column_match import Dialect
@@ -26,6 +25,7 @@ from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import StatementRefused
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
+from drainer.sink.mysql.table_reader import dialect_of, read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import binary, index, key, kind, table
@@ -153,7 +153,7 @@ class World:
         )
         self.encoder = RowEncoder(info)
         self._create(shape)
-        found = downstream_table.read(connection, "M", "DST")
+        found = read_table(connection, "M", "DST")
         assert found is not None
         self.version = TableVersion(info, "m", "dst", 1)
         self.target: TableTarget = target_of(self.version, LANES, found)
@@ -312,7 +312,7 @@ def connection(server: Target) -> Iterator[Connection]:
 
 
 def has_triggers(connection: Connection) -> bool:
-    return downstream_table.dialect_of(connection) is not Dialect.TIDB
+    return dialect_of(connection) is not Dialect.TIDB
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)

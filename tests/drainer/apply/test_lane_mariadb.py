@@ -21,12 +21,12 @@ from drainer.apply.lane import Lane, LaneSettings
 from drainer.apply.row_mismatch import Drift
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import CheckpointStore
-from drainer.sink.mysql import session_lock as session_claim
-from drainer.sink.mysql import table_reader as downstream_table
+from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.sink.mysql.column_match import PARTIAL
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import ConnectionLost, SessionError
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
@@ -108,7 +108,7 @@ class World:
         return self.seen(info, name, **settings)
 
     def seen(self, info: TableInfo, name: str, **settings: Any) -> TableTarget:
-        found = downstream_table.read(self.admin, SCHEMA, name)
+        found = read_table(self.admin, SCHEMA, name)
         return target_of(TableVersion(info, SCHEMA, name, 1), 1, found, **settings)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
@@ -364,7 +364,7 @@ def test_a_lost_session_that_holds_the_lane_is_ended(world: World) -> None:
     """What a network that swallows packets leaves: the server still has our session, in a transaction."""
     target = world.made(KEYLESS, "t", "v INT, s VARCHAR(20)")
     lost = connect(world.target)
-    assert session_claim.claim(lost, session_claim.Claims(SCHEMA, CLUSTER).name(0))
+    assert session_lock.claim(lost, session_lock.Claims(SCHEMA, CLUSTER).name(0))
     lost.run(f"UPDATE {SCHEMA}.lanes SET applied_rows=-1 WHERE lane=0".encode())
     world.start(replace(world.target, variables=(("innodb_lock_wait_timeout", "20"),)))
     world.offer(target, insert(KEYLESS, 1, "a"))

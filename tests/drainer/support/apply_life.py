@@ -42,10 +42,11 @@ from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.refusal import RowsRefused
 from drainer.sink.mysql.sql_literal.quoting import quote_name
-from drainer.sink.mysql.table_reader import Dialect, dialect_of
+from drainer.sink.mysql.table_reader import dialect_of
 from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 from pumpclient import create_table_job

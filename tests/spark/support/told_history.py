@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from common.rowcodec.plan import TablePlan
-from drainer.sink.mysql import table_reader
 from drainer.sink.mysql.change import TableTarget
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.spark.decode.records import Row
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction
@@ -24,7 +24,7 @@ class History:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        found = table_reader.read(world.connection, "m", "dst")
+        found = read_table(world.connection, "m", "dst")
         assert found is not None
         self.target: TableTarget = target_of(world.version, 1, found, plan=ImageSqlPlan)
         self.told: list[Transaction | Ddl] = []

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.errors import DownstreamError
-from drainer.sink.mysql import table_reader
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.sink.mysql.table_reader import dialect_of, read_table
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical
 
@@ -107,7 +107,7 @@ def at_snapshot(target: Target, at_ts: int) -> Target:
     """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
     connection = connect(target)
     try:
-        dialect = table_reader.dialect_of(connection)
+        dialect = dialect_of(connection)
     finally:
         connection.close()
     if dialect is not Dialect.TIDB:
@@ -126,7 +126,7 @@ class Reader:
 
     def describe(self, schema: str, name: str) -> DownstreamTable | None:
         """A table as it is there; None if it is not."""
-        return table_reader.read(self._connection, schema, name)
+        return read_table(self._connection, schema, name)
 
     def tables(self, schema: str) -> set[tuple[str, str]]:
         """Base tables of a database, in lower case."""

@@ -16,10 +16,10 @@ from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import binary, index, kind, table
@@ -143,7 +143,7 @@ def test_one_key_downstream_is_one_lane(connection: Connection, ours: str, their
     part = f"k({prefix})" if prefix > 0 else "k"
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
     connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u({part}))".encode())
-    found = downstream_table.read(connection, "pairs", "t")
+    found = read_table(connection, "pairs", "t")
     target = target_of(TableVersion(info, "pairs", "t", 1), 4, found)
     connection.run(b"DROP TABLE pairs.t")
     connection.run(f"CREATE TABLE pairs.up (n INT, k {upstream} NOT NULL)".encode())
@@ -191,8 +191,6 @@ def test_and_no_coarser_than_it_must_be(
     made, _, _, length = UPSTREAM[ours]
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
     connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u(k))".encode())
-    target = target_of(
-        TableVersion(info, "pairs", "t", 1), 4, downstream_table.read(connection, "PAIRS", "T")
-    )
+    target = target_of(TableVersion(info, "pairs", "t", 1), 4, read_table(connection, "PAIRS", "T"))
     connection.run(b"DROP TABLE pairs.t")
     assert (target.form, target.spread) == (form, spread)

@@ -14,9 +14,9 @@ from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run import fingerprint as ddl_shape
 from drainer.ddl.run import progress as ddl_progress
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError, safe_text
+from drainer.sink.mysql.table_reader import read_table
 from drainer.txn import Ddl, Tracked
 
 pytestmark = pytest.mark.integration
@@ -75,7 +75,7 @@ def test_shapes_tell_such_octets_apart(connection: Any) -> None:
 
 def test_every_place_that_reads_definitions(target: Target, connection: Any) -> None:
     create(connection, RAW)
-    assert downstream_table.read(connection, *NAME) is not None
+    assert read_table(connection, *NAME) is not None
     present = ddl_present.read(connection, NAME, ddl_present.server_of(connection))
     assert present is not None
     connection.run(

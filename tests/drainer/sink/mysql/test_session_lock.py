@@ -10,7 +10,7 @@ import pytest
 from common.errors import Conflict, Unavailable
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
-from drainer.sink.mysql import session_lock as session_claim
+from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import SessionError
@@ -35,7 +35,7 @@ def test_names_fit_and_tell_clusters_schemas_and_rooms_apart() -> None:
         Claims(schema, cluster).name(room)
         for schema in ("a", "b" * 64)
         for cluster in (1, (1 << 64) - 1)
-        for room in (0, 255, session_claim.STORE, session_claim.DDL, session_claim.RELEASE)
+        for room in (0, 255, session_lock.STORE, session_lock.DDL, session_lock.RELEASE)
     }
     assert len(names) == 20
     assert max(map(len, names)) <= 64
@@ -43,29 +43,29 @@ def test_names_fit_and_tell_clusters_schemas_and_rooms_apart() -> None:
 
 def test_a_name_is_one_sessions_until_it_ends(target: Target) -> None:
     first, second = connect(target), connect(target)
-    assert session_claim.claim(first, NAME)
-    assert not session_claim.claim(second, NAME)
-    assert session_claim.end(first, [NAME]) == []  # its own
-    assert session_claim.end(second, [NAME, "nobody-has-this"]) == [first.thread_id()]  # type: ignore[no-untyped-call]
+    assert session_lock.claim(first, NAME)
+    assert not session_lock.claim(second, NAME)
+    assert session_lock.end(first, [NAME]) == []  # its own
+    assert session_lock.end(second, [NAME, "nobody-has-this"]) == [first.thread_id()]  # type: ignore[no-untyped-call]
     assert not is_alive(first)
-    assert session_claim.claim(second, NAME)
+    assert session_lock.claim(second, NAME)
     assert is_alive(second)
     second.close()
 
 
 def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: Target) -> None:
     older, newer, third = (connect(target) for _ in range(3))
-    session_claim.claim(older, NAME)
+    session_lock.claim(older, NAME)
     running = threading.Thread(target=older.rows, args=(b"SELECT SLEEP(1.5)",))
     running.start()
     while not newer.rows(b"SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"):
         pass
     with pytest.raises(Unavailable, match="still runs"):
-        session_claim.succeed(newer, NAME)
+        session_lock.succeed(newer, NAME)
     running.join()
-    session_claim.succeed(newer, NAME)
+    session_lock.succeed(newer, NAME)
     assert not is_alive(older)
-    assert not session_claim.claim(third, NAME), "the name is the successor's now"
+    assert not session_lock.claim(third, NAME), "the name is the successor's now"
     third.close()
     newer.close()
 

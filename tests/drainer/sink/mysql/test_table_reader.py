@@ -9,10 +9,10 @@ import pytest
 
 from common.errors import DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.table_reader import read_table
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ class Server:
             self.connection.run(text.encode())
 
     def read(self, name: str, schema: str = "Look") -> DownstreamTable | None:
-        return downstream_table.read(self.connection, schema, name)
+        return read_table(self.connection, schema, name)
 
     def found(self, name: str, schema: str = "Look") -> DownstreamTable:
         found = self.read(name, schema)

@@ -16,12 +16,12 @@ import pytest
 
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FieldType, TableInfo
-from drainer.sink.mysql import table_reader as downstream_table
 from drainer.sink.mysql.change import PUT_INSERT, PUT_UPDATE, REMOVE, Change, TableTarget
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.statement import statements
+from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import binary, index, kind, table
@@ -62,7 +62,7 @@ class Rows:
     def of(cls, connection: Connection, info: TableInfo, create: str) -> Rows:
         connection.run(b"DROP TABLE IF EXISTS kl.t")
         connection.run(create.encode())
-        found = downstream_table.read(connection, "kl", "t")
+        found = read_table(connection, "kl", "t")
         return cls(connection, info, target_of(TableVersion(info, "kl", "t", 1), 4, found), RowEncoder(info))
 
     def inserted(self, row: Values) -> Change:
