@@ -75,7 +75,7 @@ _ROUTED: Final = 1 << 62
 
 
 def other_unique_indexes(info: TableInfo, own: Index | None) -> list[Index]:
-    """Unique indexes besides the one behind the row key (`own`, None for an integer handle)."""
+    """Unique indexes besides that of the row key (`own`, None for an integer handle)."""
     return [index for index in info.unique_indexes if index is not own]
 
 
@@ -192,7 +192,7 @@ def key_facts(
 ) -> KeyFacts:
     """A pure function of the definitions on both sides; without `downstream` both are taken for the same.
 
-    `key` are the columns that identify a row (none if nothing does), `own` the index behind them.
+    `key` are the columns that identify a row (none if nothing does), `own` their index.
     """
     if not key:
         return KeyFacts(Spread.BY_TABLE, others=False, unique=False)

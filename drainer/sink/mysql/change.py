@@ -6,6 +6,8 @@ Values only. A change is a plain tuple, because there is one for every row:
 
 `row` stays encoded; `split` is the offset of the new image inside an UPDATE row. `key` are the identity
 bytes of the row that the change puts or removes, b"" in a table without a key.
+
+Tests  tests/drainer/sink/mysql/test_row_fold.py, tests/drainer/sink/mysql/test_statement.py
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Column match: what a table's columns upstream are downstream, and what can be told apart there.
+"""Column match: what a table's columns upstream are downstream, and what can be distinguished there.
 
 In     a definition upstream, the table as it is downstream, the sync mode
 Out    which columns are written, what rows that are born get in columns that upstream does not have, and
        whether a statement may replace whole rows
 Holds  columns and tables are matched whatever the case of their names; a generated column is left out
        because the server says that it is generated, never because of how many columns there are
-Why    a column that only the downstream has belongs to somebody else: rows keep its value
+Why    a column that only the downstream has belongs to another program: rows keep its value
 Never  leaves out a column of upstream silently, except one that the downstream computes itself
 
 Sync modes: FULL refuses a table that lacks a column; PARTIAL leaves such a column out, and gives columns

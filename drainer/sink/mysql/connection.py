@@ -1,6 +1,6 @@
-"""Connections to a MySQL, MariaDB or TiDB downstream: one fixed session, one error table.
+"""Connections to a MySQL, MariaDB or TiDB downstream: one fixed session, errors of our own.
 
-Drives  PyMySQL; SQL goes in as bytes and is sent untouched (`Connection.query`)
+Drives  PyMySQL, here and nowhere else; SQL goes in as bytes and is sent untouched (`Connection.run`)
 Holds   every session has the same time zone, modes and isolation, whatever the server's defaults are,
         because literals are rendered for exactly this session
 Never   logs a statement or an error text that may carry row values
@@ -191,7 +191,7 @@ class Connection(pymysql.connections.Connection):
         return int(self.thread_id())  # type: ignore[no-untyped-call]
 
     def packet_bytes_max(self, scope: str = "session") -> int:
-        """Largest statement the server takes; a larger one looks like a dead network, so it is never sent.
+        """Largest statement the server takes; a larger one ends like a lost connection, so it is never sent.
 
         A session keeps the limit that was `global` when it began.
         """
@@ -259,7 +259,7 @@ def _opened(target: Target) -> Connection:
 
 
 def check_encrypted(connection: Connection, target: Target, tls: ClientTls) -> None:
-    """Whoever asked for TLS gets it, from whom he named, or nothing. Raises `Unavailable`."""
+    """A session that is to be encrypted is, to the server that was named. Raises `Unavailable`."""
     transport = getattr(connection, "_sock", None)
     if not isinstance(transport, ssl.SSLSocket):
         refusal = "it does not speak TLS"

@@ -2,13 +2,13 @@
 
 In     changes in commit order
 Out    changes whose image is added, groups of changes whose image is dropped, and with `keeps_rows` pairs:
-       the change that met a row downstream, and the one that has its image now
-Holds  a row downstream is met once, however often it changed; carried out in the order given, drops first,
+       the change that found a row downstream, and the one that has its image now
+Holds  a row downstream is found once, however often it changed; carried out in the order given, drops first,
        each statement finds a row
 Why    equal images are one to the server: a table without key is a multiset
 
 Without `keeps_rows` a row that changes is dropped and added. With it the row stays, for what only the
-downstream knows of it. Rows of equal images are told apart by nobody: any of them may become the other image.
+downstream knows of it. Rows of equal images cannot be told apart: any of them may become the other image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Refusal: rows that break a constraint of the downstream, and whoever is asked about it before it is final.
+"""Refusal: rows that break a constraint of the downstream, and the question whether that is final.
 
-In     an error of PyMySQL, the table that the statement was about, the range of its batch
-Out    which constraint it is; the answer of whoever may know better
+In     the error, the table that the statement was about, the range of its batch
+Out    which constraint it is; the answer of the side that knows what the upstream has given up
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from common.errors import DownstreamError
 from drainer.sink.mysql.change import TableTarget
 from drainer.sink.mysql.errors import broken_check, broken_key
 
-_LOOK_S: Final = 0.1
+_CHECK_S: Final = 0.1
 CORRECT: Final = (
     "correct the downstream, then `binlogctl ddl retry JOB`; `binlogctl ddl list` shows the number"
 )
@@ -63,7 +63,7 @@ def refusal_of(
 
 def answer(asked: Future[bool], abandoned: threading.Event) -> bool:
     """Wait for it, on a lane's thread; false when the lane is to end first."""
-    while not wait((asked,), _LOOK_S).done:
+    while not wait((asked,), _CHECK_S).done:
         if abandoned.is_set():
             asked.cancel()
             return False

@@ -11,7 +11,7 @@ one table here; each change keeps its own target.
 
 Folding is by the binary identity of the key, never by the server's looser equality: two keys that differ
 in bytes but are one key for the server ('abc', 'ABC') stay two entries, and since every removal runs before
-every write, `delete 'abc'` and `insert 'ABC'` cannot meet in the wrong order.
+every write, `delete 'abc'` and `insert 'ABC'` cannot run in the wrong order.
 
     first change of a key   last change   becomes
     insert, moved in        put           a new row                     (born)
@@ -26,10 +26,10 @@ triggers), a row whose unique values are the same before and after stays and is 
 
 A part of a transaction alone may end where two rows hold one value: the one that took it later keeps it, the
 other gives it up in a further part, or its removal is there. So writes are in the order of the last changes,
-each REPLACE removing who is in its way, and behind the rows that stay. A row stays only if each of
+each REPLACE removing rows in its way, and after the rows that stay. A row stays only if each of
 its changes leaves its values: if another had removed it, the first one here would be where it gives one up.
 
-An image that a later one replaces is never rendered, so nobody looks at all of it. That loses nothing: what
+An image that a later one replaces is never rendered, so not all of it is checked. That loses nothing: what
 the downstream holds does not depend on it, and the bytes are those that were written, since the pump
 compares the checksum of every record that it reads.
 """

@@ -1,16 +1,15 @@
-"""Session claim: which downstream sessions belong to which room of a drainer, so that its successor can end
-them.
+"""Session lock: a user lock names what a downstream session is for, so that a drainer's successor can end it.
 
 Why    a drainer that is frozen, or cut off, leaves sessions behind. One in the middle of a transaction keeps
        the row of its lane locked for as long as the server waits for a silent client (8 hours by default):
        its successor could not raise the epoch. One that is about to run a DDL would run it when the drainer
        wakes up, and no epoch guards a statement that commits by itself
-How    every session takes a user lock (GET_LOCK) with its room's name, which ends with the session and names
-       it to others (IS_USED_LOCK). A user may KILL his own sessions
-Order  a successor ends lanes and store, raises the epoch, then ends an idle DDL session. Whoever lost a
-       session connects again, claims, then looks at the epoch: there is no moment at which both could go on
-Never  ends a statement that runs: a DDL that is under way is finished by the server, whoever asked for it,
-       and waited for. Never fails a start where the downstream has no such locks: it ends its sessions then
+How    every session takes a user lock (GET_LOCK) named after its role, which ends with the session and tells
+       others which session that is (IS_USED_LOCK). A user may KILL his own sessions
+Order  a successor ends lanes and store, raises the epoch, then ends an idle DDL session. A drainer that lost
+       a session connects again, claims, then reads the epoch: at no time could both continue
+Never  ends a statement that runs: a DDL that is under way is finished by the server, whichever drainer sent
+       it, and waited for. Never fails a start where the downstream has no such locks: its sessions end later
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from drainer.sink.mysql.sql_literal.quoting import string_literal
 STORE: Final = "store"
 DDL: Final = "ddl"
 RELEASE: Final = "release"
-"""Rooms of sessions that run DDL: in the stream's order, and for tables that waited."""
+"""Roles of sessions that run DDL: in the stream's order, and for tables that waited."""
 _NO_SUCH_SESSION: Final = 1094
 _ENDING_S: Final = 2
 _IDLE: Final = "Sleep"
@@ -39,23 +38,23 @@ _logger = log.get("session_claim")
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The names of one cluster's rooms. `schema` is where its checkpoint is."""
+    """The locks of one cluster's sessions. `schema` is where its checkpoint is."""
 
     schema: str
     cluster_id: int
 
-    def name(self, room: str | int) -> str:
-        """The user lock of a room, or of a lane by number; at most 64 characters, as servers ask for."""
-        room = room if isinstance(room, str) else f"lane-{room}"
-        return f"binlog-{crc32(self.schema.encode()):08x}-{self.cluster_id}-{room}"
+    def name(self, role: str | int) -> str:
+        """The user lock of a role, or of a lane by number; at most 64 characters, as servers ask for."""
+        role = role if isinstance(role, str) else f"lane-{role}"
+        return f"binlog-{crc32(self.schema.encode()):08x}-{self.cluster_id}-{role}"
 
-    def reclaim(self, connection: Connection, room: str | int, check_ours: Callable[[], None]) -> None:
-        """Mark the session that a drainer uses from now on for one of its rooms.
+    def reclaim(self, connection: Connection, role: str | int, check_ours: Callable[[], None]) -> None:
+        """Mark the session that a drainer uses from now on for one of its roles.
 
-        A session that it lost, and that the server has not given up yet, is ended: it may hold the room's row
-        for hours. Not before `check_ours`, which raises when a newer drainer owns the room.
+        A session that it lost, and that the server has not given up yet, is ended: it may hold a lock
+        for hours. Not before `check_ours`, which raises when a newer drainer has taken over.
         """
-        name = self.name(room)
+        name = self.name(role)
         is_marked = claim(connection, name)
         check_ours()
         if not is_marked and end(connection, [name]):
@@ -67,24 +66,24 @@ class Claims:
         claim(connection, self.name(STORE), wait_s=_ENDING_S)
 
     def holders(self, connection: Connection, lanes: Iterable[int]) -> list[int]:
-        """Connection ids of the sessions, other than this one, that have the name of any room."""
-        rooms: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
-        return [holder for room in rooms if (holder := _holder(connection, self.name(room)))]
+        """Connection ids of the sessions, other than this one, that have any of the locks."""
+        roles: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
+        return [holder for role in roles if (holder := _holder(connection, self.name(role)))]
 
     def end_idle_ddl(self, connection: Connection) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
-        for room in (DDL, RELEASE):
-            end_if_idle(connection, self.name(room))
+        for role in (DDL, RELEASE):
+            end_if_idle(connection, self.name(role))
 
-    def succeed_ddl(self, connection: Connection, room: str) -> None:
+    def succeed_ddl(self, connection: Connection, role: str) -> None:
         """Mark this session. Raises `Unavailable` while a predecessor's DDL runs."""
-        succeed(connection, self.name(room))
+        succeed(connection, self.name(role))
 
 
 def claim(connection: Connection, name: str, *, wait_s: int = 0) -> bool:
     """Mark this session; False if another session has the name, or the downstream has no such locks.
 
-    `wait_s`: for a session that was told to end, and is about to.
+    `wait_s`: for a session that was killed, and is about to end.
     """
     try:
         ((taken,),) = connection.rows(b"SELECT GET_LOCK(%s, %d)" % (string_literal(name), wait_s))
@@ -102,7 +101,7 @@ def end(connection: Connection, names: Iterable[str]) -> list[int]:
 
 
 def end_if_idle(connection: Connection, name: str) -> bool:
-    """End the session that has this name unless a statement runs in it; True if nobody has it any more."""
+    """End the session that has this name unless a statement runs in it; True if none has it any more."""
     holder = _holder(connection, name)
     if not holder:
         return True
@@ -126,7 +125,7 @@ def succeed(connection: Connection, name: str) -> None:
 
 
 def _holder(connection: Connection, name: str) -> int:
-    """Connection id of another session that has the name; 0 if there is none, or nobody can tell."""
+    """Connection id of another session that has the name; 0 if there is none, or it cannot be known."""
     statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % string_literal(name)
     try:
         ((holder, own),) = connection.rows(statement)

@@ -59,7 +59,7 @@ class Statement:
     alone: int = 0
 
     def overwrote(self, affected: int) -> bool:
-        """Whether rows took the place of others that nobody told to go. Where events are filtered, that is
+        """Whether rows took the place of others that no event removed. Where events are filtered, that is
         nothing unusual."""
         most = self.expected[1] if self.expected is not None else self.alone
         return bool(most) and affected > most and self.table.keyed and not self.table.version.partial
@@ -128,14 +128,14 @@ def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTar
 
 
 def _cut(
-    items: list[bytes], room: int, joint: int = 1, rows_max: int = ROWS_MAX
+    items: list[bytes], space: int, joint: int = 1, rows_max: int = ROWS_MAX
 ) -> Iterator[tuple[int, int]]:
-    """Ranges of items that fit into `room` bytes with `joint` bytes between them, a thousand at most."""
+    """Ranges of items that fit into `space` bytes with `joint` bytes between them, a thousand at most."""
     start = 0
     size = 0
     for index, item in enumerate(items):
         size += len(item) + joint
-        if index > start and (size > room or index - start >= rows_max):
+        if index > start and (size > space or index - start >= rows_max):
             yield start, index
             start, size = index, len(item) + joint
     if start < len(items):
@@ -162,9 +162,9 @@ def _deletes(
 ) -> Iterator[Statement]:
     keys = table.sql.key_list
     head = b"DELETE FROM " + table.name + b" WHERE "
-    room = bytes_max - len(head) - keys.size_bytes
+    space = bytes_max - len(head) - keys.size_bytes
     literals = _key_literals(table, removals)
-    for start, end in _cut(literals, room, keys.joint_bytes, keys.rows_max or ROWS_MAX):
+    for start, end in _cut(literals, space, keys.joint_bytes, keys.rows_max or ROWS_MAX):
         sql = head + keys.condition(literals[start:end])
         yield Statement(table, sql, (end - start, end - start) if counts else None)
 
@@ -205,7 +205,7 @@ def _writes(
     *,
     alone: bool = False,
 ) -> Iterator[Statement]:
-    """Images with what comes before and behind them.
+    """Images between `head` and `tail`.
 
     `surplus`: by how much the count may exceed the rows; None: it says nothing.
     """
@@ -227,7 +227,7 @@ def _writes(
 
 
 def _is_lax(table: TableTarget, image: bytes, change: Change) -> bool:
-    """Whether no strict session takes the image. A text may look like what says so."""
+    """Whether no strict session takes the image. A text may hold the same token."""
     return ENUM_ZERO in image and table.sql.has_enum_zero(_image_name(change), change[3])
 
 

@@ -1,4 +1,7 @@
-"""Builds the lanes' view of a table version: compiled SQL plan, key, form of statement, lane."""
+"""Builds the lanes' view of a table version: compiled SQL plan, key, form of statement, lane.
+
+Tests  tests/drainer/sink/mysql/test_column_match.py, tests/drainer/sink/mysql/test_statement.py
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,7 @@ def missing(version: TableVersion) -> DownstreamError:
 
 
 def refreshed(target: TableTarget, downstream: DownstreamTable, *, sync_mode: int) -> TableTarget | None:
-    """The target after somebody changed the table downstream, for changes that are in a lane already.
+    """The target after the table was changed downstream, for changes that are in a lane already.
 
     None if nothing that statements name is different. The changes stay spread as they were, whatever the
     table is now: later ones are spread anew (`table_learning`).

@@ -61,7 +61,7 @@ class Charset:
         return text is None or self.has(text)
 
     def literal(self, raw: bytes) -> bytes:
-        """What to store, and what to look for. Raises `DownstreamError` for a key that does not fit."""
+        """What to store, and what to compare with. Raises `DownstreamError` for a key that does not fit."""
         if raw.isascii():
             return text_literal(raw)
         text = _text(raw)

@@ -1,4 +1,7 @@
-"""Conditions on a row's other columns, and assignments: one column of a table without key at a time."""
+"""Conditions on a row's other columns, and assignments: one column of a table without key at a time.
+
+Tests  tests/drainer/sink/mysql/sql_literal/test_plan_mariadb.py
+"""
 
 from __future__ import annotations
 

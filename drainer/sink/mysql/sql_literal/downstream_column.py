@@ -1,4 +1,7 @@
-"""Downstream column: one column of a table, as the server that rows are written to describes it."""
+"""Downstream column: one column of a table, as the server that rows are written to describes it.
+
+Tests  tests/drainer/sink/mysql/test_table_reader.py
+"""
 
 from __future__ import annotations
 

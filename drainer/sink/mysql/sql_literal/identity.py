@@ -3,6 +3,8 @@
 *Identity* is exact: equal bytes mean equal values, whatever image they came from. *Normal form* is coarse:
 values that the server may take for equal (case, accents, trailing blanks, prefixes) have equal bytes; values
 it keeps apart may collide, which costs parallelism and nothing else. The reverse must never happen.
+
+Tests  tests/drainer/sink/mysql/sql_literal/test_plan.py
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def _number_or_text(raw: int | bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _letters_of(character: str) -> str:
-    """Skeleton of one character: lower-case ASCII letters and digits where they can be told, or nothing.
+    """Skeleton of one character: lower-case ASCII letters and digits where they are known, or nothing.
 
     Only characters that surely equal nothing but their own case stay as they are (basic Greek and Cyrillic,
     unified ideographs). All that may be ignored, expanded or shared (kana, Hangul, signs beyond 16 bits) is

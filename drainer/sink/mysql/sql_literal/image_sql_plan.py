@@ -1,6 +1,8 @@
 """SQL plan of rows that are single images in the form of a DELETE, whatever change they came with.
 
 What a fold leaves of a row is one image; statements are made of it as of any other row.
+
+Tests  tests/spark/flashback/test_undo.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The keys of a table: which columns identify a row, which unique values it holds besides."""
+"""The keys of a table: which columns identify a row, which unique values it holds besides.
+
+Tests  tests/drainer/sink/mysql/sql_literal/test_plan.py
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@
 
 What to compare depends on the column downstream, too: see `key_literal`.
 FLOAT is written as the double that it widens to: storing it rounds to the same binary32, and comparing is
-exact. A binary literal is hexadecimal while short; a long one is not, because hexadecimal doubles it.
+exact.
+
+Tests  tests/drainer/sink/mysql/sql_literal/test_plan.py
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.quoting import binary_literal, text_literal
 
 NULL: Final = b"NULL"
-ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: what has this token is looked at
+ENUM_ZERO: Final = b"0/*enum*/"  # strict mode refuses it: what has this token is checked
 
 
 def double_literal(value: float) -> bytes:
@@ -67,7 +69,7 @@ class ColumnSql:
 
     `template` and `argument` (an expression of `{v}`) make the literal inside a row template when no escaping
     is needed; `store` and `compare` make it from any raw value but None. `quoted`: the template puts the raw
-    value between quotes, so it must be looked at for quotes and for invalid UTF-8. `charset`: that of the
+    value between quotes, so it must be searched for quotes and for invalid UTF-8. `charset`: that of the
     column where it goes to, if it is narrower than utf8mb4.
     """
 

@@ -52,7 +52,7 @@ class SqlPlan:
 
     Keys: `insert_key` and its like give exact identity bytes, `insert_lane_key` and its like coarse ones,
     under which everything collides that the server may take for equal. All functions raise `RowError` for a
-    row that cannot be right; key functions look only at the part of the row that they need.
+    row that cannot be right; key functions read only the part of the row that they need.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SqlPlan:
         values = self._values("v", self._stored)
         lines = [f"if nulls: return render({values})"]
         quoted = {place: self._sql[place] for place in self._stored if self._sql[place].quoted}
-        # What is a slice of the row needs no look if the row has no such byte; JSON text is made here.
+        # What is a slice of the row needs no search if the row has no such byte; JSON text is made here.
         slices = [place for place, entry in quoted.items() if entry.column.type.tp != JSON]
         made = [place for place in quoted if place not in slices]
         for places, condition in ((slices, "(39 in b or 92 in b) and "), (made, "")):
