@@ -157,7 +157,7 @@ class PumpClient:
 
     @property
     def state(self) -> ClientState:
-        """ON: binlogs are written. SKIPPING: a prewrite was lost and the host chose to go on without."""
+        """ON: binlogs are written. SKIPPING: a prewrite was lost and the host chose to continue without."""
         if self._closing.is_set() or not self._started:
             return ClientState.OFF
         return ClientState.SKIPPING if self._skipping.on else ClientState.ON
@@ -197,7 +197,7 @@ class PumpClient:
                 copy of the data made from then on closes the gap. Raises `RecoveryTimeout` after `seconds`
         nowait  write again from now on
         reset   forget the transactions without a prewrite (their host's threads died, say)
-        status  only look
+        status  only the answer
         """
         if op not in get_args(RecoverOp):
             raise ConfigError(
@@ -368,7 +368,7 @@ async def connect(
 
     `cluster_id` is asked of the upstream at the same endpoints when not given. `strategy` is range, hash or
     score. `tls` is for etcd and the pumps alike. `socket` (unix:///path) is that of one pump on this host:
-    it gets everything, without TLS, and no other pump is looked for.
+    it gets everything, without TLS, and no other pump is searched.
 
     Raises `ConfigError` (strategy, endpoints, socket), `Unavailable` (etcd or PD does not answer), `Rejected`
     (no cluster there), `NoPumpRegistered`.

@@ -180,11 +180,11 @@ class SyncPumpClient:
         return self._thread.call(self._client.write_rollback(start_ts, key))
 
     def write_commit_soon(self, start_ts: int, commit_ts: int, key: bytes = b"") -> Future[bool]:
-        """Send the commit in the background; the future tells whether the pump has it."""
+        """Send the commit in the background; the future says whether the pump has it."""
         return self._later(self._client.write_commit(start_ts, commit_ts, key))
 
     def write_rollback_soon(self, start_ts: int, key: bytes = b"") -> Future[bool]:
-        """Send the rollback in the background; the future tells whether the pump has it."""
+        """Send the rollback in the background; the future says whether the pump has it."""
         return self._later(self._client.write_rollback(start_ts, key))
 
     def write_binlog(self, payload: bytes) -> bool:

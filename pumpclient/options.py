@@ -15,7 +15,7 @@ class Options:
     """
 
     write_timeout_s: float = 15.0
-    """Deadline of one call to a pump, and the least time a prewrite goes on trying; when no pump has been
+    """Deadline of one call to a pump, and the least time for which a prewrite is tried; when no pump has been
     usable for so long, prewrites fail at once."""
     retry_pause_s: float = 0.1
     """Pause of a prewrite after every usable pump has failed it once more."""
@@ -36,7 +36,7 @@ class Options:
     batches: bool = True
     """Send many binlogs a message to pumps that take them; off: one call a binlog, as TiDB does."""
     ignore_error: bool = False
-    """When no pump takes a prewrite, let the transaction go on and skip every binlog from then on, until
+    """When no pump takes a prewrite, let the transaction continue and skip every binlog from then on, until
     `recover`: readers of the pumps miss what follows. Off: the prewrite raises, the transaction fails."""
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
 """Puller: the pull streams of drainers, old protocol and new.
 
-Drives  `pull_session`, `pull_pages`
+Drives  `session`, `pages`
 Owns    a task per new-protocol stream that reads its requests
 Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
         So many streams at once, and of one connection or address fewer
 Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
-        `idle_watermark`, which draws a timestamp where nothing else would raise it. A puller that wants to
+        `watermark.idle`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
 Stops   `end` lets every stream finish its message and close without an error
 Tests   tests/pump/test_server.py

@@ -246,7 +246,7 @@ class History:
     def _large_delivery(
         self, header: binlog.Header, commit: bytes, prewrite: _Passed
     ) -> LargeDelivery | None:
-        """What `part_reader` needs; None if that is not the prewrite. Of it only the fields in front of the
+        """What a `PartReader` needs; None if that is not the prewrite. Of it only the fields in front of the
         rows are read."""
         fid, offset, length, checksum = prewrite
         found, size = self._log.segment(fid), _BEGIN_BYTES

@@ -2,7 +2,7 @@
 
 Why    a database that hangs answers when it likes. A thread of an executor would be joined when the program
        ends, and so the program would not end before the database answers
-Never  stops the function: whoever awaits may be cancelled, the thread then works for nobody
+Never  stops the function: the awaiting task may be cancelled, the thread then works for nothing
 Tests  tests/pumpclient/publish/test_publisher_crashes.py
 """
 
@@ -24,7 +24,7 @@ async def in_daemon_thread(function: Callable[..., T], *arguments: object) -> T:
     ended: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def settle(result: T | None, error: BaseException | None) -> None:
         if ended.done():
             return
         if error is None:
@@ -39,8 +39,8 @@ async def in_daemon_thread(function: Callable[..., T], *arguments: object) -> T:
             result = context.run(function, *arguments)
         except BaseException as error:
             failed = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, result, failed)
+        with suppress(RuntimeError):  # the loop is closed: no call waits any more
+            loop.call_soon_threadsafe(settle, result, failed)
 
     threading.Thread(target=run, name="pumpclient database", daemon=True).start()
     return await ended

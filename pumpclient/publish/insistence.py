@@ -47,6 +47,6 @@ class Insistence:
                     raise
                 raise OutcomeUnknown(
                     f"its commit had no answer ({unanswered.message}), and now: {error.message}",
-                    hint="look downstream whether its rows are there before it is run again",
+                    hint="see downstream whether its rows are there before it is run again",
                 ) from error
             await self._pauses.pause(DECIDE_PAUSE_S, self._stopping)

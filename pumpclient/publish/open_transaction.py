@@ -1,7 +1,7 @@
-"""Open transaction: whether a statement on a connection of the host waits for its COMMIT, as a driver tells.
+"""Open transaction: whether a statement on a connection of the host waits for its COMMIT, as its driver says.
 
 In     a DB-API connection of any driver, or what wraps one
-Out    whether it commits each statement by itself; False where it does not tell
+Out    whether it commits each statement by itself; False where it does not report it
 Knows  sqlite3, PyMySQL, mysqlclient, MySQL Connector, psycopg, what a pool of SQLAlchemy gives, Django's
 Tests  tests/pumpclient/publish/test_outcome_table.py
 """

@@ -1,4 +1,4 @@
-"""Ends: tells pumps, in the background, what became of transactions, and has the upstream forget them then.
+"""Outcome delivery: pumps learn the ends of transactions in the background; the upstream forgets them then.
 
 Drives  the coroutine that sends one end, the transaction table
 Owns    one short task per end
@@ -24,30 +24,32 @@ RECORD_PAUSE_S: Final = 1.0
 DELIVERIES_MAX: Final = 10_000
 """Ends being delivered at once; past it an end is not sent and its pump asks the upstream."""
 
-Told = Coroutine[Any, Any, bool]
+Sending = Coroutine[Any, Any, bool]
 """Sends an end to the pump that has the prewrite; whether it has the end now."""
 
 
-class Ends:
+class OutcomeDelivery:
+    """Of one publisher."""
+
     def __init__(self, transactions: Transactions, pauses: Pauses, stopping: asyncio.Event) -> None:
         self._transactions = transactions
         self._pauses = pauses
         self._stopping = stopping
         self._deliveries = Background()
 
-    def report(self, start_ts: int, told: Told | None) -> None:
-        """An end that the upstream has. `told` is None where no pump has the prewrite."""
-        if self._full(told):
+    def report(self, start_ts: int, sending: Sending | None) -> None:
+        """An end that the upstream has. `sending` is None where no pump has the prewrite."""
+        if self._full(sending):
             return
-        self._deliveries.spawn(self._tell(start_ts, told), "pumpclient end")
+        self._deliveries.spawn(self._deliver(start_ts, sending), "pumpclient end")
 
-    def report_decided(self, start_ts: int, told: Told | None, done: Callable[[int], None]) -> bool:
+    def report_decided(self, start_ts: int, sending: Sending | None, done: Callable[[int], None]) -> bool:
         """A commit that only the application's database has: it is written down in the upstream as well.
         `done` is called when that or the pump has it. False, and nothing done, when too much is under way.
         """
-        if self._full(told):
+        if self._full(sending):
             return False
-        self._deliveries.spawn(self._tell_decided(start_ts, told, done), "pumpclient end")
+        self._deliveries.spawn(self._deliver_decided(start_ts, sending, done), "pumpclient end")
         return True
 
     async def flush(self, timeout_s: float | None = None) -> bool:
@@ -59,25 +61,27 @@ class Ends:
         await self.flush(drain_s)
         await self._deliveries.end()
 
-    def _full(self, told: Told | None) -> bool:
+    def _full(self, sending: Sending | None) -> bool:
         if len(self._deliveries) < DELIVERIES_MAX:
             return False
-        if told is not None:
-            told.close()
+        if sending is not None:
+            sending.close()
         logger.warning("%d ends are being delivered already: one is left to the pump", DELIVERIES_MAX)
         return True
 
-    async def _tell(self, start_ts: int, told: Told | None) -> None:
-        if told is None or await told:
+    async def _deliver(self, start_ts: int, sending: Sending | None) -> None:
+        if sending is None or await sending:
             await self._forget(start_ts)
 
-    async def _tell_decided(self, start_ts: int, told: Told | None, done: Callable[[int], None]) -> None:
+    async def _deliver_decided(
+        self, start_ts: int, sending: Sending | None, done: Callable[[int], None]
+    ) -> None:
         """Whichever is possible first makes the lease needless; an end that a pump has need not be kept."""
         record = asyncio.get_running_loop().create_task(self._record(start_ts))
         record.add_done_callback(lambda _: done(start_ts))
         try:
-            delivered = told is None or await told
-            if told is None or not delivered:
+            delivered = sending is None or await sending
+            if sending is None or not delivered:
                 await record
         finally:
             record.cancel()

@@ -54,7 +54,7 @@ class Outcomes(Protocol):
     """What a publisher must be able to ask the application's database. `OutcomeTable` is one."""
 
     def name(self) -> str:
-        """Which database this is: one that another database never gives, whoever asks."""
+        """Which database this is: one that no other database ever gives."""
         ...
 
     def committed(self, start_ts: int) -> bool | Awaitable[bool]:
@@ -110,13 +110,13 @@ class OutcomeTable:
                 hint=f"ALTER TABLE {self._table} ENGINE=InnoDB, and see to the tables that are published",
             )
         for question, weak, setting in _DURABILITY:
-            told = _answer(connection, question)
-            if told is not None and str(told[0]) in weak:
+            answered = _answer(connection, question)
+            if answered is not None and str(answered[0]) in weak:
                 logger.warning(
                     "the database may lose commits that it has acknowledged when its server crashes (%s=%s)"
                     ": what was published of them is not taken back",
                     setting,
-                    told[0],
+                    answered[0],
                 )
 
     def name(self) -> str:
@@ -136,7 +136,7 @@ class OutcomeTable:
 
     def mark(self, connection: Any, start_ts: int) -> None:
         """Run that statement on the application's connection, in the transaction that is open there. Raises
-        `NoTransaction` in autocommit mode without BEGIN, as far as the driver tells: it would say at once
+        `NoTransaction` in autocommit mode without BEGIN, as far as the driver says: it would claim at once
         what is not true yet."""
         self.require_transaction(connection)
         cursor = connection.cursor()

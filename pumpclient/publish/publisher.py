@@ -2,9 +2,9 @@
 
 Drives  PumpClient, leases, settlement, the catalogue, and the standalone upstream (timestamps, outcomes)
 Owns    a task that renews the leases of open transactions, one that follows the catalogue, one that settles
-        what is in doubt, one that drops ends which nobody needs; one short task per end being delivered
+        what is in doubt, one that drops ends no longer needed; one short task per end being delivered
 Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the
-        upstream for what they were not told
+        upstream for the ends that did not reach them
 Never   decides an outcome twice: what the upstream recorded is the outcome, binlogs only report it
 
 The order of one transaction, and why:
@@ -22,12 +22,12 @@ With a database of the application's own (`outcomes`) that database decides, and
                                                          gets them next draws a larger commit_ts
     3b  the database commits, with start_ts in its       what it did can be asked later, finally
         outcome table
-    3c  entry prepared -> committed, in the background   spares everybody that question
+    3c  entry prepared -> committed, in the background   spares all others that question
 
 Before 3a a lease that has run out means rolled back, and then 3a fails and the application does not commit.
-After 3a no timer means anything: a process that dies leaves the transaction prepared, the stream waits behind
+After 3a no timer means anything: a process that dies leaves the transaction prepared, the stream waits for
 it, and the next publisher with the same `outcomes` asks the database. So rows arrive exactly if the database
-committed them, in its order, whoever dies when. Between 3a and 5 etcd may be away: nothing waits for it.
+committed them, in its order, whatever dies when. Between 3a and 5 etcd may be down: nothing waits for it.
 
 A schema change goes the first way; in step 3 its job enters the history and the catalogue changes too. Step 3
 of every transaction fails when a table that its rows are encoded for has changed.
@@ -63,7 +63,7 @@ from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, Trans
 from pumpclient.options import Options
 from pumpclient.publish.insistence import Insistence
 from pumpclient.publish.leases import Leases, Renewal
-from pumpclient.publish.outcome_delivery import Ends, Told
+from pumpclient.publish.outcome_delivery import OutcomeDelivery, Sending
 from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.schema_publishing import SchemaPublishing
 from pumpclient.publish.settlement import SETTLE_EVERY_S, Settled, Settlement
@@ -104,7 +104,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         self._background = Background()
         self._stopping = asyncio.Event()
         self._insistence = Insistence(self._clock, self._pauses, self._stopping)
-        self._ends = Ends(upstream.transactions, self._pauses, self._stopping)
+        self._ends = OutcomeDelivery(upstream.transactions, self._pauses, self._stopping)
         self._schema = SchemaPublishing(client, upstream, self)
         self._settlement = Settlement(upstream.transactions, outcomes) if outcomes else None
         super().__init__(self._schema.publish)
@@ -256,7 +256,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         except OutcomeUnknown:
             raise
         except Unavailable as error:
-            # Decided or not, nobody knows: a rollback binlog would be believed and might be wrong.
+            # Whether it is decided is unknown: a rollback binlog would be believed and might be wrong.
             raise OutcomeUnknown(
                 f"transaction {start_ts} may be committed: {error.message}",
                 hint="ask the upstream for its outcome once etcd answers",
@@ -304,8 +304,8 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
 
     def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
         """The database has committed a prepared transaction: report it. For `Transaction`."""
-        told = _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
-        if not self._ends.report_decided(start_ts, told, self.release):
+        sending = _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
+        if not self._ends.report_decided(start_ts, sending, self.release):
             self.doubt(start_ts)
 
     async def roll_back(self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
@@ -320,7 +320,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             self._report_rollback(start_ts, key, prewrite)
 
     def _report_rollback(self, start_ts: int, key: bytes, prewrite: Prewrite) -> None:
-        self._ends.report(start_ts, _told(prewrite, lambda: self.client.write_rollback(start_ts, key)))
+        self._ends.report(start_ts, _sending(prewrite, lambda: self.client.write_rollback(start_ts, key)))
 
     def doubt(self, start_ts: int) -> None:
         """Only the database knows; ask it soon. For `Transaction`."""
@@ -329,7 +329,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             self._settlement.doubt(start_ts)
 
     def dropped(self, start_ts: int) -> None:
-        """Its program has dropped it without an end, and nobody will ever tell one: the lease runs out, and
+        """Its program has dropped it without an end, and will never give one: the lease runs out, and
         the database is asked. For `Transaction`, from any thread."""
         with suppress(RuntimeError):  # the loop is closed: nothing is renewed any more
             if self._loop is not None:
@@ -348,7 +348,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
     def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
         """Tell the pump, then forget. For `Transaction` and schema changes."""
         self._ends.report(
-            start_ts, _told(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
+            start_ts, _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
         )
 
     # Background.
@@ -376,7 +376,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
     async def _keep_settling(self, settlement: Settlement) -> None:
         """Settle what is in doubt, at once what is in doubt here. A database may take its time to answer."""
         for turn in itertools.count():
-            await settlement.look(turn)
+            await settlement.run_turn(turn)
             await self._pauses.pause(SETTLE_EVERY_S, settlement.wanted)
 
     async def _renew(self, renewal: Renewal) -> None:
@@ -391,14 +391,14 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             logger.warning("lease of transaction %d not renewed: %s", renewal.start_ts, error)
 
 
-def _told(prewrite: Prewrite, send: Callable[[], Told]) -> Told | None:
-    """What brings an end to whom it concerns; None: nobody."""
+def _sending(prewrite: Prewrite, send: Callable[[], Sending]) -> Sending | None:
+    """What sends an end to the pump that it concerns; None: there is none."""
     if prewrite is Prewrite.NONE:
         return None
     return send() if prewrite is Prewrite.STORED else _counted(send())
 
 
-async def _counted(end: Told) -> bool:
+async def _counted(end: Sending) -> bool:
     """The client counts the end of a skipped transaction; no pump will ever ask about it."""
     await end
     return True

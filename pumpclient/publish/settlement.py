@@ -1,4 +1,4 @@
-"""Settlement: asks the application's database about prepared transactions of which nobody wrote down the end.
+"""Settlement: asks the application's database about prepared transactions without a recorded end.
 
 Drives  the transaction table, `Outcomes`
 Owns    which transactions of this process are in doubt, the questions under way
@@ -6,7 +6,7 @@ Order   the list of prepared transactions; for each whose owner's lease ran out,
         the database's answer, then the end in the table. At last the database may forget what is settled
 Holds   a question that waits for a lock keeps none of the others waiting, as far as `QUESTIONS_MAX` goes
 Stops   `end` waits for no answer
-Never   decides by a timer: without an answer a transaction stays prepared, and the stream waits behind it
+Never   decides by a timer: without an answer a transaction stays prepared, and the stream waits for it
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Decisions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a look at all prepared transactions brought; `waiting` ones belong to others who may yet live, or
+    """What a check of all prepared transactions brought; `waiting` ones belong to others who may yet live, or
     the database did not answer for them. Those that others have settled meanwhile are in none."""
 
     committed: tuple[int, ...] = ()
@@ -95,8 +95,8 @@ class Settlement:
 
         return Settled(ended(_End.COMMITTED), ended(_End.ROLLED_BACK), ended(_End.WAITING))
 
-    async def look(self, turn: int) -> None:
-        """One turn of a background task: asks, and leaves the questions to themselves. A failure is said, and
+    async def run_turn(self, turn: int) -> None:
+        """One turn of a background task: asks, and leaves the questions to themselves. A failure is logged;
         the next turn tries again."""
         try:
             _, horizon_ts = await self._begin()
@@ -124,7 +124,7 @@ class Settlement:
             one.start_ts: self._question(one.start_ts) if one.left_s <= 0 or one.start_ts in ours else None
             for one in found
         }
-        # What was not listed is not prepared, and if it comes to be, its lease will tell.
+        # What was not listed is not prepared, and if it comes to be, its lease decides.
         self._ours -= ours - asked.keys()
         return asked, horizon_ts
 
@@ -153,7 +153,7 @@ class Settlement:
             answer = await self._answer(start_ts)
         if answer is None:
             return _End.WAITING
-        if not await self._write_down(start_ts, answer):
+        if not await self._record(start_ts, answer):
             return _End.OTHERS
         return _End.COMMITTED if answer else _End.ROLLED_BACK
 
@@ -168,7 +168,7 @@ class Settlement:
             logger.warning("transaction %d is in doubt: %s", start_ts, type(error).__name__)
             return None
 
-    async def _write_down(self, start_ts: int, committed: bool) -> bool:
+    async def _record(self, start_ts: int, committed: bool) -> bool:
         """False when others were quicker: then the database may have forgotten it, and its answer is void."""
         try:
             end = await self._decisions.decide(start_ts, committed=committed)

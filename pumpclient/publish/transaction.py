@@ -52,11 +52,11 @@ class Prewrite(Enum):
     """Where the prewrite of a transaction is, and so who has to learn its end."""
 
     NONE = "none"
-    """No pump has acknowledged one: nobody."""
+    """No pump has acknowledged one: no pump has to."""
     STORED = "stored"
     """At a pump."""
     SKIPPED = "skipped"
-    """Nowhere, and the client goes on without (`ignore_error`): it counts the end, no pump waits for it."""
+    """Nowhere, and the client continues without (`ignore_error`): it counts the end, no pump waits for it."""
 
     @classmethod
     def of(cls, stored: bool) -> Prewrite:
@@ -228,7 +228,7 @@ class Transaction:
     async def prepare(self) -> int:
         """Store the rows, draw the commit_ts and hand the decision to the application's database.
 
-        Call it inside the database's own transaction, behind its last statement (the mark in the outcome
+        Call it inside the database's own transaction, after its last statement (the mark in the outcome
         table among them) and before its COMMIT: the locks it holds there make the order of commit_ts that of
         the database. When it raises, the database's transaction must be rolled back: `WriteFailed`,
         `BinlogTooLarge`, `TransactionLost`, `SchemaChanged`, `Unavailable`, `ConfigError` (the publisher has
@@ -256,7 +256,7 @@ class Transaction:
         After `prepare` it says that the database has committed, waits for nothing and cannot fail. Without,
         the stream itself decides: `TransactionLost` (rolled back by others), `SchemaChanged`, `WriteFailed`
         or `BinlogTooLarge` (rolled back here), `OutcomeUnknown` (etcd did not answer). With `deliver=False`
-        pumps are not told: they have to ask the upstream.
+        pumps get no end: they have to ask the upstream.
         """
         if self.state is TransactionState.PREPARED:
             self.state = TransactionState.COMMITTED
@@ -290,7 +290,7 @@ class Transaction:
 
     async def roll_back(self, *, deliver: bool = True) -> None:
         """Roll back; after `prepare` only when the database certainly has. With `deliver=False` pumps that
-        have the rows are not told. Raises `Unavailable` when the upstream does not answer: the lease runs
+        have the rows get no end. Raises `Unavailable` when the upstream does not answer: the lease runs
         out then, or the database is asked, with the same effect.
         """
         self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)

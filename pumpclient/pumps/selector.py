@@ -19,7 +19,7 @@ Strategies
             every 10 s without one, so that a pump once slow is tried again; errors is the count of failed
             calls, halving every 10 s and forgotten below 0.1. Equal: the one chosen longest ago.
     local unix
-            the one pump behind a socket on this host; more than one would take turns
+            the one pump that listens on a socket of this host; more than one would take turns
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Selector:
 
     @property
     def counts_loads(self) -> bool:
-        """Whether calls that begin now are to be told of by `started`."""
+        """Whether `started` is to be called for calls that begin now."""
         return self._strategy == "score"
 
     @property
@@ -173,7 +173,7 @@ class Selector:
         self._loads.setdefault(pump_id, Load()).in_flight += 1
 
     def finished(self, pump_id: str, now_s: float, latency_s: float, stored: bool) -> None:
-        """A call ended. A failed one counts as an error only: a quick refusal must not look attractive."""
+        """A call ended. A failed one counts as an error only: a quick refusal must not attract more."""
         load = self._loads[pump_id]
         load.in_flight -= 1
         load.decay(now_s)

@@ -1,4 +1,4 @@
-"""Local: a directory of one pump, the one behind a unix socket on this host.
+"""Socket pump: a directory of one pump, the one that listens on a unix socket of this host.
 
 Drives  nothing
 Holds   the pump has the node id `localPump` and is online: its state in the registry is not followed, its

@@ -1,7 +1,7 @@
 """Catalogue: the databases and tables of a cluster whose DDL programs publish, and what a change makes of it.
 
 In     definitions as they are stored; a statement's parts
-Out    `Catalog` (immutable); `Plan`: the statement, its job and the definitions to store
+Out    `Catalog` (immutable); `DdlChange`: the statement, its job and the definitions to store
 Holds  ids and schema versions ascend over all publishers: the head that gives them out is part of each change
 Never  touches etcd; `schema_publishing` stores a plan on the head it was made from, or makes it anew
 Tests  tests/pumpclient/publish/test_schema_publishing.py
@@ -24,7 +24,7 @@ from pumpclient.errors import InvalidDefinition
 from pumpclient.schema import table_definition
 from pumpclient.schema.table_definition import ColumnDefinition, quoted
 
-_SPOILED: Final = "somebody else writes to the keys of the standalone upstream: restore etcd from a backup"
+_SPOILED: Final = "another program writes to the keys of the standalone upstream: restore etcd from a backup"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Catalog:
 class Fence:
     """The tables that a transaction's rows are encoded for, and a revision at which they were seen so.
 
-    A step of the transaction names that revision, not the newest one: what moved since was not looked at.
+    A step of the transaction names that revision, not the newest one: what moved since was not checked.
     """
 
     def __init__(self) -> None:
@@ -129,8 +129,8 @@ def read(revision: int, head: bytes, named: Mapping[str, bytes]) -> Catalog:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A schema change on top of one catalogue. `puts`: what to store by name, None to remove."""
+class DdlChange:
+    """On top of one catalogue. `puts`: what to store by name, None to remove."""
 
     query: str
     job: DdlJob
@@ -138,7 +138,7 @@ class Plan:
     puts: Mapping[str, bytes | None]
 
 
-Planner = Callable[[Catalog], Plan | None]
+Planner = Callable[[Catalog], DdlChange | None]
 """None: nothing is to be done, what is wanted is there."""
 
 
@@ -150,11 +150,13 @@ def _table_key(schema: str, table: str) -> str:
     return f"{_database_key(schema)}/{quote(table.lower(), safe='')}"
 
 
-def _plan(catalog: Catalog, last_id: int, query: str, job: DdlJob, puts: Mapping[str, bytes | None]) -> Plan:
+def _change(
+    catalog: Catalog, last_id: int, query: str, job: DdlJob, puts: Mapping[str, bytes | None]
+) -> DdlChange:
     """Give the job its id and version, and count both in the head."""
     job = replace(job, id=last_id + 1, schema_version=catalog.version + 1, query=query + ";")
     head = replace(catalog, version=catalog.version + 1, last_id=last_id + 1).head()
-    return Plan(query + ";", job, head, puts)
+    return DdlChange(query + ";", job, head, puts)
 
 
 def _name(name: str) -> str:
@@ -173,7 +175,7 @@ def _table_name(name: str) -> tuple[str, str]:
 # Statements ------------------------------------------------------------------------------------------------
 
 
-def create_database(catalog: Catalog, name: str, *, if_not_exists: bool = False) -> Plan | None:
+def create_database(catalog: Catalog, name: str, *, if_not_exists: bool = False) -> DdlChange | None:
     if _name(name).lower() in catalog.databases:
         if if_not_exists:
             return None
@@ -181,15 +183,15 @@ def create_database(catalog: Catalog, name: str, *, if_not_exists: bool = False)
     number = catalog.last_id + 1
     stored = json.dumps({"id": number, "name": name}, ensure_ascii=False).encode()
     job = _database_job(ActionType.CREATE_SCHEMA, number, name)
-    return _plan(catalog, number, f"CREATE DATABASE {quoted(name)}", job, {_database_key(name): stored})
+    return _change(catalog, number, f"CREATE DATABASE {quoted(name)}", job, {_database_key(name): stored})
 
 
-def drop_database(catalog: Catalog, name: str) -> Plan:
+def drop_database(catalog: Catalog, name: str) -> DdlChange:
     schema, number = _database(catalog, name)
     puts: dict[str, bytes | None] = {_database_key(name): None}
     puts.update({_table_key(*key): None for key in catalog.tables if key[0] == name.lower()})
     job = _database_job(ActionType.DROP_SCHEMA, number, schema)
-    return _plan(catalog, catalog.last_id, f"DROP DATABASE {quoted(schema)}", job, puts)
+    return _change(catalog, catalog.last_id, f"DROP DATABASE {quoted(schema)}", job, puts)
 
 
 def _database(catalog: Catalog, name: str) -> tuple[str, int]:
@@ -207,7 +209,7 @@ def create_table(
     unique: Sequence[Sequence[str]],
     *,
     if_not_exists: bool = False,
-) -> Plan | None:
+) -> DdlChange | None:
     schema, table = _table_name(name)
     schema, schema_id = _database(catalog, schema)
     info = table_definition.table(table, columns, primary_key, unique)
@@ -223,7 +225,7 @@ def create_table(
     info = replace(info, id=catalog.last_id + 1)
     made = Table(schema, schema_id, info, len(info.columns), len(info.indexes))
     query = table_definition.create_text(info, columns, primary_key)
-    return _plan(catalog, info.id, query, _job(ActionType.CREATE_TABLE, made), _stored(made))
+    return _change(catalog, info.id, query, _job(ActionType.CREATE_TABLE, made), _stored(made))
 
 
 def _shape(info: TableInfo) -> object:
@@ -233,32 +235,32 @@ def _shape(info: TableInfo) -> object:
     return columns, indexes
 
 
-def drop_table(catalog: Catalog, name: str) -> Plan:
+def drop_table(catalog: Catalog, name: str) -> DdlChange:
     table = catalog.table(name)
     puts: dict[str, bytes | None] = {_table_key(table.schema, table.info.name): None}
     job = _job(ActionType.DROP_TABLE, table)
-    return _plan(catalog, catalog.last_id, f"DROP TABLE {quoted(table.info.name)}", job, puts)
+    return _change(catalog, catalog.last_id, f"DROP TABLE {quoted(table.info.name)}", job, puts)
 
 
-def truncate_table(catalog: Catalog, name: str) -> Plan:
+def truncate_table(catalog: Catalog, name: str) -> DdlChange:
     table = catalog.table(name)
     emptied = replace(table, info=replace(table.info, id=catalog.last_id + 1))
     job = replace(_job(ActionType.TRUNCATE_TABLE, emptied), table_id=table.info.id)
     query = f"TRUNCATE TABLE {quoted(table.info.name)}"
-    return _plan(catalog, emptied.info.id, query, job, _stored(emptied))
+    return _change(catalog, emptied.info.id, query, job, _stored(emptied))
 
 
-def rename_table(catalog: Catalog, name: str, to: str) -> Plan:
+def rename_table(catalog: Catalog, name: str, to: str) -> DdlChange:
     table = catalog.table(name)
     if (table.schema.lower(), _name(to).lower()) in catalog.tables:
         raise InvalidDefinition(f"table {table.schema}.{to} exists already")
     renamed = replace(table, info=replace(table.info, name=to))
     puts = {_table_key(table.schema, table.info.name): None, **_stored(renamed)}
     query = f"RENAME TABLE {quoted(table.info.name)} TO {quoted(to)}"
-    return _plan(catalog, catalog.last_id, query, _job(ActionType.RENAME_TABLE, renamed), puts)
+    return _change(catalog, catalog.last_id, query, _job(ActionType.RENAME_TABLE, renamed), puts)
 
 
-def add_column(catalog: Catalog, name: str, column: ColumnDefinition) -> Plan:
+def add_column(catalog: Catalog, name: str, column: ColumnDefinition) -> DdlChange:
     table = catalog.table(name)
     if not column.nullable and column.default is None:
         raise InvalidDefinition(
@@ -269,13 +271,13 @@ def add_column(catalog: Catalog, name: str, column: ColumnDefinition) -> Plan:
     return _alter(catalog, ActionType.ADD_COLUMN, changed, f"ADD COLUMN {column.text()}")
 
 
-def drop_column(catalog: Catalog, name: str, column: str) -> Plan:
+def drop_column(catalog: Catalog, name: str, column: str) -> DdlChange:
     table = catalog.table(name)
     changed = replace(table, info=table_definition.without_column(table.info, column))
     return _alter(catalog, ActionType.DROP_COLUMN, changed, f"DROP COLUMN {quoted(column)}")
 
 
-def add_index(catalog: Catalog, name: str, index: str, columns: Sequence[str], *, unique: bool) -> Plan:
+def add_index(catalog: Catalog, name: str, index: str, columns: Sequence[str], *, unique: bool) -> DdlChange:
     table, number = catalog.table(name), catalog.table(name).indexes_made + 1
     info = table_definition.with_index(table.info, _name(index), columns, number, unique=unique)
     changed = replace(table, info=info, indexes_made=number)
@@ -283,15 +285,15 @@ def add_index(catalog: Catalog, name: str, index: str, columns: Sequence[str], *
     return _alter(catalog, ActionType.ADD_INDEX, changed, f"ADD {words}")
 
 
-def drop_index(catalog: Catalog, name: str, index: str) -> Plan:
+def drop_index(catalog: Catalog, name: str, index: str) -> DdlChange:
     table = catalog.table(name)
     changed = replace(table, info=table_definition.without_index(table.info, index))
     return _alter(catalog, ActionType.DROP_INDEX, changed, f"DROP INDEX {quoted(index)}")
 
 
-def _alter(catalog: Catalog, kind: int, changed: Table, words: str) -> Plan:
+def _alter(catalog: Catalog, kind: int, changed: Table, words: str) -> DdlChange:
     query = f"ALTER TABLE {quoted(changed.info.name)} {words}"
-    return _plan(catalog, catalog.last_id, query, _job(kind, changed), _stored(changed))
+    return _change(catalog, catalog.last_id, query, _job(kind, changed), _stored(changed))
 
 
 def _stored(table: Table) -> dict[str, bytes | None]:

@@ -1,7 +1,7 @@
 """Batch stream: one `WriteBinlogs` stream to one pump, with a future for each binlog.
 
 Drives  `batching`
-Owns    the stream, and a task that looks whether answers are late
+Owns    the stream, and a task that checks whether answers are late
 Stops   when the pump or the connection ends it, when an answer is late or wrong, or by `close`: everything
         unanswered fails then as UNREACHABLE (it may be stored), and `ended` says so to the owner
 Why     a message costs grpcio as much as a call; shared by all who wait, it costs each next to nothing
@@ -24,7 +24,7 @@ from pumpclient.send.write_policy import Failure
 from pumpclient.tasks import Sleep
 
 WRITE_BINLOGS: Final = "/binlog.PumpBatch/WriteBinlogs"
-# The pump's word for a binlog that it did not store -> what kind of failure it is.
+# The pump's reason for a binlog that it did not store -> what kind of failure it is.
 FAILURE_OF_REASON: Final[dict[int, Failure]] = {
     pump_pb2.WriteFailure.UNKNOWN: Failure.FAILED,
     pump_pb2.WriteFailure.PAYLOAD: Failure.FAILED,

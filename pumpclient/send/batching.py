@@ -22,7 +22,7 @@ MESSAGE_BYTES_MAX: Final = 1 << 20
 MESSAGE_COUNT_MAX: Final = 1024
 UNANSWERED_BYTES_MAX: Final = 4 << 20
 LARGE_BYTES: Final = 1 << 18
-"""A binlog from here on goes alone, by the unary method: small ones would wait behind it."""
+"""A binlog from here on goes alone, by the unary method: small ones would wait for it."""
 
 T = TypeVar("T")
 F = TypeVar("F")

@@ -41,7 +41,7 @@ class Counters:
     prewrites_stored: int = 0
     prewrites_failed: int = 0
     prewrites_skipped: int = 0
-    """With `ignore_error`: of transactions that went on without; the one that failed first is one of them."""
+    """With `ignore_error`: of transactions that continued without; the first that failed is one of them."""
     finishes_delivered: int = 0
     finishes_lost: int = 0
     """Commits and rollbacks that did not reach their pump; it asks the upstream, so they are only late."""
@@ -144,7 +144,7 @@ class Delivery:
             roster.end(pump_id, self._now_s())
 
     def _queue(self, pump_id: str, payload: bytes) -> asyncio.Future[Outcome] | None:
-        """The short way, of which nothing is to be told to the selector; None: `attempt` has to do it all."""
+        """The short way, of which the selector need not know; None: `attempt` has to do it all."""
         if self._roster.selector.counts_loads:
             return None
         address = self._roster.address(pump_id)

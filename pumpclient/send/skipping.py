@@ -1,11 +1,11 @@
-"""Skipping: what the client does after a lost prewrite when its host chose to go on without (`ignore_error`).
+"""Skipping: what the client does after a lost prewrite when its host continues without (`ignore_error`).
 
 In     lost (a prewrite that no pump took), skip (a later one), finished (a transaction ends), recover, reset
 Out    whether a binlog is written or skipped; `Gap`, what is missing
 Holds  the first loss decides: from there on nothing is written until `recover`, so that what readers have is
        a whole beginning of the history and the gap has one place where it begins. A transaction whose
        prewrite was skipped is counted until it ends, also over a `recover`: until then the gap is open
-Why    a stream with holes that nobody knows of is worse than one that ends
+Why    a stream with unknown holes is worse than one that ends
 Never  logs or waits; `delivery` and `client` do
 
     ON         binlogs are written
@@ -79,7 +79,7 @@ class Skipping:
         return not self.on and not len(self._committers)
 
     def lost(self, start_ts: int, cause: str, now_s: float, wall_s: float) -> bool:
-        """No pump took this prewrite; True when its transaction goes on without."""
+        """No pump took this prewrite; True when its transaction continues without."""
         if not self._ignore_error:
             return False
         if not self.on:

@@ -31,7 +31,7 @@ WRITE_BINLOG: Final = "/binlog.Pump/WriteBinlog"
 
 # Status code of the answer -> what kind of failure it is. Success (0) is no failure.
 FAILURE_OF_CODE: Final[dict[int, Failure]] = {
-    1: Failure.UNREACHABLE,  # CANCELLED by the other side: the connection went away under the call
+    1: Failure.UNREACHABLE,  # CANCELLED by the other side: the connection ended under the call
     2: Failure.FAILED,  # UNKNOWN: how pumps report their own errors
     3: Failure.FAILED,  # INVALID_ARGUMENT
     4: Failure.UNREACHABLE,  # DEADLINE_EXCEEDED
@@ -70,7 +70,7 @@ class PumpTransport(Protocol):
         ...
 
     async def drop(self, address: str) -> None:
-        """The next write to this address connects anew. Calls under way go on."""
+        """The next write to this address connects anew. Calls under way continue."""
         ...
 
     async def close(self) -> None:
@@ -232,7 +232,7 @@ class RpcTransport:
             self._close_if_idle(connection)
 
     def _close_if_idle(self, connection: _Connection) -> None:
-        """In the background: nobody who writes waits for it."""
+        """In the background: no write waits for it."""
         if connection not in self._retired or connection.calls:
             return
         if connection.stream is not None and len(connection.stream):

@@ -2,11 +2,11 @@
 
 In     PrewritePolicy.after / FinishPolicy.after, one call per failed attempt
 Out    NextPump(pause_s), SameAgain(pause_s), LastChance(), GiveUp()
-Holds  a prewrite goes on until the write timeout has passed and more attempts were made than there were
+Holds  a prewrite is tried until the write timeout has passed and more attempts were made than there were
        usable pumps, so each of them has had a turn; a commit or rollback never changes its pump
 Why    a prewrite may be stored by any pump and must be stored by one; an end belongs to one pump and is
        only a matter of delay, because that pump asks the upstream if it never comes
-Never  looks at the text of an error: the kind decides
+Never  reads the text of an error: the kind decides
 
     kind          prewrite                              commit, rollback
     UNREACHABLE   next pump, connection dropped         same pump, connection dropped

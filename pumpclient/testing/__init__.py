@@ -51,7 +51,7 @@ class ManualTime(ManualClock):
         return len(self._sleepers)
 
     async def run(self, seconds: float) -> None:
-        """Let `seconds` pass: sleepers wake in order, each at its own moment."""
+        """Let `seconds` pass: sleepers wake in order, each at its own time."""
         end_s = self.now_s + seconds
         await settle()
         while True:
@@ -142,7 +142,7 @@ class MemoryRegistry:
         self._tell()
 
     def break_watch(self, error: BinlogError) -> None:
-        """End every watch with this error. Changes until the next one begins are not told."""
+        """End every watch with this error. Changes until the next one begins are not delivered."""
         self._break = error
         self._tell()
 

@@ -68,7 +68,7 @@ class MemoryPump:
 
 
 class MemoryRpc:
-    """What `common.rpc.Client` is to a real pump. `pump` finds it; without one nobody answers."""
+    """What `common.rpc.Client` is to a real pump. `pump` finds it; without one there is no answer."""
 
     def __init__(
         self, address: str, pump: Callable[[], MemoryPump | None], sleep: Callable[[float], Awaitable[None]]
