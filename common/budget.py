@@ -76,7 +76,7 @@ class Ticket:
 
     __slots__ = ("_alone", "_granted", "_notify", "_part", "granted", "share", "size")
 
-    def __init__(self, part: Part, share: Share, size: int, notify: Callable[[], None]) -> None:
+    def __init__(self, part: BudgetPart, share: Share, size: int, notify: Callable[[], None]) -> None:
         self.share = share
         self.size = size
         self.granted = False
@@ -116,7 +116,7 @@ class Ticket:
         self.share.add(self.size)
 
 
-class Part:
+class BudgetPart:
     """The whole of one part, its addresses and connections."""
 
     def __init__(self, limit: int, address_limit: int = UNLIMITED, connection_limit: int = UNLIMITED) -> None:

@@ -20,7 +20,7 @@ Read = Callable[[int, int], bytes]
 """(offset, size): bytes of the message, fewer only at its end."""
 
 
-class Malformed(ValueError):
+class MalformedMessage(ValueError):
     """Not a protobuf message."""
 
 
@@ -39,7 +39,7 @@ def fields(read: Read, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
-                raise Malformed(f"a field of {value} bytes ends early")
+                raise MalformedMessage(f"a field of {value} bytes ends early")
 
 
 def sure_to(data: bytes, base: int, stop: int) -> int:
@@ -47,7 +47,7 @@ def sure_to(data: bytes, base: int, stop: int) -> int:
     if base + len(data) >= stop:
         return len(data) - 1
     if len(data) < WINDOW_BYTES:
-        raise Malformed("the payload ends early")
+        raise MalformedMessage("the payload ends early")
     return len(data) - _HEAD_BYTES
 
 
@@ -59,13 +59,13 @@ def field_head(data: bytes, at: int) -> tuple[int, int, int]:
         tag, at = varint(data, at)
     wire = tag & 7
     if not 0 < tag >> 3 < 1 << 29:
-        raise Malformed(f"a field with number {tag >> 3}")
+        raise MalformedMessage(f"a field with number {tag >> 3}")
     if wire in (VARINT, LENGTH):
         value, at = varint(data, at)
         return tag, value, at
     if wire in (1, 5) and at + (8 if wire == 1 else 4) <= len(data):
         return tag, 0, at + (8 if wire == 1 else 4)
-    raise Malformed(f"a field of wire type {wire}")
+    raise MalformedMessage(f"a field of wire type {wire}")
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -73,7 +73,7 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Malformed("a number ends early")
+            raise MalformedMessage("a number ends early")
         octet = data[at]
         at += 1
         value |= (octet & 0x7F) << shift

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
-from common.budget import UNLIMITED, Part, Share
+from common.budget import UNLIMITED, BudgetPart, Share
 from common.config.declaring import option, options
 from common.errors import ConfigError
 
@@ -316,10 +316,10 @@ class Budget:
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         share = _address_share(limits.receive_bytes_max, limits.connection_receive_bytes_max)
-        self.requests = Part(limits.receive_bytes_max, share, limits.connection_receive_bytes_max)
+        self.requests = BudgetPart(limits.receive_bytes_max, share, limits.connection_receive_bytes_max)
         share = _address_share(limits.send_bytes_max, limits.connection_send_bytes_max)
-        self.replies = Part(limits.send_bytes_max, share, limits.connection_send_bytes_max)
-        self.calls = Part(limits.calls_max, _address_share(limits.calls_max, 0), UNLIMITED)
+        self.replies = BudgetPart(limits.send_bytes_max, share, limits.connection_send_bytes_max)
+        self.calls = BudgetPart(limits.calls_max, _address_share(limits.calls_max, 0), UNLIMITED)
         self.holders: set[Holder] = set()
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final, Protocol
 
-from common.budget import UNLIMITED, Part, Ticket
+from common.budget import UNLIMITED, BudgetPart, Ticket
 
 
 class Caller(Protocol):
@@ -44,7 +44,7 @@ class Uncounted:
 
     def __init__(self) -> None:
         self.connection = self
-        self._part = Part(UNLIMITED)
+        self._part = BudgetPart(UNLIMITED)
         self._share = self._part.join("")
 
     async def room(self, size: int) -> Ticket:

@@ -22,7 +22,16 @@ from typing import Final
 
 from common import binlog, protobuf_fields
 from common.errors import Corruption
-from common.protobuf_fields import LENGTH, VARINT, WINDOW_BYTES, Malformed, Read, field_head, sure_to, varint
+from common.protobuf_fields import (
+    LENGTH,
+    VARINT,
+    WINDOW_BYTES,
+    MalformedMessage,
+    Read,
+    field_head,
+    sure_to,
+    varint,
+)
 from drainer.pull.merged import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 
@@ -61,7 +70,7 @@ def outline(read: Read, size: int) -> Outline:
                 numbers[tag >> 3] = found
             elif tag == 0x2A:
                 value = (begin, found)
-    except Malformed as error:
+    except MalformedMessage as error:
         raise Corruption(f"payload of {size} bytes is not a binlog: {error}", hint=_HINT) from None
     get = numbers.get
     return Outline(get(1, 0), get(2, 0), get(3, 0), get(7, 0), value)
@@ -78,7 +87,7 @@ def pieces(
     where = f"transaction with commit_ts {spilled.commit_ts}"
     try:
         version, mutations = _survey(spilled)
-    except Malformed as error:
+    except MalformedMessage as error:
         raise Corruption(f"{where}: rows cannot be decoded: {error}", hint=_HINT) from None
     tables = []
     for mutation in mutations:
@@ -168,7 +177,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
         if tag in counts:
             rows, at = _run_of_rows(data, at, sure)
             if base + at > stop:
-                raise Malformed("a row ends early")
+                raise MalformedMessage("a row ends early")
             counts[tag] += rows
             begins.setdefault(tag, base + head)
             ends[tag] = base + at
@@ -177,7 +186,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
         if tag & 7 == LENGTH:
             at += value
             if base + at > stop:
-                raise Malformed(f"a field of {value} bytes ends early")
+                raise MalformedMessage(f"a field of {value} bytes ends early")
         if tag == 0x08:
             found.table_id = value if value < 1 << 63 else value - (1 << 64)
         elif tag in _TAGS_OBSOLETE:
@@ -207,7 +216,7 @@ def _run_of_rows(data: bytes, at: int, sure: int) -> tuple[int, int]:
                 at += size
             rows += 1
     except IndexError:
-        raise Malformed("the length of a row ends early") from None
+        raise MalformedMessage("the length of a row ends early") from None
     return rows, at
 
 

@@ -344,7 +344,7 @@ class PumpSource:
                     for tag, value, at in protobuf_fields.fields(read, begin, begin + size)
                     if tag == wanted
                 )
-        except (protobuf_fields.Malformed, StopIteration) as error:
+        except (protobuf_fields.MalformedMessage, StopIteration) as error:
             raise self._nonsense(data, error) from None
         with self._blamed():
             file = await self._spill.keep(self._account, view[begin : begin + size])

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from common import binlog
 from common.binlog import Head
 from common.errors import Rejected
-from common.protobuf_fields import Malformed, varint
+from common.protobuf_fields import MalformedMessage, varint
 from common.wire import pump_pb2, stored_binlog_pb2
 
 PAYLOADS_MAX: Final = 1 << 14
@@ -127,7 +127,7 @@ def _walk(data: memoryview) -> tuple[int, list[bytes]]:
     """`read_many` without the parser, which would copy a large message once more and believe any count."""
     try:
         return _fields_of(data)
-    except Malformed:
+    except MalformedMessage:
         raise Rejected("request cannot be decoded: a number does not end") from None
 
 

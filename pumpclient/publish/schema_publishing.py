@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from common.ddl_job import state_after
 from common.errors import BinlogError, Conflict
 from common.foreign_document import UNREADABLE
-from common.upstream.standalone import Change, SchemaMoved
+from common.upstream.standalone import CatalogChange, SchemaMoved
 from pumpclient.client import PumpClient
 from pumpclient.errors import InvalidBinlog, SchemaChanged
 from pumpclient.publish.transaction import Prewrite, Transaction, entry_key
@@ -89,7 +89,7 @@ class SchemaPublishing:
             if plan is None:
                 return 0
             job = plan.job
-            change = Change(self.catalog.revision, plan.head, job.id, job.to_json, plan.puts)
+            change = CatalogChange(self.catalog.revision, plan.head, job.id, job.to_json, plan.puts)
             try:
                 return await self._publish(change, plan.query, state_after(job.action), TTL_S)
             except SchemaMoved:
@@ -110,7 +110,7 @@ class SchemaPublishing:
             known = self.catalog
             version = max(known.version, _number(job_json, "SchemaVersion"))
             head = replace(known, version=version, last_id=max(known.last_id, _last_id(job_json))).head()
-            change = Change(known.revision, head, job_id, lambda _: job_json)
+            change = CatalogChange(known.revision, head, job_id, lambda _: job_json)
             try:
                 return await self._publish(change, query, schema_state, ttl_s)
             except SchemaMoved:
@@ -119,7 +119,7 @@ class SchemaPublishing:
             f"the catalogue changed {TRIES_MAX} times under this change", hint="publish from one program"
         )
 
-    async def _publish(self, change: Change, query: str, schema_state: int, ttl_s: float) -> int:
+    async def _publish(self, change: CatalogChange, query: str, schema_state: int, ttl_s: float) -> int:
         start_ts = await self._steps.begin(ttl_s, None)
         key = entry_key(start_ts)
         try:

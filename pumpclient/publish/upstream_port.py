@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from common.upstream.standalone import Change, Definitions, InDoubt
+from common.upstream.standalone import CatalogChange, Definitions, InDoubt
 from common.upstream_port import Committed, RolledBack, TimestampOracle
 
 
@@ -55,7 +55,7 @@ class Definition(Protocol):
 
     async def found(self, head: bytes) -> bool: ...
 
-    async def commit(self, start_ts: int, change: Change) -> int: ...
+    async def commit(self, start_ts: int, change: CatalogChange) -> int: ...
 
 
 class WritableUpstream(Protocol):

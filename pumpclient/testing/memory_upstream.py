@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from common.clock import Clock
 from common.errors import BinlogError, Conflict
 from common.tso import Ts
-from common.upstream.standalone import Change, Definitions, Forgotten, InDoubt, SchemaMoved
+from common.upstream.standalone import CatalogChange, Definitions, Forgotten, InDoubt, SchemaMoved
 from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 
@@ -222,7 +222,7 @@ class MemoryCatalog:
         self._upstream.head, self._upstream.head_revision = head, 1
         return True
 
-    async def commit(self, start_ts: int, change: Change) -> int:
+    async def commit(self, start_ts: int, change: CatalogChange) -> int:
         upstream = self._upstream
         commit_ts = await upstream.transactions.commit(start_ts, schema_revision=change.revision)
         upstream.head, upstream.head_revision = change.head, upstream.head_revision + 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.budget import Part, Share, Ticket
+from common.budget import BudgetPart, Share, Ticket
 
 WHOLE, ADDRESS, CONNECTION = 100, 60, 30
 ADDRESSES = ("a", "b", "")
@@ -19,7 +19,7 @@ ADDRESSES = ("a", "b", "")
 class Peer:
     """A connection: what it asked for, and what it has that no ticket is for."""
 
-    def __init__(self, part: Part, address: str) -> None:
+    def __init__(self, part: BudgetPart, address: str) -> None:
         self.part = part
         self.address = address
         self.share = part.join(address)
@@ -49,7 +49,7 @@ class Peers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.part = Part(WHOLE, ADDRESS, CONNECTION)
+        self.part = BudgetPart(WHOLE, ADDRESS, CONNECTION)
         self.peers: list[Peer] = []
         self.told: list[Ticket] = []
         self.asked: list[Ticket] = []  # in order
@@ -192,8 +192,8 @@ TestPeers = Peers.TestCase
 TestPeers.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
-def part() -> Part:
-    return Part(WHOLE, ADDRESS, CONNECTION)
+def part() -> BudgetPart:
+    return BudgetPart(WHOLE, ADDRESS, CONNECTION)
 
 
 def test_one_address_leaves_something_to_the_others() -> None:
@@ -208,7 +208,7 @@ def test_one_address_leaves_something_to_the_others() -> None:
 
 def test_a_large_one_is_not_passed_for_ever() -> None:
     """Small ones come again and again; the large one waits for the whole, so they wait behind it."""
-    one = Part(100, 100, 100)
+    one = BudgetPart(100, 100, 100)
     small, large = Peer(one, "a"), Peer(one, "b")
     running = [small.ask(10, []) for _ in range(10)]
     told: list[Ticket] = []

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import ddl_job
-from common import time_text as moment
+from common import ddl_job, time_text
 from common.cluster.node import NodeStatus
 from common.errors import BinlogError, Corruption
 from common.foreign_document import reading, typed
@@ -67,13 +66,13 @@ def _overview(body: bytes, kind: str) -> object:
     document = node_http._answer(200, body).document
     seen = overview.Seen(kind, "n", "h:1", "online", True, STATUS.update_ts, STATUS.update_ts, document, "")
     built = overview.build([seen], 1795345200.0)
-    return [moment.local(line.position_ts) for line in built.nodes]
+    return [time_text.local(line.position_ts) for line in built.nodes]
 
 
 def _entry(body: bytes) -> object:
     """What `binlogctl` does with an entry."""
     status = NodeStatus.from_json(body)
-    return moment.local(status.max_commit_ts), moment.local(status.update_ts), status.to_json()
+    return time_text.local(status.max_commit_ts), time_text.local(status.update_ts), status.to_json()
 
 
 def _identity(body: bytes) -> object:

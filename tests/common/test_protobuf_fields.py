@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import protobuf_fields
-from common.protobuf_fields import LENGTH, VARINT, Malformed, field_head, fields, varint
+from common.protobuf_fields import LENGTH, VARINT, MalformedMessage, field_head, fields, varint
 from common.rowcodec.varint import put_uvarint
 from common.wire import pump_pb2
 
@@ -31,16 +31,16 @@ def test_numbers(number: int, before: bytes) -> None:
     octets = put_uvarint(number)
     assert varint(before + octets, len(before)) == (number, len(before) + len(octets))
     assert varint(memoryview(octets), 0) == (number, len(octets))
-    with pytest.raises(Malformed, match="ends early"):
+    with pytest.raises(MalformedMessage, match="ends early"):
         varint(octets[:-1], 0)
 
 
 @pytest.mark.parametrize("data", [b"\x00\x00", b"\x0b", b"\x0d\x00", b"\xff" * 11, b""])
 def test_what_is_no_field(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         field_head(data, 0)
 
 
 def test_a_field_that_is_longer_than_its_message() -> None:
-    with pytest.raises(Malformed, match="ends early"):
+    with pytest.raises(MalformedMessage, match="ends early"):
         list(fields(lambda offset, size: b"\x0a\x05abc"[offset : offset + size], 0, 5))

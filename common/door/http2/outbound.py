@@ -15,9 +15,8 @@ from collections import deque
 from struct import Struct
 from typing import Final
 
-from common.budget import Part, Share
-from common.door.http2 import frames
-from common.door.http2 import reply_headers as reply_blocks
+from common.budget import BudgetPart, Share
+from common.door.http2 import frames, reply_headers
 from common.door.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 from common.door.http2.reply_headers import ReplyBlocks
 from common.door.http2.streams import Stream
@@ -37,7 +36,7 @@ _HEADERS_HEAD = frames.HEAD.pack(2 << 8 | HEADERS, END_HEADERS, 0)[:5]
 _DATA_EMPTY_HEAD = frames.HEAD.pack(5 << 8 | DATA, 0, 0)[:5]
 _TRAILERS_HEAD = frames.HEAD.pack(1 << 8 | HEADERS, END_HEADERS | END_STREAM, 0)[:5]
 _EMPTY_REPLY = Struct(">5sL7sL10sLc")
-_EMPTY_MIDDLE = reply_blocks.HEAD + _DATA_EMPTY_HEAD
+_EMPTY_MIDDLE = reply_headers.HEAD + _DATA_EMPTY_HEAD
 _EMPTY_END = bytes(5) + _TRAILERS_HEAD
 _REPLY = Struct(">5sL2sLBLBL")
 _END = Struct(">5sLc")
@@ -61,7 +60,7 @@ class Outbound:
         "queued",
     )
 
-    def __init__(self, part: Part, share: Share) -> None:
+    def __init__(self, part: BudgetPart, share: Share) -> None:
         self.out: list[bytes | memoryview] = []
         self.blocks = ReplyBlocks()
         self.queued = 0
@@ -127,14 +126,16 @@ class Outbound:
                     stream_id,
                     _EMPTY_END,
                     stream_id,
-                    reply_blocks.END,
+                    reply_headers.END,
                 )
             )
         else:
             self.out.append(
-                _REPLY.pack(_HEADERS_HEAD, stream_id, reply_blocks.HEAD, size << 8, 0, stream_id, 0, size - 5)
+                _REPLY.pack(
+                    _HEADERS_HEAD, stream_id, reply_headers.HEAD, size << 8, 0, stream_id, 0, size - 5
+                )
                 + message
-                + _END.pack(_TRAILERS_HEAD, stream_id, reply_blocks.END)
+                + _END.pack(_TRAILERS_HEAD, stream_id, reply_headers.END)
             )
         return True
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.door.http2 import frames, hpack
-from common.door.http2 import header_fields as fields
+from common.door.http2 import frames, header_fields, hpack
 from common.door.http2.abuse import Abuse
 from common.door.http2.frames import ConnectionFault, StreamFault
 from common.door.http2.header_fields import Entry, Head, Timeout
@@ -24,7 +23,7 @@ _BLOCK_BYTES_MAX: Final = 1024
 _FAR_ABOVE: Final = 4
 _GLITCHES_A_LARGE_LIST: Final = 8
 
-_NO_HEAD: Final = Head(fields.TOO_LARGE)
+_NO_HEAD: Final = Head(header_fields.TOO_LARGE)
 
 Said = tuple[Head, "Timeout | None"]
 """What a block says: the head, and the timeout, which is no part of it."""
@@ -62,7 +61,7 @@ class RequestBlocks:
         self._limits = limits
         self._abuse = abuse
         self._decoder = hpack.Decoder(
-            fields.annotate,
+            header_fields.annotate,
             table_bytes_max=limits.header_table_bytes,
             list_bytes_max=limits.header_list_bytes_max,
             fields_max=limits.header_fields_max,
@@ -126,7 +125,7 @@ class RequestBlocks:
                 raise ConnectionFault(
                     frames.ENHANCE_YOUR_CALM, "header list far too large (R10.5.1)", "header_list_bytes"
                 ) from None
-            said = Head(fields.TOO_LARGE, too_large=True), None
+            said = Head(header_fields.TOO_LARGE, too_large=True), None
         finally:
             if decoder.inserts != before:
                 self.known.clear()
@@ -147,7 +146,7 @@ class RequestBlocks:
                         timeout = entries.pop(at)[2]
                     break
         if not keep:
-            return fields.request_head(entries), timeout
+            return header_fields.request_head(entries), timeout
         self._last_head = self._head(entries)
         self._last_entries = entries
         return self._last_head, timeout
@@ -156,7 +155,7 @@ class RequestBlocks:
         key = tuple(entries)
         head = self._heads.get(key)
         if head is None:
-            head = fields.request_head(entries)
+            head = header_fields.request_head(entries)
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()
             self._heads[key] = head

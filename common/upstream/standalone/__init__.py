@@ -12,7 +12,7 @@ from common.errors import Conflict, Rejected
 from common.etcd import client as etcd
 from common.etcd.client import REQUEST_TIMEOUT_S, EtcdClient
 from common.net.tls import TlsConfig
-from common.upstream.standalone.catalog import Change, Definitions, StandaloneCatalog
+from common.upstream.standalone.catalog import CatalogChange, Definitions, StandaloneCatalog
 from common.upstream.standalone.history import StandaloneHistory
 from common.upstream.standalone.layout import CLUSTER_ID, decode_number
 from common.upstream.standalone.oracle import StandaloneOracle
@@ -26,7 +26,7 @@ from common.upstream.standalone.transactions import (
 
 __all__ = [
     "GRACE_S",
-    "Change",
+    "CatalogChange",
     "Definitions",
     "Forgotten",
     "InDoubt",

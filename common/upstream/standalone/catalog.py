@@ -36,7 +36,7 @@ class Definitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CatalogChange:
     """What a schema change writes, on top of the head at `revision`.
 
     `puts`: definitions by name, None removes one. `job` gives the job's JSON for a commit_ts.
@@ -72,7 +72,7 @@ class StandaloneCatalog:
         """Write the first head; False when another process did. Raises `Unavailable`."""
         return (await self._client.txn([etcd.mod_is(SCHEMA, 0)], [etcd.put(SCHEMA, head)])).succeeded
 
-    async def commit(self, start_ts: int, change: Change) -> int:
+    async def commit(self, start_ts: int, change: CatalogChange) -> int:
         """Commit the transaction `start_ts` and make the change, in one step; the commit_ts.
 
         Raises `SchemaMoved` when the head is at another revision: plan it anew. What else

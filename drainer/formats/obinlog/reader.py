@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from common.errors import BinlogError, Corruption
 from common.foreign_document import UNREADABLE
-from common.protobuf_fields import LENGTH, Malformed, Read, fields
+from common.protobuf_fields import LENGTH, MalformedMessage, Read, fields
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import ColumnKind, FieldType, TableInfo
 from common.wire import secondary_binlog_pb2 as pb
@@ -80,7 +80,7 @@ def head(read: Read, size: int) -> RecordHead:
             elif tag == _TAG_DEFINITION:
                 definition = pb.TableDefinition.FromString(read(at, value))
                 found.definitions[definition.number] = definition.table
-    except (Malformed, DecodeError) as error:
+    except (MalformedMessage, DecodeError) as error:
         raise Corruption(f"record of {size} bytes is no obinlog: {error}", hint=_HINT) from None
     if not found.commit_ts or (found.dml is None) == (found.ddl is None):
         raise Corruption(
@@ -177,7 +177,7 @@ class ObinlogReader:
                 if waiting is not None:
                     yield waiting
                 waiting = Transaction(0, found.commit_ts, events, size, last=False)
-        except (Malformed, DecodeError, UnicodeDecodeError) as error:
+        except (MalformedMessage, DecodeError, UnicodeDecodeError) as error:
             _fail(found.commit_ts, str(error))
         if waiting is None:
             waiting = Transaction(0, found.commit_ts, (), 0)
@@ -240,7 +240,7 @@ class ObinlogReader:
             mutation = pb.TableMutation.FromString(read(at, value))
             kind = _KINDS.get(mutation.type)
             if kind is None:
-                raise Malformed(f"mutation of type {mutation.type}")
+                raise MalformedMessage(f"mutation of type {mutation.type}")
             yield kind, writer.row(kind, mutation, to_utc)
 
 
@@ -260,7 +260,7 @@ def _survey(read: Read, start: int, stop: int) -> _Table:
         elif tag == 0x1F50:
             table.first_ordinal = value
         elif tag & 7 == LENGTH and tag != _TAG_MUTATION:
-            raise Malformed(f"table with a field {tag >> 3}")
+            raise MalformedMessage(f"table with a field {tag >> 3}")
     return table
 
 
@@ -284,11 +284,13 @@ class _RowWriter:
                 return self._encoder.delete(values, 1)
             return self._encoder.update(self._values(mutation.change_row, to_utc), values, 1)
         except BinlogError as error:
-            raise Malformed(f"row of {self._label}: {error}") from None
+            raise MalformedMessage(f"row of {self._label}: {error}") from None
 
     def _values(self, row: pb.Row, to_utc: ToUtc) -> dict[str, Any]:
         if len(row.columns) != len(self._columns):
-            raise Malformed(f"row of {self._label} has {len(row.columns)} of {len(self._columns)} columns")
+            raise MalformedMessage(
+                f"row of {self._label} has {len(row.columns)} of {len(self._columns)} columns"
+            )
         values: dict[str, Any] = {}
         for column, (name, value_of) in zip(row.columns, self._columns, strict=True):
             if value_of is None:
@@ -297,7 +299,9 @@ class _RowWriter:
                 value = None if column.is_null else value_of(column)
                 values[name] = to_utc(value) if value is not None and name in self._zoned else value
             except ValueError:
-                raise Malformed(f"column {name} of {self._label} has a value of another type") from None
+                raise MalformedMessage(
+                    f"column {name} of {self._label} has a value of another type"
+                ) from None
         return values
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from common.errors import Corruption
-from common.protobuf_fields import LENGTH, Malformed, field_head, varint
+from common.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
 from common.wire import secondary_binlog_pb2
 
 PB: Final = "pb"
@@ -67,7 +67,7 @@ class _Upper(dict[bytes, int]):
     def __missing__(self, octets: bytes) -> int:
         value, end = varint(octets, 0)
         if end != len(octets):
-            raise Malformed
+            raise MalformedMessage
         if len(self) >= _UPPER_MAX:
             self.clear()
         found = self[octets] = value << 28
@@ -89,7 +89,7 @@ def body(payload: bytes) -> Body:
                     size, at = varint(payload, 13)
                 if at + size <= len(payload):
                     return Body(low | _UPPER[payload[7:12]], payload[12], at, at + size)
-    except (IndexError, Malformed):
+    except (IndexError, MalformedMessage):
         pass
     return _unusual_body(payload)
 
@@ -107,7 +107,7 @@ def _unusual_body(payload: bytes) -> Body:
                 return Body(commit_ts, tag, at, at + value)
             elif tag & 7 == LENGTH:
                 at += value
-    except Malformed:
+    except MalformedMessage:
         pass
     raise _foreign(payload)
 
@@ -134,7 +134,7 @@ def kind_of(payload: bytes) -> str:
                 if tag >> 3 >= 3:
                     return PB if tag == _EVENT_KIND else RELAY
                 at += value
-    except Malformed:
+    except MalformedMessage:
         raise _foreign(payload) from None
     return PB
 
@@ -169,7 +169,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHe
             else:
                 size, inner = varint(payload, at + 1)
             if payload[at] != _FIRST:
-                raise Malformed
+                raise MalformedMessage
             at = inner + size
             rows += 1
             if counts is None:
@@ -177,7 +177,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHe
             if not name or not payload.startswith(name, inner):
                 name, known = counts.last = _counted(payload, inner, counts)
             known[payload[inner + len(name)]] += 1
-    except (IndexError, Malformed):
+    except (IndexError, MalformedMessage):
         raise _foreign(payload) from None
     if at != stop:
         raise _foreign(payload)
@@ -188,7 +188,7 @@ def _counted(payload: bytes, at: int, counts: Counts) -> tuple[bytes, list[int]]
     """How an event begins, up to its kind, and the counts of its table by kind."""
     kind = _after_names(payload, at)
     if payload[kind] != _EVENT_KIND:
-        raise Malformed
+        raise MalformedMessage
     return payload[at : kind + 1], counts.setdefault(payload[at:kind], [0, 0, 0])
 
 
@@ -196,7 +196,7 @@ def _after_names(payload: bytes, at: int) -> int:
     """Offset of what follows fields 1 and 2."""
     for tag in (_FIRST, _SECOND):
         if payload[at] != tag:
-            raise Malformed
+            raise MalformedMessage
         size, at = varint(payload, at + 1)
         at += size
     return at
@@ -213,7 +213,7 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Payloa
             _, size, at = field_head(payload, at)
             rows += _count_table(payload, at, at + size, Counts() if counts is None else counts)
             at += size
-    except (IndexError, Malformed):
+    except (IndexError, MalformedMessage):
         raise _foreign(payload) from None
     return PayloadHead(commit_ts, pos, len(payload), False, rows)
 
@@ -227,7 +227,7 @@ def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
         if tag == _MUTATION:
             kind, number, _ = field_head(payload, at)
             if kind != 0x08 or number >= _KINDS:
-                raise Malformed
+                raise MalformedMessage
             known[number] += 1
             rows += 1
         if tag & 7 == LENGTH:

@@ -35,7 +35,7 @@ class PdMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MembersAnswer:
     """What the server at `address` said; at most one member is the leader, none during an election."""
 
     address: str
@@ -52,7 +52,7 @@ def address_of(url: str) -> str:
     return (url.partition("://")[2] or url).partition("/")[0]
 
 
-def answer_of_message(address: str, reply: pdpb_pb2.GetMembersResponse) -> Answer:
+def answer_of_message(address: str, reply: pdpb_pb2.GetMembersResponse) -> MembersAnswer:
     """Raises `Unavailable` for a reply that only says why there is none."""
     if reply.header.error.type != pdpb_pb2.OK:
         raise Unavailable(f"{address} cannot tell the members: {header_error(reply.header)}")
@@ -72,7 +72,7 @@ def answer_of_message(address: str, reply: pdpb_pb2.GetMembersResponse) -> Answe
         )
         for message in messages.values()
     )
-    return Answer(address, reply.header.cluster_id, members)
+    return MembersAnswer(address, reply.header.cluster_id, members)
 
 
 def header_error(header: pdpb_pb2.ResponseHeader) -> str:
@@ -83,7 +83,7 @@ def header_error(header: pdpb_pb2.ResponseHeader) -> str:
     return f"{name}: {header.error.message}" if header.error.message else name
 
 
-def common_cluster_id(answers: Sequence[Answer]) -> int:
+def common_cluster_id(answers: Sequence[MembersAnswer]) -> int:
     """The cluster id in all answers. Raises `Conflict` if they differ."""
     ids = {answer.cluster_id for answer in answers}
     if len(ids) > 1:
@@ -105,7 +105,7 @@ class Leadership:
         self.members: tuple[PdMember, ...] = ()
         self.leader: PdMember | None = None
 
-    def take(self, answers: Sequence[Answer]) -> bool:
+    def take(self, answers: Sequence[MembersAnswer]) -> bool:
         """Learn from the answers of one round; whether there is another leader than before.
 
         No answer teaches nothing. Raises `Conflict` if the configured addresses that answer, and all others
@@ -134,13 +134,13 @@ class Leadership:
         self._failed.clear()
         return True
 
-    def _chosen(self, own: list[Answer]) -> Answer:
+    def _chosen(self, own: list[MembersAnswer]) -> MembersAnswer:
         """The answer with the leader that most name. Of equals one that is news: a member cut off from the
         others continues to name the old one."""
         votes = Counter(answer.leader.member_id for answer in own if answer.leader)
         before = self.leader.member_id if self.leader else 0
 
-        def weight(answer: Answer) -> tuple[int, bool]:
+        def weight(answer: MembersAnswer) -> tuple[int, bool]:
             if answer.leader is None:
                 return 0, False
             return votes[answer.leader.member_id], answer.leader.member_id != before

@@ -29,8 +29,8 @@ from common.etcd.client import parse_endpoints
 from common.net.tls import TlsConfig
 from common.observe import log
 from common.upstream.tidb.pd.leadership import (
-    Answer,
     Leadership,
+    MembersAnswer,
     PdMember,
     answer_of_message,
     common_cluster_id,
@@ -212,7 +212,7 @@ class PdServers:
             return error
         return None
 
-    def _learn(self, answers: Sequence[Answer]) -> None:
+    def _learn(self, answers: Sequence[MembersAnswer]) -> None:
         """Raises `Conflict` if the cluster is another one."""
         before = self._leadership.leader
         if not self._leadership.take(answers):
@@ -240,7 +240,7 @@ class PdServers:
             except Conflict as error:
                 _logger.error("PD belongs to another cluster", error=error)
 
-    async def _ask_all(self, addresses: Sequence[str]) -> tuple[list[Answer], list[BinlogError]]:
+    async def _ask_all(self, addresses: Sequence[str]) -> tuple[list[MembersAnswer], list[BinlogError]]:
         """All at once; when one has answered, the others get a little longer: they may hang."""
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._ask(address), name=f"pd.ask {address}") for address in addresses]
@@ -252,7 +252,7 @@ class PdServers:
                     pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 for found in (task.result() for task in done):
-                    if isinstance(found, Answer):
+                    if isinstance(found, MembersAnswer):
                         grace_s = GRACE_S if found.leader else LEADERLESS_GRACE_S
                         ends = min(ends, loop.time() + grace_s)
         finally:
@@ -260,17 +260,17 @@ class PdServers:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        answers: list[Answer] = []
+        answers: list[MembersAnswer] = []
         errors: list[BinlogError] = []
         for address, task in zip(addresses, tasks, strict=True):
             found = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
-            if isinstance(found, Answer):
+            if isinstance(found, MembersAnswer):
                 answers.append(found)
             else:
                 errors.append(found)
         return answers, errors
 
-    async def _ask(self, address: str) -> Answer | BinlogError:
+    async def _ask(self, address: str) -> MembersAnswer | BinlogError:
         try:
             reply = await self.unary(
                 self.client(address), _GET_MEMBERS, pdpb_pb2.GetMembersRequest(), self._try_s

@@ -21,7 +21,7 @@ from common.wire import errorpb_pb2
 AT_ONCE_MAX: Final = 3
 
 
-class Change(Enum):
+class CacheChange(Enum):
     """What the error says about what is known."""
 
     NOTHING = "ask the same peer again"
@@ -55,34 +55,34 @@ class Decision:
     """`pause` None: at once. `least_s`: the server's own wish."""
 
     kind: str
-    change: Change
+    change: CacheChange
     pause: Pause | None = None
     leader: Peer | None = None
     regions: tuple[Region, ...] = ()
     least_s: float = 0.0
 
 
-_TABLE: Final[dict[str, tuple[Change, Pause | None]]] = {
-    "region_not_found": (Change.DROP_REGION, PLACE),
-    "key_not_in_region": (Change.DROP_REGION, PLACE),
-    "server_is_busy": (Change.NOTHING, BUSY),
-    "stale_command": (Change.NOTHING, COMMAND),
-    "store_not_match": (Change.DROP_STORE, None),
-    "raft_entry_too_large": (Change.FAIL, None),
-    "max_timestamp_not_synced": (Change.NOTHING, PLACE),
-    "read_index_not_ready": (Change.NOTHING, PLACE),
-    "proposal_in_merging_mode": (Change.NOTHING, PLACE),
-    "data_is_not_ready": (Change.NOTHING, READY),
-    "region_not_initialized": (Change.NOTHING, COMMAND),
-    "disk_full": (Change.NOTHING, FULL),
-    "RecoveryInProgress": (Change.NOTHING, RECOVERY),
+_TABLE: Final[dict[str, tuple[CacheChange, Pause | None]]] = {
+    "region_not_found": (CacheChange.DROP_REGION, PLACE),
+    "key_not_in_region": (CacheChange.DROP_REGION, PLACE),
+    "server_is_busy": (CacheChange.NOTHING, BUSY),
+    "stale_command": (CacheChange.NOTHING, COMMAND),
+    "store_not_match": (CacheChange.DROP_STORE, None),
+    "raft_entry_too_large": (CacheChange.FAIL, None),
+    "max_timestamp_not_synced": (CacheChange.NOTHING, PLACE),
+    "read_index_not_ready": (CacheChange.NOTHING, PLACE),
+    "proposal_in_merging_mode": (CacheChange.NOTHING, PLACE),
+    "data_is_not_ready": (CacheChange.NOTHING, READY),
+    "region_not_initialized": (CacheChange.NOTHING, COMMAND),
+    "disk_full": (CacheChange.NOTHING, FULL),
+    "RecoveryInProgress": (CacheChange.NOTHING, RECOVERY),
     # Go clients fail; it passes, and a drainer would end because of it.
-    "FlashbackInProgress": (Change.NOTHING, RECOVERY),
-    "FlashbackNotPrepared": (Change.FAIL, None),
-    "is_witness": (Change.DROP_REGION, WITNESS),
-    "mismatch_peer_id": (Change.DROP_REGION, PLACE),
-    "bucket_version_not_match": (Change.DROP_REGION, PLACE),
-    "undetermined_result": (Change.DROP_REGION, PLACE),
+    "FlashbackInProgress": (CacheChange.NOTHING, RECOVERY),
+    "FlashbackNotPrepared": (CacheChange.FAIL, None),
+    "is_witness": (CacheChange.DROP_REGION, WITNESS),
+    "mismatch_peer_id": (CacheChange.DROP_REGION, PLACE),
+    "bucket_version_not_match": (CacheChange.DROP_REGION, PLACE),
+    "undetermined_result": (CacheChange.DROP_REGION, PLACE),
 }
 UNKNOWN: Final = "unknown region error"
 
@@ -93,12 +93,12 @@ def decide(error: errorpb_pb2.Error) -> Decision:
     if kind == "not_leader":
         if error.not_leader.leader.id:
             leader = peer_of_message(error.not_leader.leader)
-            return Decision(kind, Change.LEADER, leader=leader)
-        return Decision(kind, Change.DROP_REGION, PLACE)
+            return Decision(kind, CacheChange.LEADER, leader=leader)
+        return Decision(kind, CacheChange.DROP_REGION, PLACE)
     if kind == "epoch_not_match":
         regions = tuple(map(region_of_message, error.epoch_not_match.current_regions))
-        return Decision(kind, Change.REGIONS, regions=regions)
-    change, pause = _TABLE.get(kind, (Change.DROP_REGION, PLACE))
+        return Decision(kind, CacheChange.REGIONS, regions=regions)
+    change, pause = _TABLE.get(kind, (CacheChange.DROP_REGION, PLACE))
     least_s = error.server_is_busy.backoff_ms / 1000 if kind == "server_is_busy" else 0.0
     return Decision(kind, change, pause, least_s=least_s)
 

@@ -27,7 +27,15 @@ from common.clock import Clock, SystemClock
 from common.errors import Corruption, Rejected, Unavailable
 from common.net.tls import TlsConfig
 from common.rpc import UNIMPLEMENTED, Client, RpcStatus
-from common.upstream.tidb.tikv.region_errors import NETWORK, PLACE, Change, Decision, Pause, Pauses, decide
+from common.upstream.tidb.tikv.region_errors import (
+    NETWORK,
+    PLACE,
+    CacheChange,
+    Decision,
+    Pause,
+    Pauses,
+    decide,
+)
 from common.upstream.tidb.tikv.regions import (
     Peer,
     Region,
@@ -60,7 +68,7 @@ class _Reply(Protocol):
     def FromString(cls, s: bytes, /) -> Self: ...
 
 
-class Places(Protocol):
+class RegionSource(Protocol):
     """What is needed of PD."""
 
     @property
@@ -129,7 +137,7 @@ class TikvClient:
 
     def __init__(
         self,
-        pd: Places,
+        pd: RegionSource,
         *,
         tls: TlsConfig | None = None,
         clock: Clock | None = None,
@@ -323,17 +331,17 @@ class TikvClient:
     def _learn(self, target: _Target, decision: Decision, tries: _Tries) -> None:
         """Change what is known as the region error says."""
         region, change = target.region, decision.change
-        if change is Change.FAIL:
+        if change is CacheChange.FAIL:
             raise Rejected(f"TiKV refuses: {tries}")
-        if change is Change.LEADER and decision.leader is not None:
+        if change is CacheChange.LEADER and decision.leader is not None:
             tries.avoid.discard(decision.leader.store_id)
             if not self._regions.switch_leader(region.id, decision.leader):
                 self._drop(region)
-        elif change is Change.REGIONS:
+        elif change is CacheChange.REGIONS:
             self._replace(target, decision.regions)
-        elif change is Change.DROP_REGION:
+        elif change is CacheChange.DROP_REGION:
             self._drop(region)
-        elif change is Change.DROP_STORE:
+        elif change is CacheChange.DROP_STORE:
             self._regions.drop_store(target.peer.store_id)
             self._drop(region)
             self._doubted.add(target.peer.store_id)

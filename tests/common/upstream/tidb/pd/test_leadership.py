@@ -7,8 +7,8 @@ import pytest
 
 from common.errors import Conflict, Unavailable
 from common.upstream.tidb.pd.leadership import (
-    Answer,
     Leadership,
+    MembersAnswer,
     PdMember,
     address_of,
     answer_of_message,
@@ -27,8 +27,8 @@ def member(number: int, leader: int | None = None, *urls: str) -> PdMember:
 
 def answer(
     address: str, leader: int | None, numbers: Sequence[int] = (1, 2, 3), cluster_id: int = ID
-) -> Answer:
-    return Answer(address, cluster_id, tuple(member(number, leader) for number in numbers))
+) -> MembersAnswer:
+    return MembersAnswer(address, cluster_id, tuple(member(number, leader) for number in numbers))
 
 
 def test_a_message_becomes_an_answer() -> None:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from common.errors import Rejected, Unavailable
 from common.upstream.tidb.tikv import region_errors
-from common.upstream.tidb.tikv.region_errors import AT_ONCE_MAX, Change, Pause, Pauses, decide
+from common.upstream.tidb.tikv.region_errors import AT_ONCE_MAX, CacheChange, Pause, Pauses, decide
 from common.upstream.tidb.tikv.regions import peer_message
 from common.wire import errorpb_pb2
 from tests.fakes.region_message import region_message
@@ -22,18 +22,18 @@ class Row:
     """One line of the table: back-off in milliseconds, None for none."""
 
     field: str
-    change: Change
+    change: CacheChange
     pause_ms: tuple[int, int] | None
     asks_pd_again: bool
 
 
-DROP, AGAIN, FAIL = Change.DROP_REGION, Change.NOTHING, Change.FAIL
+DROP, AGAIN, FAIL = CacheChange.DROP_REGION, CacheChange.NOTHING, CacheChange.FAIL
 TABLE = [
     Row("region_not_found", DROP, (2, 500), True),
     Row("key_not_in_region", DROP, (2, 500), True),
     Row("server_is_busy", AGAIN, (2000, 10000), False),
     Row("stale_command", AGAIN, (2, 1000), False),
-    Row("store_not_match", Change.DROP_STORE, None, True),
+    Row("store_not_match", CacheChange.DROP_STORE, None, True),
     Row("raft_entry_too_large", FAIL, None, False),
     Row("max_timestamp_not_synced", AGAIN, (2, 500), False),
     Row("read_index_not_ready", AGAIN, (2, 500), False),
