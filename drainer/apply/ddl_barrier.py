@@ -18,7 +18,7 @@ from drainer import metrics
 from drainer.apply.lane_feed import HandOver
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.value import Intent
-from drainer.ddl.policy import APPLY, REWRITE
+from drainer.ddl.rules import APPLY, REWRITE
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.early_drop import EarlyDrops

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.ddl_job import action_name
-from drainer.ddl.rules import APPLY, GROUPS, REWRITE, SKIP, STOP, Rule
+from drainer.ddl.rules import APPLY, GROUPS, REWRITE, SKIP, Rule
 from drainer.txn import Ddl
 
 _GROUPS_WITHOUT_MEANING: Final = {
@@ -84,6 +84,3 @@ def by_default(action: int) -> Ruling:
     if why is not None:
         return Ruling(SKIP, f"{kind} has no meaning downstream: {why}")
     return Ruling(APPLY, f"{kind} may change what rows look like: applied unless a rule says otherwise")
-
-
-__all__ = ["APPLY", "NO_DOWNSTREAM_MEANING", "REWRITE", "SKIP", "STOP", "Policy", "Ruling", "by_default"]

@@ -27,8 +27,8 @@ from drainer import metrics
 from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.derive import same_names
-from drainer.ddl.policy import SKIP, STOP, Policy, Ruling
-from drainer.ddl.rules import Rule
+from drainer.ddl.policy import Policy, Ruling
+from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.quarantine import decisions
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog

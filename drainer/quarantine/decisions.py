@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from common.errors import Conflict, Rejected
-from drainer.quarantine.waiting_tables import DECISIONS, RETRY, REWRITE, Entry, Queue
+from drainer.ddl.rules import REWRITE
+from drainer.quarantine.waiting_tables import DECISIONS, RETRY, Entry, Queue
 
 
 def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:

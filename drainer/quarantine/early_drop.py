@@ -27,7 +27,7 @@ from common.upstream_port import SchemaHistory
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.derive.render import Server, name_of
-from drainer.ddl.policy import APPLY
+from drainer.ddl.rules import APPLY
 from drainer.ddl.run import downstream_schema
 from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.runner import DdlRunner

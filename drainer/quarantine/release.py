@@ -26,20 +26,19 @@ from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import Intent
-from drainer.ddl.policy import APPLY, STOP, Policy, Ruling
-from drainer.ddl.policy import REWRITE as REWRITE_BY_RULE
-from drainer.ddl.policy import SKIP as SKIP_BY_RULE
+from drainer.ddl.policy import Policy, Ruling
+from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.log import KeptDdl, QuarantineLog
 from drainer.quarantine.queue_state import QueueEvent
 from drainer.quarantine.store import Decided, QuarantineTable, ReleaseTable
-from drainer.quarantine.waiting_tables import REWRITE, SKIP, Decision, Entry, Floor, Quarantine, Queue
+from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Quarantine, Queue
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
 
 logger = log.get(__name__)
-_BY_RULE: Final = {SKIP_BY_RULE: SKIP, REWRITE_BY_RULE: REWRITE}
+_BY_RULE: Final = (SKIP, REWRITE)
 T = TypeVar("T")
 
 
@@ -249,7 +248,7 @@ class Release:
         if ruling.action == STOP or (ruling.action == APPLY and ddl.refused):
             await self._refuse(queue, kept, ddl.refused or f"stopped by {ruling.reason}", {})
             return False
-        if ruling.action == SKIP_BY_RULE:
+        if ruling.action == SKIP:
             await self._finish(queue, ddl, decision, f"skipped: {ruling.reason}")
             return True
         return await self._run(queue, kept, decision, ruling.text or None)
@@ -261,7 +260,7 @@ class Release:
         if not ruling.rule or ruling.action not in _BY_RULE or tried in self._tried:
             return entry
         self._tried.add(tried)
-        decision = Decision(_BY_RULE[ruling.action], ruling.text, next(self._numbers))
+        decision = Decision(ruling.action, ruling.text, next(self._numbers))
         stored = entry.decided(decision)
         decided = Decided(
             decision.number, ddl.job_id, self.now_ms(), f"rule {ruling.rule}", decision.action, decision.text
@@ -279,10 +278,8 @@ class Release:
         if decision is None:
             return self._policy().rule(ddl)
         by = f"decision {decision.number}"
-        if decision.action == SKIP:
-            return Ruling(SKIP_BY_RULE, by)
-        if decision.action == REWRITE:
-            return Ruling(REWRITE_BY_RULE, by, decision.text)
+        if decision.action in _BY_RULE:
+            return Ruling(decision.action, by, decision.text)
         return Ruling(APPLY, by)
 
     async def _found_downstream(self, entry: Entry, kept: KeptDdl) -> bool:

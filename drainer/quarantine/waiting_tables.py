@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
+from drainer.ddl.rules import REWRITE, SKIP
 from drainer.quarantine.queue_state import QueueEvent, QueueState, after, merged
 from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
@@ -44,8 +45,6 @@ from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 
 RETRY: Final = "retry"
-SKIP: Final = "skip"
-REWRITE: Final = "rewrite"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
 
 ROWS: Final = 10**12

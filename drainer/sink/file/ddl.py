@@ -18,8 +18,8 @@ from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
-from drainer.ddl.policy import APPLY, Policy, Ruling
-from drainer.ddl.rules import GROUPS
+from drainer.ddl.policy import Policy, Ruling
+from drainer.ddl.rules import APPLY, GROUPS
 from drainer.schema import sql_tokens as ddl_text
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.column_match import Dialect

@@ -28,8 +28,8 @@ from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.render import NotDerivable
-from drainer.ddl.policy import APPLY, REWRITE, STOP, Policy
-from drainer.ddl.rules import Rule
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
 from drainer.formats.binlog_directory import DISK_FULL
 from drainer.sink import Sink
 from drainer.sink.background import Background

@@ -11,7 +11,8 @@ import pytest
 from common import ddl_job
 from common.errors import ConfigError
 from drainer.ddl import rules as ddl_rules
-from drainer.ddl.policy import APPLY, NO_DOWNSTREAM_MEANING, REWRITE, SKIP, STOP, Policy
+from drainer.ddl.policy import NO_DOWNSTREAM_MEANING, Policy
+from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
 from drainer.txn import Ddl
 
 

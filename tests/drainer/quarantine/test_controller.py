@@ -20,11 +20,11 @@ from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
 from drainer.ddl import rules as ddl_rules
-from drainer.ddl.policy import APPLY, SKIP, Policy
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import KEPT, PASSED, QuarantineController, load_waiting
-from drainer.quarantine.waiting_tables import RETRY, REWRITE
-from drainer.quarantine.waiting_tables import SKIP as SKIP_IT
+from drainer.quarantine.waiting_tables import RETRY
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 
@@ -229,7 +229,7 @@ async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed
     )
 
 
-@pytest.mark.parametrize("action", [RETRY, SKIP_IT, REWRITE])
+@pytest.mark.parametrize("action", [RETRY, SKIP, REWRITE])
 async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, action: str) -> None:
     s = stage()
     query = "CREATE TABLE d.made (a INT)" if action == RETRY else "ALTER TABLE t FROBNICATE b"
@@ -247,12 +247,12 @@ async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, acti
     await later.until(lambda: later.values("t") == [210])
     await later.finish(220)
     made = [name for (name,) in later.sql("SHOW TABLES FROM d")]
-    assert made == {RETRY: ["made", "t", "u"], SKIP_IT: ["t", "u"], REWRITE: ["other", "t", "u"]}[action]
+    assert made == {RETRY: ["made", "t", "u"], SKIP: ["t", "u"], REWRITE: ["other", "t", "u"]}[action]
     (decided,) = await later.controller.decisions()
     assert (decided.action, decided.text, decided.asked_from) == (action, text, "192.0.2.1")
-    assert decided.outcome.startswith("skipped" if action == SKIP_IT else "ran")
+    assert decided.outcome.startswith("skipped" if action == SKIP else "ran")
     with pytest.raises(Conflict):
-        await s.controller.decide(200, SKIP_IT, "", "")  # the old life is fenced off
+        await s.controller.decide(200, SKIP, "", "")  # the old life is fenced off
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -295,11 +295,11 @@ async def test_rows_that_are_refused_halt_only_their_queue(stage: MakeStage) -> 
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
     s.controller.divert(row(210, T))
     s.controller.divert(row(220, T_WIDE))
-    await s.controller.decide(200, SKIP_IT, "", "here")
+    await s.controller.decide(200, SKIP, "", "here")
     await s.until(lambda: "rows were refused" in s.controller.documents()[0]["state"])
     assert "b" in s.controller.documents()[0]["state"]
     with pytest.raises(Rejected, match="rows after it were refused"):
-        await s.controller.decide(200, SKIP_IT, "", "here")
+        await s.controller.decide(200, SKIP, "", "here")
     s.sql("ALTER TABLE d.t ADD COLUMN b INT", "SHOW DATABASES")
     await s.controller.decide(200, RETRY, "", "here")
     await s.until(lambda: sorted(s.values("t")) == [210, 220])
@@ -323,7 +323,7 @@ async def test_a_ddl_that_touches_another_table_takes_it_in(stage: MakeStage) ->
     assert (await later.controller.judge(elsewhere, 2)).action == PASSED
     assert (await later.controller.judge(rename, 3)).action == KEPT
     assert not later.controller.divert(row(220, T, U)).tables
-    await later.controller.decide(200, SKIP_IT, "", "here")
+    await later.controller.decide(200, SKIP, "", "here")
     await later.until(lambda: [name for (name,) in later.sql("SHOW TABLES FROM d")] == ["u", "w"])
 
 
@@ -341,7 +341,7 @@ async def test_when_the_disk_is_used_up_the_stream_waits_until_something_is_rele
     assert commit_ts < 220
     assert s.controller.document()["full"]
     told.clear()
-    await s.controller.decide(200, SKIP_IT, "", "here")
+    await s.controller.decide(200, SKIP, "", "here")
     await s.until(lambda: bool(told) and len(s.values("t")) == commit_ts - 200)
     await s.finish(commit_ts)
     assert s.controller.has_room
@@ -351,7 +351,7 @@ async def test_decisions_that_make_no_sense_are_refused(stage: MakeStage) -> Non
     s = stage()
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
     for job_id, action, text, says in (
-        (7, SKIP_IT, "", "job 7 does not wait"),
+        (7, SKIP, "", "job 7 does not wait"),
         (200, "forget", "", "'forget' is no decision"),
         (200, REWRITE, "", "needs the text"),
         (200, RETRY, "DO 0", "takes no text"),

@@ -18,11 +18,11 @@ import pytest
 
 from common.clock import SystemClock
 from common.table_info import TableInfo
+from drainer.ddl.rules import SKIP
 from drainer.quarantine.queue_state import QueueState
 from drainer.quarantine.rows_entry import rows_entry
 from drainer.quarantine.waiting_tables import (
     ROWS,
-    SKIP,
     DdlClass,
     Decision,
     Entry,

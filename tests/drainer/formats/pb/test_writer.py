@@ -12,7 +12,8 @@ from common.record import decode_file
 from common.wire import pb_binlog_pb2 as pb
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.render import NotDerivable
-from drainer.ddl.policy import APPLY, Policy
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import APPLY
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.pb.writer import PbEncoder, PbPlan
 from drainer.sink.file.ddl import ddl_texts, ruling_of
