@@ -1,4 +1,4 @@
-"""`drainer`: read the configuration, put the rooms together, run, end with an exit code.
+"""`drainer`: read the configuration, build the pipeline, run, end with an exit code.
 
 Start   the port, the peers, the name in the registry (a standby waits here for its turn), and last the
         checkpoint: a second process with the same name or port is refused before it could fence off the first
@@ -168,7 +168,7 @@ class Process:
         await self._pipeline.result().drain(STOP_DEADLINE_S)
 
     async def _let_go(self, hold: CheckpointHold) -> None:
-        """Whoever only stops comes back, and finds the schema at the checkpoint still held."""
+        """A drainer that only stops comes back, and finds the schema at the checkpoint still held."""
         if self._state.state == node.CLOSING:
             await hold.release()
 
@@ -198,7 +198,7 @@ async def run(argv: list[str]) -> int:
         return loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
 
     settings = read()
-    read_rules(settings)  # a rule that cannot be right is told before anybody is asked for anything
+    read_rules(settings)  # a rule that cannot be right is refused before any server is asked
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     make_data_dir(settings.data_dir)
     logger.info(

@@ -1,7 +1,9 @@
-"""Archive assembly: from the configuration to the rooms of a drainer that writes files.
+"""Build of a file sink: from the configuration to a drainer that writes an archive.
 
-Order   the archive's lock first: whoever still writes there is waited for, not fenced off. Then what is there
-        and the savepoint say where to go on, then the schema of that moment, then the pipeline behind it
+Order   the archive's lock first: a drainer that still writes there is waited for, not fenced off. What is
+        there and the savepoint say where to continue; then come the schema of there, and the sink
+
+Tests  tests/integration/test_archive.py
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def directory_of(settings: DrainerConfig) -> str:
 async def _opened(
     settings: DrainerConfig, cluster_id: int, stored: Checkpoint | None, clock: SystemClock
 ) -> Archive:
-    """Raises `DirectoryLocked` when somebody else does not let go of it."""
+    """Raises `DirectoryLocked` when another process holds it for too long."""
     end_s = clock.monotonic_s() + LOCK_WAIT_S
     while True:
         try:

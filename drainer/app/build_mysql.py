@@ -1,7 +1,7 @@
-"""Assembly: from the configuration to the rooms of a drainer, put together from the stored checkpoint on.
+"""Build of a MySQL sink: from the configuration to a drainer that starts at the stored checkpoint.
 
 Order   what is stored is looked at, the relay log opened and the schema read at that position; only then the
-        checkpoint is taken over (older drainers are fenced off), and the pipeline put together behind it;
+        checkpoint is taken over (older drainers are fenced off), and the pipeline is built from there;
         nothing is written downstream but the checkpoint's own tables
 """
 
@@ -79,9 +79,9 @@ async def open_checkpoint(
     prepare: Prepare = _nothing,
     wait_for: WaitFor = at_once,
 ) -> tuple[CheckpointStore, Start]:
-    """Find out where to go on, `prepare` for it, and only then fence off older drainers: nobody is fenced off
-    by a process that could not go on. `again`: a checkpoint must be there. `wait_for`: the upstream, where it
-    is away."""
+    """Find out where to continue, `prepare` for it, and only then fence off older drainers: a process that
+    could not continue fences off none. `again`: a checkpoint must be there. `wait_for`: the upstream, where
+    it is away."""
     adopt_cluster(settings.data_dir, upstream.cluster_id)
     living = [name for name, entry in (await wait_for(nodes.view)).drainers.items() if entry.alive]
     store = _store_of(settings, upstream.cluster_id, target)
@@ -204,7 +204,7 @@ def start_relay(settings: DrainerConfig, ends: contextlib.AsyncExitStack) -> Rel
 async def open_relay(
     settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock, after_ts: int
 ) -> RelayLog | None:
-    """The relay log, its last record whole, for a stream behind `after_ts`; None if none is wanted."""
+    """The relay log, its last record whole, for a stream after `after_ts`; None if none is wanted."""
     if child is None:
         return None
     path, size = settings.relay_log_dir, settings.relay_max_file_size
@@ -260,8 +260,8 @@ def applier_settings(
 
 
 class _Ready:
-    """What a start needs besides the checkpoint, got before anybody is fenced off for it: the relay log, and
-    the schema at where it will begin."""
+    """What a start needs besides the checkpoint, got before any drainer is fenced off for it: the relay log,
+    and the schema at where it will begin."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class _Ready:
         await self.schema_at(store, looked, waits)
 
     async def schema_at(self, store: CheckpointStore, start: Start, waits: bool) -> TrackedSchema:
-        """`waits`: the stream begins at the checkpoint then, else behind the lanes. Read anew only where a
+        """`waits`: the stream begins at the checkpoint then, else after the lanes. Read anew only where a
         drainer has gone on since it was prepared."""
         place = (start.checkpoint, start.positions, start.foreign, waits)
         if self._schema is None or self._schema[0] != place:

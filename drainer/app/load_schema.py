@@ -3,9 +3,9 @@
 Drives  the schema tracker (core), the checkpoint store's snapshot, the upstream's schema and history
 Order   the stored snapshot, then what the history has since. Without one the schema as the upstream had it
         where the stream begins, and what the history has since. Where the upstream cannot tell (it keeps
-        nothing but the history, or that moment is collected) the whole history, page by page. The first
+        nothing but the history, or that time is collected) the whole history, page by page. The first
         snapshot is made when the first checkpoint is stored, not while the start waits
-Holds   `keep` is called behind every DDL, run or not, before its checkpoint is stored: the snapshot that is
+Holds   `keep` is called after every DDL, run or not, before its checkpoint is stored: the snapshot that is
         stored with a checkpoint is the schema at that checkpoint
 """
 
@@ -57,7 +57,7 @@ async def open_schema(
     *,
     at_a_moment: bool = True,
 ) -> TrackedSchema:
-    """The schema as it was at the checkpoint. The stream is pulled behind `behind_ts`.
+    """The schema as it was at the checkpoint. The stream is pulled after `behind_ts`.
 
     `load` calls `store.load_schema(start)` where the store may be used. `at_a_moment`: the upstream may be
     asked for its schema at `behind_ts`. Raises what history and store do.

@@ -3,7 +3,9 @@
 Drives  standby, control, status, progress line
 Owns    the HTTP routes, the health answers, the node's lifecycle state
 Order   `take_name` before the checkpoint is opened, `show` once there is a pipeline
-Holds   /status answers while a standby waits, and of an active drainer as soon as rows can go on
+Holds   /status answers while a standby waits, and of an active drainer as soon as rows can be applied
+
+Tests  tests/integration/test_standby.py, tests/integration/test_back_in_time.py
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class Operating:
         add_own(self.reload, self.control)
         health.add_health(routes, self.unready)
         starting.add_status(routes)
-        # Wrong rules are told before anything is touched.
+        # Wrong rules are refused before anything is touched.
         read_rules(settings)
         ddl_rules.parse(settings.ddl_rules)
         for remark in settings.remarks():

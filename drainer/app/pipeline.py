@@ -1,13 +1,15 @@
 """Pipeline: what flows from the pumps to the downstream, and what happens when that goes back in time.
 
-Drives  collector and applier as tasks of the daemon
+Drives  collector and runner as tasks of the daemon
 Owns    what one build of them leaves to be undone
-Holds   where any room finds that the downstream does not have what it had confirmed (`fencing.WentBack`),
+Holds   where any module finds that the downstream does not have what it had confirmed (`fencing.WentBack`),
         all of them end without storing anything; then everything is built anew from what is stored there now,
         and pulled again from there. Not before this process is sure that the node id is still its own: a
         standby may have gone on from there. Where rows of a table are refused for good, the same is done once
         it is stored that the table waits
 Stops   `drain` applies what was begun and stores the checkpoint
+
+Tests  tests/integration/test_back_in_time.py, tests/integration/test_refused_rows.py
 """
 
 from __future__ import annotations

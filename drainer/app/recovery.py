@@ -3,13 +3,13 @@
 In     the stored checkpoint, the relay log
 Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
 Order  every record is checked; what is stored is looked at, twice with a pause: nothing may move, and no
-       drainer may hold a session there; only then the checkpoint is taken over, and the records behind it go
-       through an applier like any stream
-Holds  rows that our lanes had applied are left out by the lanes' positions; behind another drainer's
+       drainer may hold a session there; only then the checkpoint is taken over, and the records after it go
+       through the MySQL sink like any stream
+Holds  rows that our lanes had applied are left out by the lanes' positions; after another drainer's
        checkpoint statements are used that may be repeated. Nothing is written downstream before all of the
        relay log is known to be whole
-Never  calls a downstream consistent when rows behind the end of the relay log went there; pushes a drainer
-       aside that works: without the upstream nobody else can tell that it does
+Never  calls a downstream consistent when rows after the end of the relay log went there; fences a drainer
+       off that works: without the upstream nothing else shows that it does
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RelayRecovery:
 
     async def run(self) -> Summary:
         """Raises `Corruption` for a damaged relay log, `Conflict` if it ends before what the downstream has,
-        `AtWork` while a drainer lives, and what an applier raises. Done again, it goes on where it was."""
+        `AtWork` while a drainer lives, and what the sink raises. Done again, it continues where it was."""
         if self._stored is None:
             return Summary("no checkpoint is stored downstream", is_unknown=True)
         started_s = self._clock.monotonic_s()
@@ -154,7 +154,7 @@ class RelayRecovery:
         start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
         start = replace(start, safe_mode=start.safe_mode.until(to_ts))
         end_ts = end_of(start.positions, start.intent, to_ts)
-        if not end_ts:  # somebody went on after the looks
+        if not end_ts:  # another drainer wrote after it was inspected
             await asyncio.to_thread(store.close)
             raise _beyond(start.positions, source.last_ts, self._path)
         to_ts = end_ts
@@ -185,7 +185,7 @@ class RelayRecovery:
         )
 
     async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: int) -> None:
-        """Nothing is written yet, and nobody is fenced off."""
+        """Nothing is written yet, and no drainer is fenced off."""
         first = await asyncio.to_thread(self._inspect, cluster_id)
         check_alone(first, first)
         check_begin(first.stored, purged_ts, self._path)
@@ -194,7 +194,7 @@ class RelayRecovery:
         check_alone(first, await asyncio.to_thread(self._inspect, cluster_id))
 
     async def _apply(self, runner: Runner[MysqlSink], source: RelaySource) -> list[dict[str, Any]]:
-        """What still waits for a decision behind the end."""
+        """What still waits for a decision after the end."""
         waiting: list[dict[str, Any]] = []
 
         async def through() -> None:
@@ -227,7 +227,7 @@ def _waits(document: dict[str, Any]) -> str:
 
 
 def check_alone(first: Inspection, second: Inspection) -> None:
-    """Raises `AtWork` if anybody holds a session of a drainer, or moved something between two looks."""
+    """Raises `AtWork` if a drainer holds a session, or something moved between two inspections."""
     sessions = sorted({*first.sessions, *second.sessions})
     if sessions:
         raise AtWork(
@@ -243,7 +243,7 @@ def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -
     """Up to where a relay log with records up to `last_ts` brings lanes at these positions; 0: it cannot.
 
     Lanes are moved together, at drained points, to where the stream is: above the last record, if nothing was
-    written lately. Then all of them stand there, and nothing behind it is downstream.
+    written lately. Then all of them stand there, and nothing after it is downstream.
     """
     reached_ts = max((position.commit_ts for position in positions), default=0)
     if reached_ts <= last_ts:

@@ -3,6 +3,8 @@
 Order   the downstream's checkpoint is found without the upstream (by the cluster id that the relay log or the
         data directory remembers, else it must be the only one), then `relay_recovery`; marks of two-way
         replication are made before the first row and taken away at the end
+
+Tests  tests/drainer/app/test_recovery.py
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Reaching: the upstream at a start, and what is done while it cannot be reached.
 
 Does   waits for it (`start-wait`). Where that was in vain and there is a relay log, the downstream is brought
-       to a consistent state from it, once; then the wait goes on without an end, and so does the drainer when
-       the upstream is back
+       to a consistent state from it, once; then the wait continues without an end, and so does the drainer
+       when the upstream is back
 Never  recovers as a standby, after a single attempt, or while a drainer is connected to the downstream: a
-       process whose own way to the upstream is broken must not push one aside that works
+       process whose own way to the upstream is broken must not fence one off that works
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE_MAX_S: Final = 5.0
 
 
 class AtWork(Unavailable):
-    """Somebody works on the checkpoint downstream: there is nothing to recover, or not yet."""
+    """Another drainer works on the checkpoint downstream: there is nothing to recover, or not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ async def reach(
 
 
 def _told(summary: Summary, gone: Unavailable) -> str:
-    """For whoever waits for the recovery. Raises `gone` where there is nothing that could be consistent."""
+    """For an operator who waits. Raises `gone` where there is nothing that could be consistent."""
     if summary.is_unknown:
         raise gone
     show.print_lines(str(summary))

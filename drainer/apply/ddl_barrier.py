@@ -3,6 +3,8 @@
 Drives  the quarantine, which decides about it; the relay log, the DDL runner, the checkpoint store
 Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
         its end, in one transaction. After a crash the shape of the downstream decides whether it had run
+
+Tests  tests/drainer/apply/test_mysql_sink_modes.py
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ PROGRESS_S: Final = 2.0
 
 
 class DdlBarrier:
-    """`pending`: the intent that the last life of this drainer left. `keep_schema` is told of every DDL.
+    """`pending`: the intent that the last life of this drainer left. `keep_schema` is called for every DDL.
 
     `early`: of an upstream that can be asked about a job that is half done.
     """
@@ -60,7 +62,7 @@ class DdlBarrier:
         """How far the statement under way is, in the downstream's words."""
 
     async def apply(self, ddl: Ddl) -> bool:
-        """Run it, pass over it, or let its tables wait; then the stream goes on behind it. Whether it ran:
+        """Run it, pass over it, or let its tables wait; then the stream continues after it. Whether it ran:
         then all lanes stand at it, stored."""
         keeper = self._keeper
         if ddl.half_done and self._early is not None:

@@ -7,7 +7,7 @@ Holds  every row event goes to the lane that `causality` names, in order; what a
 Never  waits: whoever drives it decides when lanes have room and when a DDL needs them drained
 
 A transaction may come in pieces, and one that is too large is cut inside a lane. What is cut leaves the
-downstream between two states for a moment, so that a unique value may be held by two rows: chunks with a
+downstream between two states for a short time, so that a unique value may be held by two rows: chunks with a
 part of such a transaction are marked, and their rows go out in a form that may meet others.
 
 An UPDATE that moves a row to another key is two changes, the removal of the old key and the write of the
@@ -122,7 +122,7 @@ class Dispatcher:
 
     @property
     def reached(self) -> Position:
-        """Where lanes stand that have done all that was taken: behind what was dispatched last, but never in
+        """Where lanes stand that have done all that was taken: after what was dispatched last, but never in
         a transaction that is kept whole."""
         return self._taken if self._whole else self._last
 
@@ -148,7 +148,7 @@ class Dispatcher:
         return rows
 
     def _end_of(self, piece: Transaction) -> int:
-        """Ordinal behind the piece's last row that was not filtered."""
+        """Ordinal after the piece's last row that was not filtered."""
         if piece.tables:
             last = piece.tables[-1]
             return last.first_ordinal + len(last.rows)

@@ -120,12 +120,12 @@ class Lane(threading.Thread):
         self._bytes_max = STATEMENT_BYTES_MAX
         self._packet_bytes_max = STATEMENT_BYTES_MAX
         self._drift = settings.drift or Drift(clock)
-        self._replaced: dict[TableTarget, TableTarget] = {}  # tables that somebody changed downstream
+        self._replaced: dict[TableTarget, TableTarget] = {}  # tables that were changed downstream
         self.safe_mode = SafeMode()
         self._running: TableTarget | None = None
         self._waiting: Waiting | None = None
 
-    # -- called by the applier -------------------------------------------------------------------
+    # -- called by the stream --------------------------------------------------------------------
 
     def change_settings(self, settings: LaneSettings) -> None:
         """From the next batch on."""
@@ -294,7 +294,7 @@ class Lane(threading.Thread):
         return self._ask(work, refusal)
 
     def _ask(self, work: Work, refusal: Refusal) -> bool:
-        """Whether the rows may be tried once more for another reason than that nobody knows better."""
+        """Whether the rows may be tried once more because more is known by now."""
         self._roll_back(work, Trouble.LOCK)
         what = refusal.name or "the keys"
         self._wait(Trouble.INTERRUPTED, f"asking the upstream about {what} of {refusal.table.label}")

@@ -4,6 +4,8 @@ Drives  the relay log, if there is one
 Holds   lanes get chunks in the order in which they were cut. While one lot is being synced the next one is
         cut, but not a third: the log bounds what waits
 Stops   `settled` returns when nothing is under way; it raises what made a hand-over impossible
+
+Tests  tests/drainer/app/test_recovery.py
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ ROWS_LOGGED: Final = 1600
 
 
 class HandOver:
-    """`on_failed` is told of an error at once, whoever waits."""
+    """`on_failed` is called with an error at once."""
 
     def __init__(self, relay: RelayLog | None, on_failed: Callable[[BaseException], None]) -> None:
         self._relay = relay

@@ -4,6 +4,8 @@ Drives  the dispatcher and the progress (cores), one thread a lane
 Owns    the lanes; another number of lanes is another lane set, made at a drained point
 Holds   `resolved_ts` never passes a change that is not committed downstream
 Stops   `finish` after what is queued is committed, `abandon` at once; then `join`
+
+Tests  tests/drainer/apply/test_mysql_sink_mariadb.py, tests/drainer/apply/test_mysql_sink_modes.py
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from drainer.txn import TableVersion, Transaction
 class LaneSet:
     """`safe_mode`: which rows may be downstream already. `whole`: transactions are never cut.
 
-    Lanes are numbered from `first` on. The stream begins behind `after_ts`, if not behind the last lane.
+    Lanes are numbered from `first` on. The stream begins after `after_ts`, if not after the last lane.
     `on_progress`, `on_failed` and `on_table_changed` (downstream: targets are outdated) are called on the
     event loop.
     """
@@ -186,5 +188,5 @@ class LaneSet:
         self._report(self._table_changed)
 
     def _report(self, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(function, *arguments)

@@ -1,4 +1,7 @@
-"""Lane work: a batch on its way through a lane, and what is known of its attempts. Values only."""
+"""Lane work: a batch on its way through a lane, and what is known of its attempts. Values only.
+
+Tests  tests/drainer/apply/test_lane_mariadb.py
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class Work:
         self.drift: list[tuple[str, int]] = []
         self.asked: set[str] = set()  # constraints that it broke
         self.about: set[str] = set()  # tables whose keys were asked about
-        self.refusal: Refusal | None = None  # what it breaks, and nobody takes away
+        self.refusal: Refusal | None = None  # what it breaks for good
 
     @property
     def range_text(self) -> str:

@@ -1,7 +1,9 @@
-"""DDL assembly: the quarantine and the dependencies that it works with, put together for one applier.
+"""Quarantine set-up: the quarantine and what it works with, put together for one MySQL sink.
 
 Drives  nothing
-Owns    what a release lane takes from the applier: settings, the downstream, the way tables are read
+Owns    what a release lane takes from the sink: settings, the downstream, the way tables are read
+
+Tests  tests/drainer/quarantine/test_controller.py
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from drainer.sink.mysql.connection import Target
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSetup:
-    """`runner_for` makes a runner that sees schema and routes as they were behind one DDL; `bytes_max` may
+    """`runner_for` makes a runner that sees schema and routes as they were after one DDL; `bytes_max` may
     wait; `route` gives where tables go now. `jobs`: of an upstream that can be asked.
     """
 

@@ -4,6 +4,8 @@ In     what lanes saw when they committed: rows that a statement should have tou
        reverse), texts that a column's character set does not have
 Out    sums per table and column, metrics, at most one line a minute and table in the log
 Never  names a row or a value
+
+Tests  tests/drainer/apply/test_lane_mariadb.py
 """
 
 from __future__ import annotations

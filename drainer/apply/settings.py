@@ -1,4 +1,7 @@
-"""Applier settings: how rows are applied, as one value."""
+"""Settings: how the MySQL sink applies rows, as one value.
+
+Tests  tests/drainer/apply/test_mysql_sink_modes.py
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Table learning: lanes are told of a table before its first row, and what they are told is stored first.
+"""Table learning: lanes learn of a table before its first row, and what they learn is stored first.
 
 Drives  the table reader, the lane basis (core), the checkpoint keeper
 Holds   how a table's rows are spread is durable before one of them is with a lane. Where it has to be other
         than it was, all lanes stand at one stored place first. Rows that an earlier life may have dispatched
         are spread as they were then, and written as the table downstream is now
 Why     such rows may meet a unique key that was not there then: they go out one transaction at a time
+
+Tests  tests/drainer/checkpoint/test_lane_basis_mariadb.py
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class TableLearning:
         self._one_by_one = False
 
     def goes_alone(self, commit_ts: int) -> bool:
-        """Whether the lanes are to be drained before and behind such a transaction."""
+        """Whether the lanes are to be drained before and after such a transaction."""
         return self._one_by_one and commit_ts <= self._past_ts
 
     async def learn(self, transaction: Transaction) -> None:
@@ -86,7 +88,7 @@ class TableLearning:
 
     async def _learn_past(self, unknown: list[TableVersion]) -> None:
         lanes = self._lanes()
-        # The downstream may be behind a DDL that comes later.
+        # The downstream may have a DDL that comes later in the stream.
         found = await self._keeper.call(self._tables.targets_of_the_past, unknown, len(lanes))
         targets = []
         for target in found:

@@ -145,7 +145,7 @@ class Collector:
                     entry.spilled.release()
 
     async def notify(self) -> None:
-        """Look at the registry now; when this returns, every pump in it is waited for by the merge.
+        """Read the registry now; when this returns, every pump in it is waited for by the merge.
 
         Raises `Unavailable` when the registry does not answer.
         """
@@ -224,7 +224,7 @@ class Collector:
                 await close()
 
     def _see(self, view: ClusterView, *, fresh: bool = False) -> None:
-        """Make the sources those of the view, in one step. One of the watch may come behind a fresh one."""
+        """Make the sources those of the view, in one step. One of the watch may come after a fresher one."""
         if view.revision < self._revision and not fresh:
             return
         before, self._pumps, self._revision = self._pumps, view.pumps, view.revision

@@ -61,7 +61,7 @@ class Outline:
 
 
 def outline(read: Read, size: int) -> Outline:
-    """Look at a payload without reading its rows. Raises `Corruption`; blocks if `read` does."""
+    """Inspect a payload without reading its rows. Raises `Corruption`; blocks if `read` does."""
     numbers: dict[int, int] = {}
     value: tuple[int, int] | None = None
     try:

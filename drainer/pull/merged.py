@@ -1,4 +1,7 @@
-"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes. Values only."""
+"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes. Values only.
+
+Tests  tests/drainer/pull/test_merger.py
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ class Spilled:
     """A joined payload that is too large to wait in memory and lies on disk; rows only, never a DDL.
 
     `read(offset, size)` blocks and returns fewer bytes only at the end. `checksum` is of everything from
-    field 5 on, which begins at `contents_offset`. `release` says that nobody will read it any
+    field 5 on, which begins at `contents_offset`. `release` says that it will not be read any
     more, so that more may be pulled; the disk space is free again when the last reference goes.
     """
 

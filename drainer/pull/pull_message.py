@@ -2,8 +2,10 @@
 
 In     payloads of a message, their timestamps where the pump tells them, its watermark
 Out    entries of the merged stream, which of them are DDL, the watermark that time marks and message give
-Why    a binlog of which the pump has told the commit_ts is looked at only as far as needed to know a DDL:
+Why    a binlog of which the pump gave the commit_ts is read only as far as needed to know a DDL:
        it is decoded once, by the translator
+
+Tests  tests/drainer/pull/test_pump_source.py
 """
 
 from __future__ import annotations

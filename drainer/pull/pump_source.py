@@ -3,7 +3,7 @@
 Drives   nothing; hands what arrives to `deliver` in the same turn of the event loop
 Owns     one connection at a time
 Holds    what was delivered and not yet released stays below `credit_bytes`, plus one payload that is larger
-         by itself. A connection begins behind the last position delivered, so nothing is skipped or repeated.
+         by itself. A connection begins after the last position delivered, so nothing is skipped or repeated.
          A transaction above the limit of `spill` is never in memory as a whole: the pump sends it in parts,
          which go to disk as they come, and it is delivered when the last of them is there
 Stops    by cancellation, which abandons only what had not been delivered
@@ -232,7 +232,7 @@ class PumpSource:
                     self._arrived(arrival(batch.payloads[:], batch.watermark, self.node_id, stamps))
 
     async def _next(self, replies: AsyncIterator[bytes]) -> bytes | None:
-        """The next message; `Unavailable` when the pump says nothing, as behind a connection that is cut."""
+        """The next message; `Unavailable` when the pump says nothing, as on a connection that is cut."""
         try:
             async with asyncio.timeout(self._silence_max_s):
                 return await anext(replies, None)
@@ -395,5 +395,5 @@ async def _closing(stream: AsyncIterator[bytes]) -> AsyncIterator[None]:
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(function)

@@ -1,8 +1,8 @@
 """Spill: binlogs that are too large to wait in memory, each in a file of its own below the data directory.
 
 Owns    the directory, and descriptors of files that have no name: nothing is left behind by a crash
-Holds   a file is there as long as somebody refers to it; what each pump has in such files is counted
-Waits   for room on the disk, and says so: a full disk delays large transactions and loses nothing
+Holds   a file is there as long as something refers to it; what each pump has in such files is counted
+Waits   for space on the disk, and says so: a full disk delays large transactions and loses nothing
 Never   syncs: what is here can be pulled again
 """
 

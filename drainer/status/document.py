@@ -1,8 +1,8 @@
 """Status: one document that says where this Drainer is, what it waits for and for how long it will.
 
-Drives  `lag` (core), `pump_look`
-Reads   the rooms when asked; `run` only notes progress once a second, and asks the pump that holds the stream
-        what it waits for while the lag is worth it
+Drives  `lag` (core), `pump_status`
+Reads   runner and collector when asked; `run` only notes progress once a second, and asks the pump that
+        holds the stream what it waits for while the lag is worth it
 Out     `/status` (the Go drainer's keys first, then ours), the gauges of the lag, and `View` for a terminal
 """
 
@@ -28,7 +28,7 @@ FLOWS_S: Final = 3.0
 
 
 class ApplierFacts(Protocol):
-    """The applier, as far as the status needs it. Timestamps; see `drainer.apply.applier`."""
+    """The runner, as far as the status needs it. Timestamps as in `drainer.sink`."""
 
     transactions: int
     rows: int
@@ -91,7 +91,7 @@ class View:
 
 
 class Status:
-    """`more` gives further keys of the document: rooms that come and go with options."""
+    """`more` gives further keys of the document, which come and go with options."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Status:
         heard: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`upstream_s`: what time it is upstream, seconds since 1970; without it this host's clock counts.
-        `heard` is told how far all pumps are: the upstream is at least as far."""
+        `heard` gets how far all pumps are: the upstream is at least as far."""
         self._applier = applier
         self._collector = collector
         self._state = state

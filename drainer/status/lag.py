@@ -133,7 +133,7 @@ class Rates:
     speed: float = 0.0
 
     def eta_s(self, lag_s: float) -> float | None:
-        """Seconds until a lag of `lag_s` is worked off while the upstream goes on; None: never."""
+        """Seconds until a lag of `lag_s` is worked off while the upstream continues; None: never."""
         if lag_s <= 0:
             return 0.0
         return lag_s / (self.speed - 1.0) if self.speed > 1.0 else None
@@ -168,7 +168,7 @@ class Progression:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the rooms say of themselves. Texts are "" where there is nothing to say."""
+    """What the modules say of themselves. Texts are "" where there is nothing to say."""
 
     paused: bool = False
     rate_limited: bool = False
@@ -183,7 +183,7 @@ class Circumstances:
 
 
 def reason(lag: Lag, places: Places, facts: Circumstances, rates: Rates) -> str:
-    """What holds the stream up, in words for whoever is on duty; "" if nothing does.
+    """What holds the stream up, in words for an operator; "" if nothing does.
 
     What we know to stand still comes before what is merely slow, and what is nearer to the downstream before
     what is further away: a pump that sends nothing because we are full is not the reason.

@@ -1,9 +1,11 @@
-"""Pump look: asks a pump over HTTP what only it knows of the stream's way: how far it has come with sorting.
+"""Pump status: asks a pump over HTTP what only it knows of the stream: how far it has come with sorting.
 
 Drives  `GET /status` of the pump that holds the stream, a few times a minute while the lag is worth a reason
 Out     `PumpWord`: its watermark, how long binlogs wait to be filed, its oldest open transaction
-Never   asks for its own sake: an idle or a current drainer asks nobody. A pump that says nothing of itself (a
-        Go pump) or does not answer is not asked again for a while, and nothing is made up for it
+Never   asks for its own sake: an idle or a current drainer asks no pump. A pump that says nothing of itself
+        (a Go pump) or does not answer is not asked again for a while, and nothing is made up for it
+
+Tests  tests/drainer/status/test_document.py
 """
 
 from __future__ import annotations

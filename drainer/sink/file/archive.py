@@ -1,12 +1,12 @@
 """Archive: `db-type = "file"`, items of the stream in segments of the Go drainer's form.
 
-Drives  `archive_records` (core), the segments' directory, on a thread of its own
-Owns    the directory's lock: whoever else may think it is this drainer's turn cannot write here
+Drives  `records` (core), the segments' directory, on a thread of its own
+Owns    the directory's lock: another process of this drainer cannot write here
 Order   append, new definitions before the records that need them; sync, then the checkpoint; a segment that
         is full is closed and its index stored
 Holds   what `sync` returned for is on the medium with its directory entry. At the start a torn end is cut,
-        and what is there says where to go on: what lies at or below `last_ts` is there. A full disk is waited
-        for, nothing is lost; any other failure of the disk is final
+        and what is there says where to continue: what lies at or below `last_ts` is there. A full disk is
+        waited for, nothing is lost; any other failure of the disk is final
 Stops   `close` syncs what was appended
 """
 
@@ -77,7 +77,7 @@ class ArchiveFiles:
         described = self._segments.up_to_date(file)
         self.last_ts = described.last_ts or self._last_before(file.index)
         if described.size and (known is None or known.time_zone != UTC):
-            # A Go drainer's, whose times are in a zone that nobody knows: ours go into another segment.
+            # A Go drainer's, whose times are in an unknown zone: ours go into another segment.
             described.closed, described.cluster_id = True, self._cluster_id
             self._store(file.index, described.to_json())
             self._directory.rotate()
@@ -117,7 +117,7 @@ class ArchiveFiles:
     def give(
         self, groups: list[RecordGroup], tables: dict[int, list[bytes]], indexes: dict[int, bytes]
     ) -> None:
-        """What `write` is to write, the definitions it needs, and the indexes of segments behind it."""
+        """What `write` is to write, the definitions it needs, and the indexes of segments after it."""
         self._groups.extend(groups)
         for index, lines in tables.items():
             self._tables.setdefault(index, []).extend(lines)

@@ -1,10 +1,12 @@
 """Archive DDL: what an archive says of a schema change.
 
 In     a Ddl, the rules, where databases and tables are routed to
-Out    whether it is archived, and its statements, each behind the database that it runs in
+Out    whether it is archived, and its statements, each after the database that it runs in
 Holds  the Go drainer's text where names stay as they are. Where they do not, statements are derived for what
        makes, drops, empties or renames whole tables and databases; anything else raises `NotDerivable`, since
-       its text has names that the rows behind it do not have
+       its text has names that the rows after it do not have
+
+Tests  tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ In     transactions, pieces of large ones, DDL, in the order of the stream
 Out    `Group`s for a `RelayWriter`; of every segment that was touched its index as far as it goes, and the
        definitions that its records need
 Holds  the records of one DDL are in one segment, next to each other
+
+Tests  tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from drainer.txn import Ddl
 
 
 class ArchiveRecords(RelayRecords):
-    """Goes on at the end of what `described` says of the segment with that index. `observe` is told sizes."""
+    """Continues at the end of what `described` says of the segment with that index. `observe` gets sizes."""
 
     def __init__(
         self, index: int, described: SegmentIndex, max_file_size: int, observe: Callable[[int], None]

@@ -5,6 +5,8 @@ Owns    the files of `index/`, which segments are kept
 Holds   a segment is removed only when all older ones are gone, and never the newest one: what is left has no
         gaps. An index is replaced whole; one that is missing or damaged is made again from its segment.
         Definitions of tables are only added
+
+Tests  tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class ArchiveSegments:
         return binlog_file.in_order(self.path, os.listdir(self.path), compressed=True)
 
     def clear_up(self) -> None:
-        """Remove what a compression left that did not come to its end. Nobody compresses now."""
+        """Remove what a compression left that did not come to its end. No other compression runs."""
         names = set(os.listdir(self.path))
         for name in names:
             segment = name.removesuffix(segment_compression.UNFINISHED)
@@ -87,7 +89,7 @@ class ArchiveSegments:
         replace_file(self._index_path(name), index)
 
     def add_tables(self, name: str, lines: list[bytes]) -> None:
-        """Put definitions behind those that are there; durable when this returns."""
+        """Put definitions after those that are there; durable when this returns."""
         path = self._tables_path(name)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -98,7 +100,7 @@ class ArchiveSegments:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        # Also for a file that was there: whoever made it may have been killed before this.
+        # Also for a file that was there: its writer may have been killed before this.
         sync_directory(self._indexes)
 
     def _tables_path(self, name: str) -> str:
@@ -108,7 +110,7 @@ class ArchiveSegments:
         return os.path.join(self._indexes, segment_index.file_name(binlog_file.plain_name(name)))
 
     def described(self, index: int, name: str) -> SegmentIndex:
-        """The index of a segment that nobody writes, made if need be. Raises `Corruption`."""
+        """The index of a segment that is not being written, made if need be. Raises `Corruption`."""
         if binlog_file.is_compressed(name):
             known = self.index_of(name)
             if known is None:

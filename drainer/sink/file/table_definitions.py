@@ -8,6 +8,8 @@ Why    an event names its columns and their types, but neither keys nor what is 
        element of an ENUM: with the definition at hand rows can be folded, compared and written again
 Holds  a definition is on the medium before the records that need it. A line that is torn, or there twice
        because the writer started again, says nothing new. Programs that do not know the file do without
+
+Tests  tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations
