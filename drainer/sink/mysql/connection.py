@@ -47,6 +47,7 @@ from drainer.sink.mysql.session_mode import DEFAULT, SessionMode
 
 SQL_MODE: Final = DEFAULT.strict
 
+_ERRORS: Final = (pymysql.err.MySQLError, OSError)
 _NO_TLS: Final = 2026
 # Rows with given AUTO_RANDOM values, commits checked at their end, no placement of ours: if it knows them.
 TIDB_VARIABLES: Final = (
@@ -100,7 +101,7 @@ def own_errors() -> Iterator[None]:
     """Whatever PyMySQL raises within is raised as a `SessionError`."""
     try:
         yield
-    except (pymysql.err.MySQLError, OSError) as error:
+    except _ERRORS as error:
         raise own_error(error) from error
 
 
@@ -115,9 +116,11 @@ class Connection(pymysql.connections.Connection):
     def connect(self, sock: Any = None) -> None:
         super().connect(sock)
 
-    @own_errors()
     def query(self, sql: bytes | str, unbuffered: bool = False) -> int:
-        return super().query(sql, unbuffered)
+        try:  # as `own_errors` does, for a tenth of its time: all statements of a lane come through here
+            return super().query(sql, unbuffered)
+        except _ERRORS as error:
+            raise own_error(error) from error
 
     @own_errors()
     def next_result(self, unbuffered: bool = False) -> int:
@@ -130,10 +133,10 @@ class Connection(pymysql.connections.Connection):
     def commit(self) -> None:
         """`CommitUnknown` where the answer got lost."""
         try:
-            with own_errors():
-                super().commit()
-        except ConnectionLost as error:
-            raise CommitUnknown(*error.args) from error
+            super().commit()
+        except _ERRORS as error:
+            own = own_error(error)
+            raise CommitUnknown(*own.args) if isinstance(own, ConnectionLost) else own from error
 
     @own_errors()
     def rollback(self) -> None:
@@ -145,7 +148,7 @@ class Connection(pymysql.connections.Connection):
 
     def close(self) -> None:
         """Of one that is closed, or lost, already nothing is left to do."""
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+        with contextlib.suppress(*_ERRORS):
             super().close()
 
     # -- statements -------------------------------------------------------------------------------
