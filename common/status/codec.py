@@ -8,7 +8,7 @@ Why    nodes of other releases, Go nodes and whatever else listens at an address
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
@@ -22,8 +22,8 @@ _SCALARS: Final = (str, bool, int, float)
 S = TypeVar("S", bound=Struct)
 
 
-def plain(status: Struct) -> Any:
-    """The status as dictionaries, lists and scalars, in the order and with the names of the document."""
+def plain(status: Struct | Sequence[Struct] | Mapping[str, Any]) -> Any:
+    """A status as dictionaries, lists and scalars, in the order and with the names of the document."""
     return msgspec.to_builtins(status)
 
 

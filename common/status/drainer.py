@@ -115,15 +115,7 @@ class ArchiveStatus(Struct, kw_only=True):
     last_commit_ts: int = 0
 
 
-class SinkStatus(Struct, kw_only=True):
-    """What a sink says of itself: each kind of sink has keys of its own in the document."""
-
-    ddl: DdlStatus | UnsetType = UNSET
-    relay: RelayStatus | UnsetType = UNSET
-    archive: ArchiveStatus | UnsetType = UNSET
-
-
-class StandbyStatus(Struct, kw_only=True):
+class StandbyFacts(Struct, kw_only=True):
     """A second drainer with the same node id, ready to follow."""
 
     waits_for: str = ""
@@ -131,7 +123,7 @@ class StandbyStatus(Struct, kw_only=True):
     trouble: str = ""
 
 
-class WentBack(Struct, kw_only=True):
+class WentBackStatus(Struct, kw_only=True):
     """The downstream lost what it had confirmed. `time`: seconds since 1970."""
 
     time: float = 0.0
@@ -164,6 +156,6 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     ddl: DdlStatus | UnsetType = field(default=UNSET, name="DDL")
     relay: RelayStatus | UnsetType = UNSET
     archive: ArchiveStatus | UnsetType = UNSET
-    standby: StandbyStatus | UnsetType = UNSET
-    went_back: list[WentBack] | UnsetType = UNSET
+    standby: StandbyFacts | UnsetType = UNSET
+    went_back: list[WentBackStatus] | UnsetType = UNSET
     upstream_time: ClockStatus | UnsetType | None = UNSET

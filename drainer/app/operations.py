@@ -26,6 +26,8 @@ from common.observe import log
 from common.process import daemon
 from common.serving import health
 from common.serving.starting import Starting, WaitFor
+from common.status.codec import plain
+from common.status.drainer import DrainerDocument, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_routes
@@ -48,24 +50,22 @@ class Interrupted:
 
     stored_ts = 0
 
-    def __init__(self, node_id: str, state: NodeState, reason: str, went_back: list[dict[str, Any]]) -> None:
+    def __init__(self, node_id: str, state: NodeState, reason: str, went_back: list[WentBackStatus]) -> None:
         self._node_id = node_id
         self._reason = reason
         self._state = state
         self._went_back = went_back
 
     def document(self) -> dict[str, Any]:
-        return {
-            "PumpPos": None,
-            "Synced": False,
-            "LastTS": self.stored_ts,
-            "TsMap": "",
-            "NodeID": self._node_id,
-            "State": self._state.state,
-            "Doing": self._reason,
-            "WaitsFor": "",
-            "WentBack": self._went_back,
-        }
+        found = DrainerDocument(
+            last_ts=self.stored_ts,
+            node_id=self._node_id,
+            state=self._state.state,
+            doing=self._reason,
+            went_back=self._went_back,
+        )
+        document: dict[str, Any] = plain(found)
+        return document
 
 
 class Operating:
@@ -95,7 +95,7 @@ class Operating:
         self._served: Any = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
-        self.went_back: list[dict[str, Any]] = []
+        self.went_back: list[WentBackStatus] = []
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
         self.control = Control(clock, rate_of(settings))
@@ -222,7 +222,7 @@ class Operating:
     def interrupt(self, reason: str, *, went_back: bool) -> None:
         """Nothing is applied until `show` is called again; `went_back`: because the downstream did."""
         if went_back:
-            noted = {"time": self._clock.wall_s(), "why": reason}
+            noted = WentBackStatus(time=self._clock.wall_s(), why=reason)
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
         self._running, self._interrupted, self._served = False, reason, None
         self._starting.begin_again()

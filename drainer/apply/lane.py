@@ -23,12 +23,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 from common.observe import log
+from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.apply import refused_rows
 from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described
@@ -154,19 +155,19 @@ class Lane(threading.Thread):
         waiting = self._waiting
         return waiting.reason if waiting else ""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> LaneStatus:
         """For /status."""
         waiting = self._waiting
-        state: dict[str, Any] = {
-            "lane": self.number,
-            "queued_bytes": self._queued_bytes,
-            "full": not self.has_room,
-            "waiting_for": waiting.reason if waiting else "",
-        }
+        state = LaneStatus(
+            lane=self.number,
+            queued_bytes=self._queued_bytes,
+            full=not self.has_room,
+            waiting_for=waiting.reason if waiting else "",
+        )
         if waiting:
-            state["trouble"] = waiting.trouble.value
-            state["waiting_s"] = round(self._clock.monotonic_s() - waiting.since_s, 1)
-            state["tries"] = waiting.tries
+            state.trouble = waiting.trouble.value
+            state.waiting_s = round(self._clock.monotonic_s() - waiting.since_s, 1)
+            state.tries = waiting.tries
         return state
 
     def finish(self) -> None:

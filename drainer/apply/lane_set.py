@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from common.clock import Clock
+from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
@@ -156,7 +157,7 @@ class LaneSet:
     def queued_bytes(self) -> int:
         return sum(lane.queued_bytes for lane in self._lanes)
 
-    def states(self) -> list[dict[str, Any]]:
+    def states(self) -> list[LaneStatus]:
         return [lane.state() for lane in self._lanes]
 
     async def end(self, *, drained: bool) -> None:

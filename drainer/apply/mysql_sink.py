@@ -20,6 +20,7 @@ from typing import Any
 
 from common.clock import Clock
 from common.errors import DownstreamError
+from common.status.drainer import LaneStatus
 from drainer.apply.ddl_barrier import DdlBarrier
 from drainer.apply.lane_feed import HandOver
 from drainer.apply.lanes import Lanes
@@ -126,7 +127,7 @@ class MysqlSink(Sink):
     def handed_over_ts(self) -> int:
         return max(self._last_ts, self.resolved_ts)
 
-    def lane_states(self) -> list[dict[str, Any]]:
+    def lane_states(self) -> list[LaneStatus]:
         return self.lanes.now.states()
 
     def drift(self) -> dict[str, int]:

@@ -29,6 +29,8 @@ from common.errors import ConfigError, Rejected
 from common.observe import metrics
 from common.quantities import size_bytes
 from common.rpc import Service
+from common.status.codec import plain
+from common.status.drainer import ControlStatus
 from common.wire import drainer_pb2
 from drainer.control.pause_and_reload import Reloaded
 from drainer.control.rate_limit import Limits
@@ -130,7 +132,7 @@ class ControlSource(Protocol):
 
     def change_rate(self, limits: Limits) -> None: ...
 
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> ControlStatus: ...
 
 
 def add_control_routes(
@@ -143,11 +145,11 @@ def add_control_routes(
 
     async def pause(_: dict[str, str]) -> Response:
         control.pause()
-        return _answer("applying is paused", CODE_OK, control.facts())
+        return _answer("applying is paused", CODE_OK, plain(control.facts()))
 
     async def resume(_: dict[str, str]) -> Response:
         control.resume()
-        return _answer("applying is resumed", CODE_OK, control.facts())
+        return _answer("applying is resumed", CODE_OK, plain(control.facts()))
 
     async def rate(params: dict[str, str]) -> Response:
         before = control.limits
@@ -159,7 +161,7 @@ def add_control_routes(
         if rows < 0 or not {"rows", "bytes"} & params.keys():
             return _answer("give rows=N, bytes=M or both; 0 is unlimited", CODE_OTHER, status=400)
         control.change_rate(Limits(rows, size))
-        return _answer("rate limit changed", CODE_OK, control.facts())
+        return _answer("rate limit changed", CODE_OK, plain(control.facts()))
 
     async def read_again(_: dict[str, str]) -> Response:
         try:

@@ -14,12 +14,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from common.clock import Clock
 from common.config import declaring
 from common.errors import Rejected
 from common.observe import log
+from common.status.drainer import ControlStatus
 from drainer import metrics
 from drainer.config.options import DrainerConfig
 from drainer.control.rate_limit import Limits, RateLimit
@@ -104,15 +105,15 @@ class Control:
         self._rate.change(limits, self._clock.monotonic_s())
         self._update()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ControlStatus:
         """For the status."""
         limits = self._rate.limits
-        return {
-            "paused": self._paused,
-            "rate_rows": limits.rows,
-            "rate_bytes": limits.size,
-            "waited_s": round(self.waiting_s, 3),
-        }
+        return ControlStatus(
+            paused=self._paused,
+            rate_rows=limits.rows,
+            rate_bytes=limits.size,
+            waited_s=round(self.waiting_s, 3),
+        )
 
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""

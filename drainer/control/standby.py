@@ -25,6 +25,8 @@ from common.cluster import rival
 from common.cluster.registry import DRAINERS, ClusterView, Registry
 from common.errors import BinlogError, Conflict, Unavailable
 from common.observe import log
+from common.status.codec import plain
+from common.status.drainer import DrainerDocument, StandbyFacts
 from drainer import metrics
 from drainer.control.failover import ActiveNode, FailoverDecision, FailoverRule
 
@@ -58,17 +60,16 @@ class StandbyStatus:
 
     def document(self) -> dict[str, Any]:
         standby = self._standby
-        return {
-            "PumpPos": None,
-            "Synced": False,
-            "LastTS": standby.stored_ts,
-            "TsMap": "",
-            "NodeID": self._node_id,
-            "State": STANDBY,
-            "Doing": f"standing by for {standby.reason}",
-            "WaitsFor": standby.reason,
-            "Standby": standby.facts(),
-        }
+        found = DrainerDocument(
+            last_ts=standby.stored_ts,
+            node_id=self._node_id,
+            state=STANDBY,
+            doing=f"standing by for {standby.reason}",
+            waits_for=standby.reason,
+            standby=standby.facts(),
+        )
+        document: dict[str, Any] = plain(found)
+        return document
 
 
 class Standby:
@@ -130,13 +131,13 @@ class Standby:
         waited_s = round(self._clock.monotonic_s() - self._since_s, 3)
         _logger.warning("taking over", node_id=self._node_id, waited_s=waited_s)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> StandbyFacts:
         """For the status."""
-        return {
-            "waits_for": self.reason,
-            "waiting_s": round(self._clock.monotonic_s() - self._since_s, 3),
-            "trouble": self.trouble,
-        }
+        return StandbyFacts(
+            waits_for=self.reason,
+            waiting_s=round(self._clock.monotonic_s() - self._since_s, 3),
+            trouble=self.trouble,
+        )
 
     async def _keep_warm(self) -> None:
         while True:

@@ -26,6 +26,7 @@ from common.cluster import node
 from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
 from common.observe import log, metrics
+from common.status.drainer import SourceStatus
 from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
@@ -158,27 +159,27 @@ class Collector:
         """By pump, the timestamp up to which everything of it has arrived."""
         return {node_id: self._sources[stream].position for node_id, stream in self._streams.items()}
 
-    def states(self) -> dict[str, dict[str, Any]]:
+    def states(self) -> dict[str, SourceStatus]:
         """By pump, what it is and what it is doing; `holds` says that the stream waits for it."""
         now_s = self._clock.wall_s()
         awaited = self._merger.awaits()
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, SourceStatus] = {}
         for node_id, stream in self._streams.items():
             source, entry = self._sources[stream], self._pumps.get(node_id)
-            found[node_id] = {
-                "state": entry.status.state if entry else "gone from the registry",
-                "alive": entry.alive if entry else None,
-                "address": source.address,
-                "position": source.position,
-                "lag_s": round(max(0.0, tso.age_s(source.position, now_s)), 3),
-                "connected": source.connected,
-                "protocol": "PullBatches" if source.speaks_batches else "PullBinlogs",
-                "held_bytes": source.held_bytes,
-                "spilled_bytes": source.spilled_bytes,
-                "waits_for_start_ts": source.waits_for_start_ts,
-                "holds": stream in awaited,
-                "error": source.error,
-            }
+            found[node_id] = SourceStatus(
+                state=entry.status.state if entry else "gone from the registry",
+                alive=entry.alive if entry else None,
+                address=source.address,
+                position=source.position,
+                lag_s=round(max(0.0, tso.age_s(source.position, now_s)), 3),
+                connected=source.connected,
+                protocol="PullBatches" if source.speaks_batches else "PullBinlogs",
+                held_bytes=source.held_bytes,
+                spilled_bytes=source.spilled_bytes,
+                waits_for_start_ts=source.waits_for_start_ts,
+                holds=stream in awaited,
+                error=source.error,
+            )
         return found
 
     @property

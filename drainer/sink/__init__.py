@@ -33,6 +33,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from common.status.drainer import LaneStatus
+
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
     from common.errors import BinlogError
     from drainer.ddl.rules import Rule
@@ -157,7 +159,7 @@ class Sink(Protocol):
         """What keeps it busy so that an operator should know; "" if nothing does."""
         return ""
 
-    def lane_states(self) -> list[dict[str, Any]]:
+    def lane_states(self) -> list[LaneStatus]:
         """Its parallel workers, for `/status`."""
         return []
 

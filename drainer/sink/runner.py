@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from common.clock import SystemClock
 from common.observe import log
+from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merged import Merged, MergedBatch, Spilled
@@ -81,7 +82,7 @@ class Runner(Generic[S]):
     def handed_over_ts(self) -> int:
         return self.sink.handed_over_ts
 
-    def lane_states(self) -> list[dict[str, Any]]:
+    def lane_states(self) -> list[LaneStatus]:
         return self.sink.lane_states()
 
     def drift(self) -> dict[str, int]:

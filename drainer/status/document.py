@@ -17,6 +17,8 @@ from typing import Any, Final, Protocol
 from common import tso, version
 from common.clock import Clock
 from common.net.tls import TlsConfig
+from common.status.codec import plain
+from common.status.drainer import ControlStatus, DrainerDocument, LaneStatus, MismatchStatus, SourceStatus
 from drainer import metrics
 from drainer.control.http import NodeState
 from drainer.status import lag
@@ -45,7 +47,7 @@ class ApplierFacts(Protocol):
     @property
     def doing(self) -> str: ...
 
-    def lane_states(self) -> list[dict[str, Any]]: ...
+    def lane_states(self) -> list[LaneStatus]: ...
 
     def drift(self) -> dict[str, int]: ...
 
@@ -65,7 +67,7 @@ class CollectorFacts(Protocol):
 
     def positions(self) -> dict[str, int]: ...
 
-    def states(self) -> dict[str, dict[str, Any]]: ...
+    def states(self) -> dict[str, SourceStatus]: ...
 
 
 class ControlFacts(Protocol):
@@ -77,7 +79,7 @@ class ControlFacts(Protocol):
     @property
     def limited(self) -> bool: ...
 
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> ControlStatus: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,8 @@ class Status:
         if self._now_s() - applied_s >= lag.IDLE_S and positions:
             holder = min(positions, key=positions.__getitem__)
             state = self._collector.states().get(holder)
-            if state is not None and state["connected"]:
-                await self._look.ask(holder, state["address"])
+            if state is not None and state.connected:
+                await self._look.ask(holder, state.address)
 
     # -- shown -----------------------------------------------------------------------------------
 
@@ -164,33 +166,32 @@ class Status:
         """The Go drainer's keys first, then ours."""
         applier = self._applier
         idle_s = self._clock.monotonic_s() - self._changed_s
-        places, found = self._lag()
+        places, found_lag = self._lag()
         lanes = applier.lane_states()
         rates = self._progression.rates
-        why = self._reason(found, places, lanes)
-        return {
-            "PumpPos": self._collector.positions(),
-            "Synced": idle_s >= self._synced_after_s,
-            "LastTS": applier.stored_ts,
-            "TsMap": "",
-            "AppliedTS": applier.resolved_ts,
-            "LagSeconds": round(found.total_s, 3),
-            "NodeID": self._state.node_id,
-            "ClusterID": self._cluster_id,
-            "Version": version.release(),
-            "Time": round(self._clock.wall_s(), 3),
-            "State": self._state.state,
-            "Doing": applier.doing,
-            "WaitsFor": self._collector.waits_for,
-            "Transactions": applier.transactions,
-            "Rows": applier.rows,
-            "Lag": lag.document(found, places.pump, why, rates, caught_up_s=lag.IDLE_S),
-            "Control": self._control.facts() if self._control is not None else None,
-            "Lanes": lanes,
-            "Drift": {"Rows": applier.drift(), "Texts": applier.foreign_texts()},
-            "Pumps": self._collector.states(),
-            **self._more(),
-        }
+        why = self._reason(found_lag, places, lanes)
+        found = DrainerDocument(
+            pump_pos=self._collector.positions(),
+            synced=idle_s >= self._synced_after_s,
+            last_ts=applier.stored_ts,
+            applied_ts=applier.resolved_ts,
+            lag_seconds=round(found_lag.total_s, 3),
+            node_id=self._state.node_id,
+            cluster_id=self._cluster_id,
+            version=version.release(),
+            time=round(self._clock.wall_s(), 3),
+            state=self._state.state,
+            doing=applier.doing,
+            waits_for=self._collector.waits_for,
+            transactions=applier.transactions,
+            rows=applier.rows,
+            lag=lag.status(found_lag, places.pump, why, rates, caught_up_s=lag.IDLE_S),
+            control=self._control.facts() if self._control is not None else None,
+            lanes=lanes,
+            drift=MismatchStatus(rows=applier.drift(), texts=applier.foreign_texts()),
+            pumps=self._collector.states(),
+        )
+        return {**plain(found), **plain(self._more())}
 
     def view(self) -> View:
         """For a progress line."""
@@ -238,29 +239,29 @@ class Status:
         node_id = min(positions, key=positions.__getitem__)
         state = self._collector.states()[node_id]
         now_s = self._clock.monotonic_s()
-        word = self._look.word(node_id) if state["connected"] else None
+        word = self._look.word(node_id) if state.connected else None
         return PumpPlace(
             node_id,
             tso.physical_s(positions[node_id]),
-            connected=state["connected"],
+            connected=state.connected,
             flows=now_s - self._arrivals.get(node_id, (0, -math.inf))[1] < FLOWS_S,
             published_s=None if word is None else word.published_now_s(now_s),
             unfiled_s=None if word is None else word.unfiled_s,
             oldest=None if word is None else word.oldest,
-            error=state["error"],
+            error=state.error,
         )
 
-    def _reason(self, found: Lag, places: Places, lanes: list[dict[str, Any]]) -> str:
+    def _reason(self, found: Lag, places: Places, lanes: list[LaneStatus]) -> str:
         doing = self._applier.doing
-        waiting = next((lane for lane in lanes if lane["waiting_for"]), None)
+        waiting = next((lane for lane in lanes if lane.waiting_for), None)
         control = self._control
         facts = Circumstances(
             paused=control is not None and control.paused,
             rate_limited=control is not None and control.limited,
             collector_waits_for=self._collector.waits_for,
             ddl=doing if "DDL" in doing else "",
-            lane_waits_for=f"lane {waiting['lane']}: {waiting['waiting_for']}" if waiting else "",
-            lanes_full=sum(bool(lane["full"]) for lane in lanes),
+            lane_waits_for=f"lane {waiting.lane}: {waiting.waiting_for}" if waiting else "",
+            lanes_full=sum(lane.full for lane in lanes),
             lanes=len(lanes),
         )
         return lag.reason(found, places, facts, self._progression.rates)

@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from common.status.drainer import LagStatus
 
 WINDOW_S: Final = 30.0
 """Rates are means over so many seconds, less right after the start."""
@@ -240,22 +242,20 @@ def shown_eta(eta_s: float | None) -> str:
     return f"{eta_s / 3600:.1f} h"
 
 
-def document(
-    lag: Lag, pump: PumpPlace | None, why: str, rates: Rates, *, caught_up_s: float
-) -> dict[str, Any]:
+def status(lag: Lag, pump: PumpPlace | None, why: str, rates: Rates, *, caught_up_s: float) -> LagStatus:
     """The part of `/status`; seconds rounded to milliseconds. `eta_s` is null while the lag does not shrink,
     and 0 below `caught_up_s`."""
     total_s = lag.total_s
     eta_s = 0.0 if total_s < caught_up_s else rates.eta_s(total_s)
     held = pump is not None and lag.sort_wait_s + lag.pull_s + lag.write_s >= caught_up_s
-    return {
-        "total_s": round(total_s, 3),
+    return LagStatus(
+        total_s=round(total_s, 3),
         **{f"{name}_s": round(value, 3) for name, value in lag.stages().items()},
-        "pump": pump.node_id if pump is not None and held else None,
-        "start_ts": pump.oldest.start_ts if pump is not None and held and pump.oldest else None,
-        "eta_s": None if eta_s is None else round(eta_s, 1),
-        "rows_per_s": round(rates.rows, 1),
-        "transactions_per_s": round(rates.transactions, 1),
-        "speed": round(rates.speed, 3),
-        "reason": why,
-    }
+        pump=pump.node_id if pump is not None and held else None,
+        start_ts=pump.oldest.start_ts if pump is not None and held and pump.oldest else None,
+        eta_s=None if eta_s is None else round(eta_s, 1),
+        rows_per_s=round(rates.rows, 1),
+        transactions_per_s=round(rates.transactions, 1),
+        speed=round(rates.speed, 3),
+        reason=why,
+    )

@@ -14,6 +14,7 @@ import pytest
 from common.clock import SystemClock
 from common.errors import BinlogError, DownstreamError
 from common.rowcodec.encoder import RowEncoder
+from common.status.codec import plain
 from common.table_info import TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.apply.dispatcher import Dispatcher
@@ -96,7 +97,7 @@ class World:
         assert self.lane is not None
         tick = threading.Event()
         for _ in range(int(WAIT_S / 0.01)):
-            state = self.lane.state()
+            state = plain(self.lane.state())
             if state.get("trouble") == trouble:
                 return state
             assert self.results.empty(), self.results.get()
@@ -308,7 +309,7 @@ def test_a_locked_row_is_waited_for(world: World) -> None:
     other.commit()
     other.close()
     world.committed()
-    assert "trouble" not in lane.state()
+    assert "trouble" not in plain(lane.state())
     assert world.rows("t") == [(1, 9, "b")]
 
 

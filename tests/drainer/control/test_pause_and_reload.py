@@ -14,6 +14,7 @@ from common.clock import SystemClock
 from common.door.http.routes import Guard, Peer, Request, Response, Routes
 from common.errors import ConfigError, Rejected
 from common.observe import log
+from common.status.codec import plain
 from drainer.config.options import DrainerConfig
 from drainer.control.http import add_control_routes
 from drainer.control.pause_and_reload import Control, Reload, add_own, changed_fields, rate_of
@@ -30,7 +31,7 @@ async def test_nothing_is_held_by_default() -> None:
     control = Control(SystemClock())
     assert not control.holds
     await control.admit(10**9, 10**9)
-    assert control.facts() == {"paused": False, "rate_rows": 0, "rate_bytes": 0, "waited_s": 0.0}
+    assert plain(control.facts()) == {"paused": False, "rate_rows": 0, "rate_bytes": 0, "waited_s": 0.0}
 
 
 async def test_pause_holds_until_resume() -> None:

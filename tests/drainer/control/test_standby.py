@@ -98,7 +98,7 @@ async def test_what_a_takeover_would_meet_is_known_before(
     task = asyncio.create_task(standby.wait_and_register(nothing))
     await until(lambda: bool(standby.trouble))
     assert "refused the login" in standby.unready()
-    assert standby.facts()["trouble"] == standby.trouble
+    assert standby.facts().trouble == standby.trouble
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

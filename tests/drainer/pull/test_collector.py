@@ -204,7 +204,7 @@ async def test_others_flow_up_to_their_credit_while_one_pump_reconnects() -> Non
             sent.append(10 * len(sent) + 10)
             await w.sends("a", sent[-1:], sent[-1], size=100_000)
             await settle()
-        assert 1 << 20 <= w.collector.states()["a"]["held_bytes"] < (1 << 20) + 200_000
+        assert 1 << 20 <= w.collector.states()["a"].held_bytes < (1 << 20) + 200_000
         assert w.stamps == []
         assert w.collector.positions() == {"a": sent[-1], "b": 5}
         w.pump("b").up = True
@@ -213,7 +213,7 @@ async def test_others_flow_up_to_their_credit_while_one_pump_reconnects() -> Non
         assert again.batch_requests()[0].after_ts == 5
         again.send([], sent[-1])
         await until(lambda: w.stamps == sent)
-        await until(lambda: w.collector.states()["a"]["held_bytes"] == 0)
+        await until(lambda: w.collector.states()["a"].held_bytes == 0)
 
 
 # -- membership -------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ async def test_a_lost_registry_entry_is_no_leave() -> None:
         registry.change("b", None)
         await settle()
         assert w.stamps == []
-        assert w.collector.states()["b"]["state"] == "gone from the registry"
+        assert w.collector.states()["b"].state == "gone from the registry"
 
 
 async def test_notify_returns_with_the_new_pump_in_the_merge() -> None:
@@ -359,7 +359,7 @@ async def test_a_pump_is_followed_to_its_new_address() -> None:
         await w.pump("a").connected()
         registry.change("a", "online", address="elsewhere:1")
         await w.pump("elsewhere").connected()
-        assert w.collector.states()["a"]["address"] == "elsewhere:1"
+        assert w.collector.states()["a"].address == "elsewhere:1"
 
 
 async def test_large_transactions_of_a_batch_that_was_taken_do_not_hold_the_pump_back(
@@ -379,7 +379,7 @@ async def test_large_transactions_of_a_batch_that_was_taken_do_not_hold_the_pump
                 await asyncio.sleep(0.001)
         kept = [entry.spilled for batch in w.batches for entry in batch.entries]
         assert [one.read(0, 1 << 20) for one in kept if one is not None] == list(payloads.values())
-        await until(lambda: w.collector.states()["a"]["spilled_bytes"] == 0)
+        await until(lambda: w.collector.states()["a"].spilled_bytes == 0)
 
 
 # -- DDL ----------------------------------------------------------------------------------------------------
@@ -452,11 +452,11 @@ async def test_status_says_which_transaction_holds_the_stream() -> None:
         connection = await w.pump("b").connected()
         reply = pump_pb2.PullBatchesResp(watermark=3, waits_for_start_ts=4)
         connection.replies.put_nowait(reply.SerializeToString())
-        await until(lambda: w.collector.states()["b"]["waits_for_start_ts"] == 4)
+        await until(lambda: w.collector.states()["b"].waits_for_start_ts == 4)
         assert w.collector.waits_for == "the watermark of pump b (open transaction with start_ts 4)"
         connection.send([], 9)
         await until(lambda: w.stamps == [5])
-        assert w.collector.states()["b"]["waits_for_start_ts"] == 0
+        assert w.collector.states()["b"].waits_for_start_ts == 0
         assert w.collector.waits_for == ""
 
 
@@ -464,11 +464,11 @@ async def test_status_says_who_holds_the_stream() -> None:
     async with world(MemoryRegistry(a="online", b="paused")) as w:
         w.pump("b").up = False
         await w.sends("a", [5], 9)
-        await until(lambda: w.collector.states()["b"]["error"] != "")
+        await until(lambda: w.collector.states()["b"].error != "")
         states = w.collector.states()
-        assert (states["a"]["holds"], states["b"]["holds"]) == (False, True)
-        assert (states["a"]["connected"], states["b"]["connected"]) == (True, False)
-        assert states["a"]["held_bytes"] > 0
-        assert states["b"]["state"] == "paused"
+        assert (states["a"].holds, states["b"].holds) == (False, True)
+        assert (states["a"].connected, states["b"].connected) == (True, False)
+        assert states["a"].held_bytes > 0
+        assert states["b"].state == "paused"
         assert w.collector.positions() == {"a": 9, "b": 0}
         assert w.collector.waits_for.startswith("pump b, not reachable")

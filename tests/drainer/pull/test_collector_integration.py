@@ -203,7 +203,7 @@ async def test_everything_written_comes_out_once_in_order_and_soon(cluster: Clus
             await arrived(seen, cluster.committed)
             waits.append(seen[commit_ts] - written)
         assert set(collector.positions()) == {"p1", "p2"}
-        assert all(state["protocol"] == "PullBatches" for state in collector.states().values())
+        assert all(state.protocol == "PullBatches" for state in collector.states().values())
         assert sorted(waits)[len(waits) // 2] < 0.5, "an idle second pump must not hold the first one back"
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(200)))
         await arrived(seen, cluster.committed)
@@ -220,7 +220,7 @@ async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -
         async with asyncio.timeout(20):
             while not collector.waits_for.startswith("pump p2, not reachable"):
                 await asyncio.sleep(0.01)
-        assert collector.states()["p2"]["error"]
+        assert collector.states()["p2"].error
         assert held not in seen
         cluster.pumps[1].start()
         await arrived(seen, cluster.committed)
@@ -245,7 +245,7 @@ async def test_an_open_transaction_that_holds_the_stream_is_named(cluster: Clust
         commit_ts = await transactions.commit(start_ts)
         await cluster.pumps[1].write(cluster.upstream.cluster_id, binlog.commit(start_ts, commit_ts, b"k"))
         await arrived(seen, [*cluster.committed, commit_ts])
-        assert collector.states()["p2"]["waits_for_start_ts"] == 0
+        assert collector.states()["p2"].waits_for_start_ts == 0
 
 
 class OldClient(rpc.Client):
@@ -262,7 +262,7 @@ async def test_the_old_protocol_gives_the_same_stream(cluster: Cluster) -> None:
     async with cluster.collected(OldClient) as (collector, seen):
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
         await arrived(seen, cluster.committed)
-        assert all(state["protocol"] == "PullBinlogs" for state in collector.states().values())
+        assert all(state.protocol == "PullBinlogs" for state in collector.states().values())
 
 
 @pytest.mark.parametrize("connect", [rpc.Client, OldClient])

@@ -202,7 +202,7 @@ class Life:
         await self.happen()
         self.check()
         assert self.told >= self.now - 1
-        assert {name: state["connected"] for name, state in self.collector.states().items()} == {
+        assert {name: state.connected for name, state in self.collector.states().items()} == {
             "a": True,
             "b": True,
         }

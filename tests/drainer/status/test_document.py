@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from common import tso
 from common.clock import ManualClock
 from common.cluster import node
 from common.observe import metrics
+from common.status.drainer import LaneStatus, SourceStatus
 from drainer.control.http import NodeState, Shown
 from drainer.control.pause_and_reload import Control
 from drainer.control.standby import Standby, StandbyStatus
@@ -34,11 +34,9 @@ class Applier:
     resolved_ts: int = ts(90)
     handed_over_ts: int = ts(80)
     doing: str = "applying"
-    lanes: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"lane": 0, "queued_bytes": 0, "full": False, "waiting_for": ""}]
-    )
+    lanes: list[LaneStatus] = field(default_factory=lambda: [LaneStatus()])
 
-    def lane_states(self) -> list[dict[str, Any]]:
+    def lane_states(self) -> list[LaneStatus]:
         return self.lanes
 
     def drift(self) -> dict[str, int]:
@@ -58,10 +56,8 @@ class Collector:
     def positions(self) -> dict[str, int]:
         return self.places
 
-    def states(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: {"connected": self.connected, "address": f"{name}:1", "error": ""} for name in self.places
-        }
+    def states(self) -> dict[str, SourceStatus]:
+        return {name: SourceStatus(connected=self.connected, address=f"{name}:1") for name in self.places}
 
 
 def pump_page(*, watermark_behind_s: float, start_ts: int = 0, unfiled_s: float = 0.0) -> bytes:

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from common.status.codec import plain
 from drainer.status.lag import (
     IDLE_S,
     STAGES,
@@ -18,10 +19,10 @@ from drainer.status.lag import (
     Progression,
     PumpPlace,
     Rates,
-    document,
     reason,
     shown_eta,
     split,
+    status,
 )
 
 NOW_S = 1_700_000_000.0
@@ -171,10 +172,10 @@ def test_the_collectors_own_words_are_kept_where_no_pump_is_known() -> None:
 
 def test_the_document_names_pump_and_transaction_only_while_they_matter() -> None:
     lag = split(BEHIND)
-    shown = document(lag, BEHIND.pump, "why", Rates(10, 1, 2.0), caught_up_s=IDLE_S)
+    shown = plain(status(lag, BEHIND.pump, "why", Rates(10, 1, 2.0), caught_up_s=IDLE_S))
     assert (shown["pump"], shown["start_ts"], shown["eta_s"]) == ("pump-1", 4242, 100.0)
     assert shown["total_s"] == pytest.approx(math.fsum(shown[f"{stage}_s"] for stage in STAGES))
-    current = document(Lag(0, 0, 0, 0, 0.1), BEHIND.pump, "", Rates(), caught_up_s=IDLE_S)
+    current = plain(status(Lag(0, 0, 0, 0, 0.1), BEHIND.pump, "", Rates(), caught_up_s=IDLE_S))
     assert (current["pump"], current["start_ts"], current["eta_s"]) == (None, None, 0.0)
-    stuck = document(lag, BEHIND.pump, "why", Rates(speed=0.5), caught_up_s=IDLE_S)
+    stuck = plain(status(lag, BEHIND.pump, "why", Rates(speed=0.5), caught_up_s=IDLE_S))
     assert stuck["eta_s"] is None
