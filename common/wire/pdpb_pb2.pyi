@@ -414,7 +414,7 @@ class GetRegionResponse(_message.Message):
     def header(self) -> Global___ResponseHeader: ...
     @_builtins.property
     def region(self) -> _metapb_pb2.Region:
-        """absent: not known at the moment"""
+        """absent: not known now"""
 
     @_builtins.property
     def leader(self) -> _metapb_pb2.Peer: ...

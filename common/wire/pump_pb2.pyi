@@ -249,7 +249,7 @@ class PullBatchesResp(_message.Message):
 
     @_builtins.property
     def commit_ts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """of each payload, so that nobody needs to decode them all for it"""
+        """of each payload, so that none need be decoded for it"""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ def pages_unread(target: Target, seconds: float, frames_max: int) -> Outcome:
 
 
 def pages_unread_http1(target: Target, seconds: float, frames_max: int) -> Outcome:
-    """Requests for pages one behind the other, as fast as they go; nobody reads an answer."""
+    """Requests for pages one after the other, as fast as they go; nobody reads an answer."""
     request = f"GET {PAGE} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
     def steps(session: Session) -> Iterator[Chunk]:

@@ -207,7 +207,7 @@ def test_one_address_leaves_something_to_the_others() -> None:
 
 
 def test_a_large_one_is_not_passed_for_ever() -> None:
-    """Small ones come again and again; the large one waits for the whole, so they wait behind it."""
+    """Small ones come again and again; the large one waits for the whole, so they wait for it too."""
     one = BudgetPart(100, 100, 100)
     small, large = Peer(one, "a"), Peer(one, "b")
     running = [small.ask(10, []) for _ in range(10)]

@@ -1,4 +1,4 @@
-"""Durable files: whole or as before, in nobody else's file, and with names that a power cut does not take."""
+"""Files: whole or as before, in no other process's file, with names that a power cut does not take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_planted_link_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_file_that_somebody_holds_open_is_not_the_new_one(tmp_path: Path) -> None:
-    """Left by a process that was killed, or made by somebody who wants to write into it later."""
+    """Left by a process that was killed, or made by another process that wants to write into it later."""
     (tmp_path / "ours.new").write_text("some of it")
     with (tmp_path / "ours.new").open("r+") as held:
         replace_file(str(tmp_path / "ours"), b"ours")

@@ -3,7 +3,7 @@
     python -m tests.crash.acknowledged [--rounds 20] [--acks 500000] [--seed N] [--directory DIR]
 
 Each round writes its share of the acknowledgements, one call a binlog or many a message in turns, kills the
-pump at a random moment, starts it again, and compares everything it serves with the ledger: every
+pump at a random time, starts it again, and compares everything it serves with the ledger: every
 acknowledged commit is there once and byte for byte, nothing is there that was not sent, the order is that of
 the timestamps. Commits without an answer are then sent again, as a client would.
 """
@@ -72,7 +72,7 @@ async def compare(client: PumpClient, known: Ledger) -> Comparison:
             try:
                 async for headers, payloads, watermark in client.pull_batches(last):
                     for (_, start_ts, commit_ts), payload in zip(headers, payloads, strict=True):
-                        assert commit_ts > last, f"{commit_ts} came behind {last}"
+                        assert commit_ts > last, f"{commit_ts} came after {last}"
                         assert start_ts not in starts, f"transaction {start_ts} came twice"
                         last = commit_ts
                         served.add(commit_ts)
@@ -86,7 +86,7 @@ async def compare(client: PumpClient, known: Ledger) -> Comparison:
                         break
             except BinlogError as error:
                 resumed += 1
-                print(f"the pull stream broke off behind {last}: {error}", flush=True)
+                print(f"the pull stream broke off after {last}: {error}", flush=True)
                 await asyncio.sleep(0.2)
     missing = len(known.acknowledged - served)
     extra = len(served - known.acknowledged) - unsent
@@ -148,7 +148,7 @@ async def stage(directory: Path, kind: type[AnyPump]) -> AsyncIterator[Stage[Any
 async def run_round(
     pump: PumpProcess, path: Path, cluster_id: int, known: Ledger, way: str, wanted: int, rng: random.Random
 ) -> None:
-    """Write until `wanted` more are acknowledged, and a moment longer; the pump is dead then."""
+    """Write until `wanted` more are acknowledged, and a little longer; the pump is dead then."""
     command = [sys.executable, "-m", "tests.crash.ledger", str(path), pump.address, str(cluster_id)]
     writer = subprocess.Popen([*command, str(known.last_ts + 1), way], cwd=ROOT)
     goal = len(known.acknowledged) + wanted

@@ -59,7 +59,7 @@ def _all_there(target: Target) -> None:
 def _went_early(target: Target) -> None:
     _all_there(target)
     assert keys(target) == {"PRIMARY"}
-    told = decided(target)  # without the outcome, where it died behind the statement
+    told = decided(target)  # without the outcome, where it died after the statement
     assert told
     assert {row[:2] for row in told} == {row[:2] for row in EARLY}
     assert {row[2] for row in told} <= {"", EARLY[0][2]}
@@ -91,7 +91,7 @@ class RefusalSweep:
         self._proxy.arm(number, passes=passes)
         await self._live_until_struck()
         struck = self._proxy.struck.is_set()
-        place = f"{'behind' if passes else 'before'} {number}: {self._proxy.at.decode(errors='replace')}"
+        place = f"{'after' if passes else 'before'} {number}: {self._proxy.at.decode(errors='replace')}"
         if struck:
             self.seen.append(place)
             assert await self._live(self._target) == [], place

@@ -29,7 +29,7 @@ UNIQUE = TableInfo(102, "u", KEYED.columns, indexes=(ON_V,), pk_is_handle=True)
 KEYLESS = TableInfo(103, "n", (column(1, "a", LONG), column(2, "b", VARCHAR)))
 
 Row = tuple[Any, ...]
-Event = tuple[TableInfo, Row | None, Row | None]  # table, row before, row behind
+Event = tuple[TableInfo, Row | None, Row | None]  # table, row before, row after
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Death at every command that a drainer sends downstream: before it, and right behind it.
+"""Death at every command that a drainer sends downstream: before it, and right after it.
 
     python -m tests.crash.statement_kills [--every N] [--processes | --frozen]
 
 A small history is applied through a proxy that counts commands. At the n-th one everything ends: the apply
 side of this process, or a drainer process by SIGKILL. Then it starts again without the proxy and gets to the
-end; the contents have to be equal, and `consistent` true after the stop. n goes on until a run gets through.
+end; the contents have to be equal, and `consistent` true after the stop. n grows until a run gets through.
 `--frozen`: the apply side does not end, but is frozen there until its successor is through.
 """
 
@@ -82,7 +82,7 @@ class LifeSweep(Sweep):
         if not self.proxy.struck.is_set():
             self.check(f"undisturbed, {number}")
             return False
-        place = f"died {'behind' if passes else 'before'} command {number} ({self.note()})"
+        place = f"died {'after' if passes else 'before'} command {number} ({self.note()})"
         life = Life(self._recording, self.target, lanes=LANES, batch_rows=BATCH_ROWS)
         assert await life.run(size=2), place
         self.check(place)
@@ -103,7 +103,7 @@ class LifeSweep(Sweep):
 class FrozenSweep(Sweep):
     """The apply side is frozen, a second one takes over and gets to the end, then the first one wakes up.
 
-    Its held command reaches the server behind all that: a COMMIT too. `ends` counts what became of it.
+    Its held command reaches the server after all that: a COMMIT too. `ends` counts what became of it.
     """
 
     def __init__(self, target: Target) -> None:
@@ -202,7 +202,7 @@ class ProcessSweep(Sweep):
                     self.check(f"undisturbed, {number}")
                     return False
             assert await asyncio.to_thread(process.wait, DEADLINE_S) == -signal.SIGKILL
-        place = f"killed {'behind' if passes else 'before'} command {number} ({self.note()})"
+        place = f"killed {'after' if passes else 'before'} command {number} ({self.note()})"
         epoch = small_run.epoch(self.target)
         with self._ended(self._drainer(self.target.port)) as process:
             await self._until(lambda: self._is_through(epoch), process)
@@ -212,7 +212,7 @@ class ProcessSweep(Sweep):
         return True
 
     def _is_through(self, epoch: int) -> bool:
-        """A drainer behind that epoch has applied everything, and has come to where the last one was."""
+        """A drainer after that epoch has applied everything, and has come to where the last one was."""
         if small_run.epoch(self.target, caught_up=True) <= epoch:
             return False
         with contextlib.suppress(SessionError):  # no such table yet

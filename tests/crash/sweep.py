@@ -133,7 +133,7 @@ class Sweep:
             seen.extend(len(records) for records, _ in log.stretches(self.place(number - 1), log.end))
 
         assert _names(_refusal(walk), start)
-        assert sum(seen) <= 1, "records behind the damage were believed"
+        assert sum(seen) <= 1, "records after the damage were believed"
         log.close(healthy=False)
 
     def _expect_refusal(self, head: ValuePointer, start: int | None) -> None:

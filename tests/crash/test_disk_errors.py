@@ -91,7 +91,7 @@ async def live(path: Path, mount: Mount, found: Disk) -> Life:
 
 
 async def check(path: Path, mount: Mount, found: Disk, life: Life) -> None:
-    """Everything acknowledged, nothing that was never written; and it goes on from there."""
+    """Everything acknowledged, nothing that was never written; and it continues from there."""
     async with opened(path, directory=mount(found), limits=LIMITS) as storage:
         for prewrite in list(storage.open_prewrites()):
             payload = binlog.rollback(prewrite.start_ts)

@@ -76,7 +76,7 @@ def test_power_cut_after_every_step_keeps_what_was_acknowledged(segment_bytes: i
             acknowledged = stamps(made[:cut])
             assert found[: len(acknowledged)] == acknowledged
             assert found == stamps(made[: cut + 1])[: len(found)]
-            # And it goes on from there.
+            # And it continues from there.
             store(again, [binlog.prewrite(10_000, b"k", b"v")])
             reopened = new_log(left.after_power_cut(), segment_bytes_max=segment_bytes)
             assert read_all(reopened) == [*found, (10_000, 0)]
@@ -202,10 +202,10 @@ def test_a_tear_that_a_go_pump_wrote_behind_is_not_cut() -> None:
     assert f"--accept-loss {place[0]}:{place[1]}" in caught.value.hint
     log = new_log(directory, loss_accepted=lambda *at: at == place)
     assert read_all(log) == [(1, 0), (2, 0), (50, 0), (50, 51)]
-    # What only looks like unsynced is cut: no end behind, or no prewrite.
-    for behind in (pair[:1], pair[1:], [pair[1], pair[0]]):
+    # What only looks like unsynced is cut: no end after, or no prewrite.
+    for after in (pair[:1], pair[1:], [pair[1], pair[0]]):
         directory = build(PAYLOADS[:2])
-        directory.files["000000.vlog"].data += torn + b"".join(map(encode_value, behind))
+        directory.files["000000.vlog"].data += torn + b"".join(map(encode_value, after))
         assert read_all(new_log(directory)) == [(1, 0), (2, 0)]
 
 

@@ -1,4 +1,4 @@
-"""Event loops: nodes run on uvloop, whoever has none on asyncio's."""
+"""Event loops: nodes run on uvloop, programs without it on asyncio's."""
 
 from __future__ import annotations
 

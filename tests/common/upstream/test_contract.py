@@ -1,4 +1,4 @@
-"""What pump and drainer count on, whichever upstream stands behind the ports: standalone in a real etcd, and
+"""What pump and drainer count on, whichever upstream implements the ports: standalone in a real etcd, and
 PD and TiKV spoken to over gRPC.
 
     python -m tests.common.upstream.test_contract 127.0.0.1:2379

@@ -1,8 +1,8 @@
 """A proxy in front of a MySQL-like server that counts commands, and strikes at one of them.
 
 A command is a client's packet with sequence number 0. When the chosen one comes, it is passed on or not, and
-from that moment nothing goes either way on any connection: as if the client's process had been gone. Or the
-client is frozen: nothing is passed on until `thaw`, then the chosen command and everything behind it.
+from then on nothing goes either way on any connection: as if the client's process had been gone. Or the
+client is frozen: nothing is passed on until `thaw`, then the chosen command and everything after it.
 
 Owns    a listening port, and two threads for each connection
 Stops   `close`
@@ -53,7 +53,7 @@ class StatementProxy:
         on_strike: Callable[[], None] = lambda: None,
     ) -> None:
         """Strike at the `at`-th command from now on that begins with `word`, before it or (`passes`) right
-        behind it. `freezes`: hold it and the rest back."""
+        after it. `freezes`: hold it and the rest back."""
         self._drop()
         with self._lock:
             self.struck.clear()
@@ -121,7 +121,7 @@ class StatementProxy:
         self._end(client, server)
 
     def _pass(self, packet: bytes, server: socket.socket) -> bool:
-        """One packet at a time: what comes behind the chosen command on another connection is too late."""
+        """One packet at a time: what comes after the chosen command on another connection is too late."""
         with self._lock:
             if self._is_gone:
                 return False

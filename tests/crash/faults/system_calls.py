@@ -3,7 +3,7 @@
     python -m tests.crash.faults.system_calls [--points 12] [--calls fdatasync,writev,...] [--seed N]
 
 Needs `strace` and the right to trace. One data directory lives through all kills; in front of some starts a
-torn record is put behind the newest file, so that cutting it is killed too. After each kill the pump starts
+torn record is put after the newest file, so that cutting it is killed too. After each kill the pump starts
 untraced, and everything it serves is compared with a ledger that a process of its own keeps.
 """
 
@@ -98,7 +98,7 @@ def _when(call: str, number: int, points: int, rng: random.Random) -> int:
 
 
 def tear(pump: PumpProcess, rng: random.Random) -> None:
-    """Half a record behind the newest file, as a kill inside a write leaves it."""
+    """Half a record after the newest file, as a kill inside a write leaves it."""
     newest = max((pump.directory / "value").glob("*.vlog"))
     record = encode_value(ledger.prewrite(rng.randrange(1 << 58, 1 << 59)))
     with newest.open("ab") as file:

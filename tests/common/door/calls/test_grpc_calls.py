@@ -440,7 +440,7 @@ def test_large_messages_of_a_stream_are_let_come_at_once_and_the_window_shrinks_
 
 
 def test_large_requests_of_a_connection_come_one_after_the_other() -> None:
-    """Once it holds much: one goes on, the others get no more window until that one is gone."""
+    """Once it holds much: one continues, the others get no more window until that one is gone."""
     door = Door()
     claim = struct.pack(">BL", 0, 1 << 29)
     door.receive(opened(1, "Echo"), data(1, claim), opened(3, "Echo"), data(3, claim), hello=True)
@@ -455,7 +455,7 @@ def test_large_requests_of_a_connection_come_one_after_the_other() -> None:
     for _ in range(window // len(piece)):
         door.receive(data(3, piece))
     assert 3 not in door.reader.updates  # starved
-    door.receive(data(1, piece))  # while the first goes on
+    door.receive(data(1, piece))  # while the first continues
     assert door.connection.streams[1].receive_window >= len(piece)
     door.receive(rst(1, CANCEL))
     assert door.reader.updates[3] >= 1 << 20

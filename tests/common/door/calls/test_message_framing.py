@@ -142,8 +142,8 @@ def test_gzip_is_unpacked_in_steps() -> None:
         (zlib.compress(b"abc"), "cannot be unpacked"),
         (gzip.compress(b"abc", mtime=0)[:-8] + bytes(8), "cannot be unpacked"),
         (gzip.compress(bytes(5000), mtime=0)[:20], "ends early"),
-        (gzip.compress(b"abc", mtime=0) + b"x", "octets behind"),
-        (gzip.compress(b"abc", mtime=0) + gzip.compress(b"def", mtime=0), "octets behind"),
+        (gzip.compress(b"abc", mtime=0) + b"x", "octets after"),
+        (gzip.compress(b"abc", mtime=0) + gzip.compress(b"def", mtime=0), "octets after"),
     ],
 )
 def test_gzip_that_is_broken(packed: bytes, text: str) -> None:
@@ -196,9 +196,9 @@ def test_packed_messages_of_many_pieces() -> None:
     packed = gzip.compress(message, 1)
     assert len(packed) > 10 << 16
     assert unpacked(packed) == message
-    for behind in (b"x", bytes(1 << 17)):
-        with pytest.raises(RpcStatus, match="behind the end"):
-            unpacked(packed + behind)
+    for after in (b"x", bytes(1 << 17)):
+        with pytest.raises(RpcStatus, match="after the end"):
+            unpacked(packed + after)
     with pytest.raises(RpcStatus, match="ends early"):
         unpacked(packed[:-1])
 

@@ -105,7 +105,7 @@ FLOODS = {
     "MadeYouReset, window overflow": Flood(
         "resets", b"", lambda n: opened(2 * n + 1, "Park") + frames.window_update(2 * n + 1, 0x7FFFFFFF)
     ),
-    "MadeYouReset, DATA behind the end": Flood(
+    "MadeYouReset, DATA after the end": Flood(
         "resets", b"", lambda n: unary(2 * n + 1, "Park", b"") + data(2 * n + 1)
     ),
     "MadeYouReset, bad trailers": Flood(

@@ -320,7 +320,7 @@ LEAST = {
     "SETTINGS": lambda stream: frames.settings({}),
     "WINDOW_UPDATE": lambda stream: frames.window_update(0, 1),
     "PRIORITY": lambda stream: priority(stream),
-    "RST_STREAM behind HEADERS": lambda stream: headers(stream, b"") + rst(stream),
+    "RST_STREAM after HEADERS": lambda stream: headers(stream, b"") + rst(stream),
     "unknown frame": lambda stream: frames.frame(0x20, 0, stream),
 }
 

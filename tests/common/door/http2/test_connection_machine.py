@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
             self.client_event(call, event)
 
     def client_event(self, call: Call, event: Any) -> None:
-        assert not call.ended or isinstance(event, h2.events.StreamReset), "nothing comes behind the end"
+        assert not call.ended or isinstance(event, h2.events.StreamReset), "nothing comes after the end"
         if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
             fields = dict(event.headers)
             if b"grpc-status" in fields:

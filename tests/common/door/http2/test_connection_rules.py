@@ -131,7 +131,7 @@ COMPRESSION = {
     "H5.2 Huffman padding of 8 bits": b"\x00\x82\x1f\xff\x01x",
     "H5.2 Huffman padding of zeros": b"\x00\x81\x18\x01x",
     "H6.3 table update above our setting": b"\x3f\xe2\x1f",
-    "H4.2 table update behind a field": b"\x82\x20",
+    "H4.2 table update after a field": b"\x82\x20",
 }
 
 BREACHES = [
@@ -148,7 +148,7 @@ BREACHES = [
     Breach("R6.10", "CONTINUATION of another stream", continuation(3, b""), PROTOCOL_ERROR, before=BEGUN),
     Breach("R6.10", "CONTINUATION on stream 0", continuation(0, b""), PROTOCOL_ERROR),
     Breach("R6.10", "CONTINUATION without HEADERS", continuation(1, b"\x82"), PROTOCOL_ERROR),
-    Breach("R6.10", "CONTINUATION behind END_HEADERS", continuation(1, b"\x82"), PROTOCOL_ERROR, before=OPEN),
+    Breach("R6.10", "CONTINUATION after END_HEADERS", continuation(1, b"\x82"), PROTOCOL_ERROR, before=OPEN),
     *(
         Breach("R4.3", f"({what})", headers(1, octets), COMPRESSION_ERROR)
         for what, octets in COMPRESSION.items()
@@ -344,7 +344,7 @@ def test_breach(breach: Breach) -> None:
     if breach.stream:
         assert answer == [Frame(RST_STREAM, 0, breach.stream, struct.pack(">L", breach.code))]
         assert not peer.connection.ended
-        # The connection goes on, its decoder too.
+        # The connection continues, its decoder too.
         assert peer.send(ping()) == [Frame(PING, ACK, 0, b"12345678")]
         assert breach.stream not in peer.connection.streams
         cancelled = [event for event in peer.events if event[0] == "cancel"]
@@ -417,7 +417,7 @@ STATES: dict[str, dict[str, tuple[str, int] | None]] = {
         "PRIORITY": FINE, "RST_STREAM": FINE, "WINDOW_UPDATE": FINE,
     },
     "closed, reset by us": dict.fromkeys(KINDS, FINE),
-    "closed, reset by us behind the reply": dict.fromkeys(KINDS, FINE),
+    "closed, reset by us after the reply": dict.fromkeys(KINDS, FINE),
     "closed, reset by peer": {
         "DATA": ("S", STREAM_CLOSED), "HEADERS": ("S", STREAM_CLOSED),
         "PRIORITY": FINE, "RST_STREAM": FINE, "WINDOW_UPDATE": ("S", STREAM_CLOSED),
@@ -441,7 +441,7 @@ def in_state(state: str) -> Peer:
         peer.send(get(1))
     elif state == "closed, reset by us":
         assert peer.send(get(1, end=False), window(1, 0))[0].kind == RST_STREAM
-    elif state == "closed, reset by us behind the reply":
+    elif state == "closed, reset by us after the reply":
         peer.send(get(1, end=False))
         peer.answer(1)
         assert [(item.kind, item.flags, item.payload) for item in peer.send()] == [

@@ -214,7 +214,7 @@ REFUSED = [
     ("H5.2 value is cut", b"\x41\x03ab", "ends within a string"),
     ("H5.2 value of 4 GiB is cut", b"\x41" + integer(2**32, 7), "ends within a string"),
     ("H5.2 padding of 8 bits", b"\x41\x81\xff", "Huffman"),
-    ("H5.2 padding of 8 bits behind a symbol", b"\x41\x82\x1f\xff", "Huffman"),
+    ("H5.2 padding of 8 bits after a symbol", b"\x41\x82\x1f\xff", "Huffman"),
     ("H5.2 padding of zeros", b"\x41\x81\x18", "Huffman"),
     ("H5.2 padding of ones and a zero", b"\x41\x81\x1e", "Huffman"),
     ("H5.2 EOS", b"\x41\x84\xff\xff\xff\xff", "Huffman"),
@@ -222,7 +222,7 @@ REFUSED = [
     ("H5.2 EOS in a name", b"\x40\x84\xff\xff\xff\xff\x01v", "Huffman"),
     ("H5.2 EOS in a value that nothing keeps", b"\x11\x84\xff\xff\xff\xff", "Huffman"),
     ("H6.3 above the setting", size_update(4097), "above 4096"),
-    ("H4.2 behind a field", indexed(2) + size_update(0), "not at the start"),
+    ("H4.2 after a field", indexed(2) + size_update(0), "not at the start"),
     ("H4.2 third", size_update(0) * 3, "not at the start"),
     ("H6.3 cut", b"\x3f", "ends within an integer"),
 ]
@@ -238,7 +238,7 @@ def test_refused(block: bytes, reason: str) -> None:
         decoding.decode(prime)
         with pytest.raises(CompressionError, match=reason):
             decoding.decode(before + block)
-        # the same behind a list that is too large (R10.5.1)
+        # the same after a list that is too large (R10.5.1)
         decoding = decoder(list_bytes_max=64)
         decoding.decode(prime)
         if block[0] & 0xE0 != 0x20:

@@ -140,7 +140,7 @@ def chunks(file: str) -> tuple[tuple[int, bytes], ...]:
 
 
 def sent(file: str) -> bytes:
-    """All that the client sent behind its preface."""
+    """All that the client sent after its preface."""
     octets = b"".join(octets for direction, octets in chunks(file) if direction == FROM_CLIENT)
     assert octets.startswith(PREFACE)
     return octets[len(PREFACE) :]

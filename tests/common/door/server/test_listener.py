@@ -191,7 +191,7 @@ async def test_stop_while_a_client_calls_without_pause() -> None:
                     answered += 1
                 except rpc.RpcStatus as error:
                     raise AssertionError from error
-                except Exception as error:  # nobody listens any more
+                except Exception as error:  # no server listens any more
                     refused.append(error)
 
         callers = [asyncio.create_task(caller()) for _ in range(16)]
@@ -204,7 +204,7 @@ async def test_stop_while_a_client_calls_without_pause() -> None:
 
 async def test_what_was_sent_unread_does_not_eat_the_goaway() -> None:
     async with house() as here, Raw.to(here.port) as raw:
-        await raw.send(frame(DATA, 0, 1))  # a fault, and much behind it
+        await raw.send(frame(DATA, 0, 1))  # a fault, and much after it
         await raw.send(frame(frames.UNKNOWN, 0, 0, bytes(16_000)) * 60)
         found = await raw.rest()
         assert goaway_of(found)[0] == 1

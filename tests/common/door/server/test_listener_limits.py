@@ -1,4 +1,4 @@
-"""Limits of the door's shell, each reached on real sockets; whoever keeps them goes on."""
+"""Limits of the door's shell, each reached on real sockets; a peer that keeps them is served on."""
 
 from __future__ import annotations
 

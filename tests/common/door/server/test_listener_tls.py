@@ -67,7 +67,7 @@ class Client:
         self.tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
 
     async def shake_hands(self, first: bytes = b"", *, goodbye: bool = False) -> None:
-        """`first` goes out with the handshake's last flight, and close_notify behind it."""
+        """`first` goes out with the handshake's last flight, and close_notify after it."""
         while True:
             try:
                 self.tls.do_handshake()
@@ -252,7 +252,7 @@ async def test_a_crowd_of_handshakes_ends_none_of_a_polite_client(files: Files) 
 
 
 async def test_handshakes_that_many_addresses_leave_open_hold_up_nobody(files: Files) -> None:
-    """Each address has a few, all together far more than there may be; whoever goes on comes in."""
+    """Each address has a few, all together far more than there may be; one that continues comes in."""
     hello = client_hello()
     async with tls_house(files.server(), Limits(handshakes_max=40)) as here:
         crowd = []

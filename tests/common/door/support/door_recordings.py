@@ -1,4 +1,4 @@
-"""Recordings: what clients send behind the preface, octet for octet in their manner."""
+"""Recordings: what clients send after the preface, octet for octet in their manner."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The clock in etcd follows no single wrong clock: a cluster's life, with processes that come, go and jump.
 
 A naive cluster: true time, an etcd host with a clock, processes with a wall clock each and a monotonic one
-that begins with their life. At most one clock is wrong, by as much as it likes and at any moment.
+that begins with their life. At most one clock is wrong, by as much as it likes and at any time.
 """
 
 from __future__ import annotations

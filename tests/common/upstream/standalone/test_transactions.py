@@ -483,7 +483,7 @@ async def test_a_sweep_drops_ends_that_nobody_asks_about_and_nothing_else(world:
     live = await ours.begin()
     await ours.hold(spanning, 60.0)
     below_ts = await world.ours.oracle.timestamp()
-    await ours.commit(spanning)  # above, as everything behind it
+    await ours.commit(spanning)  # above, as everything after it
     later = await ours.begin()
     await ours.roll_back(later)
 

@@ -80,7 +80,7 @@ async def test_a_job_that_the_meta_keys_do_not_have_is_in_the_table_of_jobs(
     assert await history.job(job["id"] + 1) is None
 
 
-# -- the schema at a moment --------------------------------------------------------------------------------
+# -- the schema at a time --------------------------------------------------------------------------------
 
 
 async def test_clusters_before_6_2_keep_running_jobs_in_lists() -> None:
@@ -101,7 +101,7 @@ async def test_clusters_before_6_2_keep_running_jobs_in_lists() -> None:
 async def test_a_job_under_way_comes_with_the_definition_in_its_middle(
     tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each moment of a job that drops an index: the index as far as it is gone."""
+    """At each step of a job that drops an index: the index as far as it is gone."""
     memory = world(Kind(tables=tables))
     history = memory.history()
     job = next(job for job in jobs() if "drop index" in job["query"].lower() and job["state"] in (3, 6))

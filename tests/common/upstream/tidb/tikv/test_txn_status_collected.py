@@ -1,4 +1,4 @@
-"""No trace of a transaction, beside a garbage collection: before the question, behind it and in between."""
+"""No trace of a transaction, beside a garbage collection: before the question, after it and in between."""
 
 from __future__ import annotations
 
