@@ -1,4 +1,4 @@
-"""Segment compression: closed segments of an archive as one zstd frame each, records and all.
+"""Compression: closed segments of an archive as one zstd frame each, records and all.
 
     binlog-<index>-<time>   becomes   binlog-<index>-<time>-<first commit_ts>.zst
 

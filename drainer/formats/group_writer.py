@@ -1,4 +1,4 @@
-"""Relay writer: groups of bytes become files.
+"""Group writer: groups of bytes become files.
 
 In     groups: bytes for a file with an index, and the ends of records that were begun without their length
 Out    files; what was written before `sync` returned is on the medium

@@ -1,4 +1,4 @@
-"""Relay records: items of the stream become groups of bytes, each for a file at offsets known beforehand.
+"""Record groups: items of the stream become groups of bytes, each for a file at offsets known beforehand.
 
 In     transactions, pieces of large ones, DDL, in the order of the stream
 Out    `RecordGroup`s for a `RelayWriter`, and which files are not needed any more

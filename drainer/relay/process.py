@@ -1,4 +1,4 @@
-"""Relay process: encodes, writes, syncs and removes, beside a drainer that has its hands full.
+"""Relay process: encodes, writes, syncs and removes, in a process of its own beside the drainer's.
 
 Drives  `relay_records`, `relay_writer`, the directory and its locks
 Owns    its end of a socket pair

@@ -1,4 +1,4 @@
-"""Relay wire: what a drainer and the process that writes its relay log tell each other.
+"""Relay protocol: what a drainer and the process that writes its relay log send each other.
 
 In     values
 Out    messages, each with its length in front

@@ -1,4 +1,4 @@
-"""Relay tables: definitions for tables of which a relay log has only column names and types.
+"""Table definitions: definitions for tables of which a relay log has only column names and types.
 
 Drives  one connection; information_schema of the downstream
 Why     a Go drainer's records say which columns a row has, not whether a number is unsigned, what an ENUM's

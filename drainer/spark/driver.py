@@ -1,4 +1,4 @@
-"""Driver: what the process that runs a command hears of its tasks, which run in other processes.
+"""Driver: what the process that runs a command knows of its tasks, which run in other processes.
 
 Progress
     Drives  Spark's status tracker from a thread of its own, twice a second, while the block runs

@@ -1,4 +1,4 @@
-"""Shown frame: the rows of a data frame, for people as a table, for programs as one JSON object a line.
+"""Output: the rows of a data frame, for people as a table, for programs as one JSON object a line.
 
 Tests  tests/spark/test_readme_spark.py
 """

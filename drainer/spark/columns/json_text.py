@@ -1,4 +1,4 @@
-"""Image text: rows as JSON, one schema for all tables.
+"""JSON text: images of rows as JSON, one schema for all tables.
 
 In     a table version once, then images of its rows
 Out    JSON of the writable columns in table order; JSON of the key

@@ -1,4 +1,4 @@
-"""Image values: complete rows as the values of typed columns.
+"""Typed values: complete rows as the values of typed columns.
 
 In     a table version and the columns that are wanted of it, as a definition of the table has them; images
 Out    a tuple of what the columns of a data frame are built from (`column_types`), in the order of the wanted

@@ -2,7 +2,7 @@
 
 In     slices of an archive, by task
 Out    a data frame of effects, sorted by place, and so by bucket: a reader takes those of a key
-       together as they come (`effect_merge`)
+       together as they come (`merge`)
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
        slice; where that can be, for thousands of records at once (`pb_effects`). After the shuffle there is
        one sort by one number; an aggregate of Spark's would sort by all of the key as well

@@ -1,4 +1,4 @@
-"""Restoring: undos go into a database in chunks, each in one transaction together with its place, each once.
+"""Restore: undos go into a database in chunks, each in one transaction together with its place, each once.
 
 Drives  one connection of the caller
 Holds   inside a chunk's transaction rows are locked, compared with what the archive says of them, and only

@@ -1,4 +1,4 @@
-"""Table life: from when on an archive's rows make up a table, and under which definition.
+"""Table lifetimes: from when on an archive's rows make up a table, and under which definition.
 
 In     schema changes in order, the names of the tables that are wanted, whether there is an image before
 Out    of each table that is there at the end, from when on its rows count; refusals

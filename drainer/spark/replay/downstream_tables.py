@@ -1,4 +1,4 @@
-"""Catalog: what there is to know of the tables that rows go to, read once between two schema changes.
+"""Downstream tables: what is known of the tables that rows go to, read once between two schema changes.
 
 Drives  a connection of its caller
 Owns    the definitions of the archive, to which it adds those that only the downstream knows

@@ -1,4 +1,4 @@
-"""Steps of a replay: ranges of rows between schema changes, and those changes, in order.
+"""Epochs of a replay: ranges of rows between schema changes, and those changes, in order.
 
 In     the bounds of a range, the schema changes in it
 Out    steps, each numbered by its place: rows of a range of commit_ts, or one schema change

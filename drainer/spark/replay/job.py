@@ -1,4 +1,4 @@
-"""Progress of a replay, kept downstream: what was frozen, which steps are done, which chunks are written.
+"""Job: progress of a replay, kept downstream: what was frozen, which steps are done, which chunks written.
 
 Drives  connections of its callers
 Holds   a chunk's row of `spark_progress` moves in the transaction that carries the chunk's rows, under a lock

@@ -1,6 +1,6 @@
 """Writer: chunks of effects become statements and go downstream, each chunk in one transaction, once.
 
-Drives  one connection; `row_fold`, `statement` (cores) for what to write, `progress` for what is written
+Drives  one connection; `row_fold`, `statement` (cores) for what to write, `job` for what is written
 Holds   a chunk's rows and its place in `spark_progress` commit together. After a lost connection or an
         ambiguous COMMIT the place says whether the chunk is in
 Never   reads definitions downstream: the driver did, once a step (`Tables`)

@@ -1,4 +1,4 @@
-"""Writing: what a task does with a sorted partition of effects.
+"""Writing task: what a task does with a sorted partition of effects.
 
 In     record batches of `fold.by_place`
 Out    how many chunks and keys it wrote; for people, since a task that was run again does not count what the

@@ -1,4 +1,4 @@
-"""Chains: the image before a change is the image that the previous change of that row left.
+"""Chain rule: the image before a change is the image that the previous change of that row left.
 
 In     the steps of rows (`steps`), each with what the previous step of its row left
 Out    findings: lost, doubled, altered changes, wherever a row shows them; how many links were checked

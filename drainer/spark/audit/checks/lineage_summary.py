@@ -1,4 +1,4 @@
-"""Profiles: what the steps of each lineage are, by a count of them.
+"""Lineage summary: what the steps of each lineage are, by a count of them.
 
 In     steps with their lineage
 Out    of each lineage, up to a timestamp, after it or in all: name, definitions and keys of its rows; changes

@@ -1,4 +1,4 @@
-"""Sides: what an archive's rows are put beside: a database, or an image.
+"""Reference side: what an archive's rows are compared with: a database, or an image.
 
 Drives  sessions of the database; Parquet files of the image
 In      names of tables, comparisons

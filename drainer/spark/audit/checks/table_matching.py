@@ -1,4 +1,4 @@
-"""Matching: the contents check of an audit: which tables can be compared, and the comparison.
+"""Table matching: the contents check of an audit: which tables can be compared, and the comparison.
 
 Drives  a side (`reference_side`), Spark
 In      the steps of an archive with their lineages and profiles; an image where tables may begin

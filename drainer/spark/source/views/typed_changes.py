@@ -164,7 +164,7 @@ class ImageSide:
 
 
 def array_of(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """An array of a type from values that `image_values` gives."""
+    """An array of a type from values that `typed_values` gives."""
     if pa.types.is_decimal(kind):
         return _decimals(kind, values)
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
