@@ -25,6 +25,7 @@ from typing import Final
 
 from common.table_info import (
     BIT,
+    DATETIME,
     DECIMAL,
     DOUBLE,
     ENUM,
@@ -35,6 +36,7 @@ from common.table_info import (
     STRING_TYPES,
     TIME,
     TIME_TYPES,
+    TIMESTAMP,
     WHOLE_COLUMN,
     YEAR,
     Column,
@@ -135,7 +137,7 @@ def _holds_all(column: Column, theirs: DownstreamColumn) -> bool:
     return _SAME.get(kind.tp) == theirs.type
 
 
-_WITH_TIME: Final = frozenset({7, 12})  # TIMESTAMP, DATETIME
+_WITH_TIME: Final = frozenset({TIMESTAMP, DATETIME})
 
 
 def _charset(name: str) -> str:
