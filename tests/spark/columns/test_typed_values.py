@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from common.table_info import DECIMAL, FieldType
+from drainer.spark.decode import reading
 from drainer.spark.decode.definitions import Definitions
 from drainer.spark.decode.records import Changes
 from drainer.spark.source.source import ArchiveSource, BinlogReader
 from drainer.spark.source.views import typed_changes
 from drainer.spark.source.views.columns import portions
+from drainer.spark.source.views.view import ReadTask
 from drainer.txn import TableVersion
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
@@ -150,7 +152,7 @@ def typed_rows(archive: Made, table: str, way: str) -> Iterator[dict[str, Any]]:
         return
     found = archive.archive(table=table)
     for part in found.slices():
-        task = typed_changes.Task(
+        task = ReadTask(
             found.options.location,
             part,
             found.options.selection,
@@ -158,7 +160,7 @@ def typed_rows(archive: Made, table: str, way: str) -> Iterator[dict[str, Any]]:
             found.schema,
             found.version,
         )
-        records = typed_changes.reading.read(task.location, part, task.selection, task.definitions)
+        records = reading.read(task.location, part, task.selection, task.definitions)
         for portion in portions(records):
             yield from typed_changes.TypedRows(task).batch(portion).to_pylist()
 
