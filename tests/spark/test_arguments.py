@@ -138,9 +138,9 @@ def test_every_command_tells_what_it_is_and_how_it_is_used(capsys: pytest.Captur
         with pytest.raises(SystemExit) as ended:
             parser().parse_args([name, "--help"])
         assert ended.value.code == 0
-        told = capsys.readouterr().out
-        assert f"binlog-spark {name} --" in told, f"{name} --help has no example"
-        assert all(len(line) <= 110 for line in told.splitlines())
+        printed = capsys.readouterr().out
+        assert f"binlog-spark {name} --" in printed, f"{name} --help has no example"
+        assert all(len(line) <= 110 for line in printed.splitlines())
 
 
 def test_unknown_commands_and_flags_are_one_line_with_exit_code_2() -> None:

@@ -10,6 +10,6 @@ from tests.integration.test_readme import run
 
 def test_demo_of_spark(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    told = run("make", "demo-spark", f"ARGS=--seconds 2 --report {report}")
-    assert re.search(r"^verified: \d+ tables, \d+ rows identical$", told, re.M)
+    printed = run("make", "demo-spark", f"ARGS=--seconds 2 --report {report}")
+    assert re.search(r"^verified: \d+ tables, \d+ rows identical$", printed, re.M)
     assert "<svg" in report.read_text()

@@ -30,13 +30,13 @@ def fails(batches: Iterator[Any]) -> Iterator[Any]:
 def test_an_error_raised_in_a_task(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="Python worker") as raised:
         spark.range(4).mapInArrow(fails, "id long").collect()
-    told = translated(raised.value)
-    assert type(told) is Corruption
-    assert str(told) == "binlog-0000000000000001: damaged at 17\nand more (restore it)"
-    assert told.exit_code == 6
+    shown = translated(raised.value)
+    assert type(shown) is Corruption
+    assert str(shown) == "binlog-0000000000000001: damaged at 17\nand more (restore it)"
+    assert shown.exit_code == 6
 
 
-def told_of(name: str, text: str, after: str = "") -> BinlogError | None:
+def shown_of(name: str, text: str, after: str = "") -> BinlogError | None:
     return translated(RuntimeError(WORKER.format(name=name, text=text) + after))
 
 
@@ -48,25 +48,25 @@ def test_the_text_ends_where_others_begin() -> None:
         " SQLSTATE: 38000",
         "\n SQLSTATE: 38000",
     ):
-        told = told_of("common.errors.Unavailable", "h:1 is away (wait)", after)
-        assert type(told) is Unavailable
-        assert str(told) == "h:1 is away (wait)"
+        shown = shown_of("common.errors.Unavailable", "h:1 is away (wait)", after)
+        assert type(shown) is Unavailable
+        assert str(shown) == "h:1 is away (wait)"
 
 
 def test_the_last_of_a_chain_counts() -> None:
     first = WORKER.format(name="common.errors.ConfigError", text="one")
     chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
-    told = translated(
+    shown = translated(
         RuntimeError(first + chain + WORKER.format(name="drainer.sink.mysql.connection.Away", text="two"))
     )
-    assert type(told) is Away
-    assert str(told) == "two"
+    assert type(shown) is Away
+    assert str(shown) == "two"
 
 
 def test_a_class_that_is_not_known_here_is_an_error_all_the_same() -> None:
-    told = told_of("drainer.no_such_module.Odd", "text")
-    assert type(told) is BinlogError
-    assert told_of("drainer.txn.Ddl", "text") is not None  # a name of ours that is no error's
+    shown = shown_of("drainer.no_such_module.Odd", "text")
+    assert type(shown) is BinlogError
+    assert shown_of("drainer.txn.Ddl", "text") is not None  # a name of ours that is no error's
 
 
 def test_what_is_ours_stays_and_what_is_not_ours_is_left_alone() -> None:
@@ -79,11 +79,11 @@ def test_what_is_ours_stays_and_what_is_not_ours_is_left_alone() -> None:
 def test_a_directory_that_is_there_is_not_written_over(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS") as raised:
         spark.range(1).write.mode("error").parquet(str(tmp_path))
-    told = translated(raised.value)
-    assert type(told) is ConfigError
-    assert f"{tmp_path} is there already" in str(told)
+    shown = translated(raised.value)
+    assert type(shown) is ConfigError
+    assert f"{tmp_path} is there already" in str(shown)
 
 
 def test_a_cluster_that_lost_the_job() -> None:
-    told = translated(RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)\n at x"))
-    assert type(told) is Unavailable
+    shown = translated(RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)\n at x"))
+    assert type(shown) is Unavailable

@@ -107,7 +107,7 @@ def test_the_command_finds_the_history_beside_the_logs(
     shutil.copy(recorded.ROOT / "basic" / "ddl_jobs.jsonl.gz", Path(pump.uri))
     arguments = ["export", "--from", pump.uri, "--to", str(tmp_path / "archive"), "--output", "json"]
     assert program.run(arguments) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["transactions"] > 20
-    assert told["unfinished"] == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["transactions"] > 20
+    assert summary["unfinished"] == 0
     assert payloads(tmp_path / "archive") == asyncio.run(drained("basic", tmp_path / "drained"))

@@ -14,7 +14,7 @@ from common.rowcodec.plan import TablePlan
 from drainer.sink.mysql.connection import Connection
 from drainer.spark import history, statistics
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
-from tests.spark.support.told_history import History
+from tests.spark.support.table_history import History
 
 CHANGES = (
     "_commit_ts long, _commit_timestamp timestamp, _start_ts long, _seq long, _schema string, _table string,"
@@ -64,9 +64,9 @@ def test_keys_are_read() -> None:
 
 async def test_an_archive_in_numbers(spark: SparkSession, connection: Connection, tmp_path: Path) -> None:
     world = World(connection, next(shape for shape in SHAPES if shape.name == "int"), random.Random(5))
-    told = History(world)
-    rows = [row for _ in range(20) for row in told.one()]
-    await told.write(tmp_path)
+    made = History(world)
+    rows = [row for _ in range(20) for row in made.one()]
+    await made.write(tmp_path)
     plan = TablePlan(world.version.info)
     ids = Counter(plan.decode_delete(after or before or b"")[0] for _, _, before, after in rows)
 

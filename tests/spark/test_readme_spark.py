@@ -19,7 +19,7 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.__main__ import run
 from tests.integration.test_readme import ROOT, blocks, spark_commands
 
-Told = Callable[..., str]
+Printed = Callable[..., str]
 
 
 def unpack(directory: Path) -> None:
@@ -30,13 +30,13 @@ def unpack(directory: Path) -> None:
 
 
 @pytest.fixture
-def told(
+def printed(
     spark: SparkSession,
     mariadb: MariaDbServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Told:
+) -> Printed:
     """Runs the one command of the README that has these words, and gives what it printed."""
     unpack(tmp_path)
     monkeypatch.setenv("BINLOG_SPARK_PASSWORD", mariadb.password)
@@ -58,11 +58,11 @@ def told(
     return of
 
 
-def test_an_analyst_reads(told: Told) -> None:
-    assert told(" read ", "--limit").count(" insert ") == 5
-    assert "update" in told(" read ", "--where")
-    assert "customer" in told(" stats ")
-    versions = told(" history ", more=("--output", "json")).splitlines()
+def test_an_analyst_reads(printed: Printed) -> None:
+    assert printed(" read ", "--limit").count(" insert ") == 5
+    assert "update" in printed(" read ", "--where")
+    assert "customer" in printed(" stats ")
+    versions = printed(" history ", more=("--output", "json")).splitlines()
     assert [json.loads(line)["key"] for line in versions]
 
 
@@ -90,20 +90,20 @@ def test_the_notebook(spark: SparkSession, tmp_path: Path, capsys: pytest.Captur
     assert re.search(r"shop\| *customer\| *update\| *\d+\|", capsys.readouterr().out)
 
 
-def test_an_operator_audits_and_restores(told: Told, mariadb: MariaDbServer, tmp_path: Path) -> None:
-    assert "binlog-0000000000000000" in told(".venv/bin/binlog-spark files")
-    told(" audit ", "--report")
+def test_an_operator_audits_and_restores(printed: Printed, mariadb: MariaDbServer, tmp_path: Path) -> None:
+    assert "binlog-0000000000000000" in printed(".venv/bin/binlog-spark files")
+    printed(" audit ", "--report")
     assert "<svg" in (tmp_path / "audit.html").read_text()
     target = Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password)
     connection = connect(target)
     try:
-        told(" replay ", "--dry-run")
+        printed(" replay ", "--dry-run")
         assert not connection.rows(b"SHOW DATABASES LIKE 'shop'")
         connection.rollback()
-        told(" replay ", but="--dry-run")
+        printed(" replay ", but="--dry-run")
         assert connection.rows(b"SELECT COUNT(*) FROM shop.customer")
         connection.rollback()
-        told(" audit ", "--db")
+        printed(" audit ", "--db")
     finally:
         for schema in (b"shop", b"tidb_binlog"):
             connection.run(b"DROP DATABASE IF EXISTS " + schema)
@@ -111,14 +111,14 @@ def test_an_operator_audits_and_restores(told: Told, mariadb: MariaDbServer, tmp
 
 
 def test_value_logs_become_an_archive_an_image_and_a_database(
-    told: Told, mariadb: MariaDbServer, tmp_path: Path
+    printed: Printed, mariadb: MariaDbServer, tmp_path: Path
 ) -> None:
-    assert "exported" in told(" export ")
-    assert "shop.customer" in told(" image ")
+    assert "exported" in printed(" export ")
+    assert "shop.customer" in printed(" image ")
     assert list((tmp_path / "image").glob("shop.orders/*.parquet"))
     connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     try:
-        lines = told(" stream ", more=("--output", "json")).splitlines()
+        lines = printed(" stream ", more=("--output", "json")).splitlines()
         assert sum(json.loads(line)["ddl"] for line in lines) == 5
         counts = b"SELECT (SELECT COUNT(*) FROM shop.customer), (SELECT COUNT(*) FROM shop.orders)"
         ((customers, orders),) = connection.rows(counts)
@@ -130,9 +130,9 @@ def test_value_logs_become_an_archive_an_image_and_a_database(
         connection.close()
 
 
-def test_many_machines_get_a_package(told: Told, tmp_path: Path) -> None:
+def test_many_machines_get_a_package(printed: Printed, tmp_path: Path) -> None:
     """That it works on a cluster is the business of test_cluster; here: the files are what the line names."""
-    told(" package ")
+    printed(" package ")
     (submit,) = [line for line in spark_commands() if line.startswith("spark-submit")]
     for name in ("binlog_spark.zip", "binlog_spark.py"):
         assert (tmp_path / name).exists()
@@ -141,7 +141,7 @@ def test_many_machines_get_a_package(told: Told, tmp_path: Path) -> None:
     script = [sys.executable, "-P", str(tmp_path / "binlog_spark.py"), "--help"]
     shown = subprocess.run(script, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "replay" in shown.stdout
-    assert "binlog-0000000000000000" in told("spark-submit")
+    assert "binlog-0000000000000000" in printed("spark-submit")
 
 
 def test_a_notebook_has_the_commands_functions_where_the_readme_says() -> None:

@@ -89,15 +89,15 @@ async def test_signals_for_the_drainer_do_not_end_it(tmp_path: Path) -> None:
 
 async def test_its_death_is_told_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     log, child = process(tmp_path)
-    told: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-    log.watch(told.set_result)
+    failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    log.watch(failure.set_result)
     for ts in range(1, 20):
         log.append(transaction(ts))
     await log.sync()
     log.append(transaction(20))
     os.kill(child.pid, signal.SIGKILL)
     async with asyncio.timeout(10):
-        error = await told
+        error = await failure
     assert isinstance(error, Broken)
     assert f"(pid {child.pid}) was ended by SIGKILL" in str(error)
     assert error.hint
@@ -217,13 +217,13 @@ async def test_table_numbers_begin_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def test_answers_come_in_the_order_of_what_was_asked(tmp_path: Path) -> None:
-    """Whoever is told of a sync finds what was appended before it asked, whatever came in between."""
+    """A caller that knows of a sync finds what was appended before it asked, whatever came in between."""
     log = opened(tmp_path / "log", 1500)
-    told: list[int] = []
+    acknowledged: list[int] = []
 
     async def synced(ts: int) -> None:
         await log.sync()
-        told.append(ts)
+        acknowledged.append(ts)
         copy = shutil.copytree(tmp_path / "log", tmp_path / f"copy-{ts}")
         assert set(range(max(ts - 20, 1), ts + 1)) <= set(timestamps(copy))
 
@@ -235,10 +235,10 @@ async def test_answers_come_in_the_order_of_what_was_asked(tmp_path: Path) -> No
             await asyncio.sleep(0)
         if ts > 20 and ts % 5 == 0:
             await asyncio.gather(*tasks)
-            log.done(told[-1] - 20)
+            log.done(acknowledged[-1] - 20)
     await asyncio.gather(*tasks)
-    assert told == sorted(told)
-    assert len(told) == 20
+    assert acknowledged == sorted(acknowledged)
+    assert len(acknowledged) == 20
     await log.close()
     assert 1 not in timestamps(tmp_path / "log")
 

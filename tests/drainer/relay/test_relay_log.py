@@ -140,7 +140,7 @@ async def test_files_go_when_all_in_them_is_done(tmp_path: Path) -> None:
 async def test_a_stream_that_begins_below_what_was_removed_begins_the_log_anew(
     tmp_path: Path, after_ts: int
 ) -> None:
-    """The downstream went back in time: what is left would look whole, with a gap before it."""
+    """The downstream went back in time: what is left would seem whole, with a gap before it."""
     log = opened(tmp_path)
     for ts in range(1, 60):
         log.append(transaction(ts))
@@ -298,7 +298,7 @@ async def test_nothing_goes_on_that_a_power_cut_could_take(mount: Callable[[Disk
 
 async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None]) -> None:
     class Full(Disk):
-        """No room until somebody looked."""
+        """No space until it was seen."""
 
         room = False
 

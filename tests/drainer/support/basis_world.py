@@ -189,7 +189,7 @@ class Running:
         await self.until(lambda: self.runner.resolved_ts >= wanted)
 
     async def reaches(self, lane: int, upto_ts: int) -> None:
-        """A lane has stored that it stands at that transaction or behind it."""
+        """A lane has stored that it stands at that transaction or after it."""
         await self.until(lambda: lanes(self._target)[lane] >= upto_ts)
 
     async def kill(self) -> None:

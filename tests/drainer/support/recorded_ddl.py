@@ -21,7 +21,7 @@ SYSTEM = ("mysql", "information_schema", "performance_schema", "sys")
 
 
 def applied(scenario: str) -> Iterator[tuple[SchemaTracker, Ddl]]:
-    """Every DDL that is to run downstream, with the tracker right behind it."""
+    """Every DDL that is to run downstream, with the tracker right after it."""
     tracker = SchemaTracker()
     for entry in recorded.merged(scenario):
         message = binlog_pb2.Binlog.FromString(entry.payload)

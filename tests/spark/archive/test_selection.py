@@ -1,4 +1,4 @@
-"""Which part of an archive is wanted: moments, tables, kinds."""
+"""Which part of an archive is wanted: times, tables, kinds."""
 
 from __future__ import annotations
 

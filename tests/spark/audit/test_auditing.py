@@ -59,7 +59,7 @@ def world(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
     apply_life.clean(target)
 
 
-def told(outcome: Outcome, check: str) -> set[tuple[str, str, str]]:
+def findings_of(outcome: Outcome, check: str) -> set[tuple[str, str, str]]:
     return {(one.kind, one.place, one.key) for one in outcome.findings[check].listed}
 
 
@@ -104,9 +104,9 @@ def three_faults(table: pa.Table) -> pa.Table:
 def made(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image of one table, twenty changes before the archive's end."""
     found = [one.message for one in records(files(world.archive)[0])]
-    moments = [message.commit_ts for message in found if updates(message)]
+    updated_ts = [message.commit_ts for message in found if updates(message)]
     directory = tmp_path_factory.mktemp("image")
-    options = {"stop": str(moments[-20]), "tables": "mp.t"}
+    options = {"stop": str(updated_ts[-20]), "tables": "mp.t"}
     (table,) = image.make(spark, str(world.archive), str(directory), options).tables
     assert table.rows > 100
     return directory
@@ -119,9 +119,9 @@ def test_an_image_is_compared_with_the_archive_at_its_moment(
     edit(other / "mp.t", three_faults)
     compared = audit(spark, str(world.archive), {"tables": "mp.t"}, image=str(other), chunks=8)
     assert compared.at_ts == image.Manifest.load(str(made)).commit_ts < compared.figures.last_ts
-    kinds = [kind for kind, _, _ in sorted(told(compared, CONTENTS))]
+    kinds = [kind for kind, _, _ in sorted(findings_of(compared, CONTENTS))]
     assert kinds == ["row differs", "row is missing", "row too many"]
-    assert ("row too many", "mp.t", f"id={1 << 30}") in told(compared, CONTENTS)
+    assert ("row too many", "mp.t", f"id={1 << 30}") in findings_of(compared, CONTENTS)
     assert compared.contents is not None
     assert compared.contents.tables[0].states["equal"] > 100
     assert "the image" in report.html(compared, NOW_S)
@@ -155,13 +155,16 @@ def test_faults_are_found_by_key_and_nothing_else(spark: SparkSession, world: Wo
         "SELECT 1",
     )
     outcome = audit(spark, str(archive), target=target, image=str(made), chunks=8)
-    assert told(outcome, COVERAGE) == set()
-    assert {kind for kind, _, _ in told(outcome, CHAINS)} <= {BROKEN, LOST}
-    contents = told(outcome, CONTENTS)
+    assert findings_of(outcome, COVERAGE) == set()
+    assert {kind for kind, _, _ in findings_of(outcome, CHAINS)} <= {BROKEN, LOST}
+    contents = findings_of(outcome, CONTENTS)
     assert ("row is missing", "mp.t", f"id={first}") in contents
     assert ("row too many", "mp.t", f"id={last + 1000000}") in contents
     assert ("row differs", "mp.t", f"id={last}") in contents
-    assert {place for check in (CHAINS, CONTENTS) for _, place, _ in told(outcome, check)} <= {"mp.t", "mp.u"}
+    assert {place for check in (CHAINS, CONTENTS) for _, place, _ in findings_of(outcome, check)} <= {
+        "mp.t",
+        "mp.u",
+    }
     assert exit_code(outcome.findings) == 16 + 2 + 4
     assert outcome.chains is not None
     assert outcome.chains.links > 500

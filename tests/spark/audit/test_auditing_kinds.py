@@ -47,7 +47,7 @@ def test_of_what_a_go_drainer_wrote_only_its_wrong_names_are_found(
     tmp_path: Path, scenario: str, kind: str
 ) -> None:
     location = corpus.unpacked(scenario, kind, tmp_path)
-    # A relay log tells keys itself. An archive does not: whoever audits it brings definitions.
+    # A relay log has keys itself. An archive has not: definitions are given to its audit.
     known = corpus.of_history(scenario) if kind == "events" else None
     assert wrong(location, known) == WRONG_NAMES.get(scenario, 0)
 

@@ -26,8 +26,8 @@ from drainer.txn import TableVersion
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tests.spark.decode.test_reading_recorded import BETWEEN, LACKING_COLUMNS, WRONG_NAMES
-from tests.spark.support import corpus, told_values
-from tests.spark.support.told_values import Invalid
+from tests.spark.support import corpus, go_values
+from tests.spark.support.go_values import Invalid
 
 Rows = list[dict[str, Any]]
 Place = tuple[int, int]
@@ -75,7 +75,7 @@ class Made:
 
 
 @functools.cache
-def told(scenario: str) -> dict[Place, dict[str, Any]]:
+def expected_rows(scenario: str) -> dict[Place, dict[str, Any]]:
     """Events by commit_ts and place in the transaction."""
     return {
         (line["commit_ts"], seq): event
@@ -107,7 +107,7 @@ RELAYS = [(scenario, "relay") for scenario in ("charset", "ddl", "keys", "types"
 def test_images_as_json_are_what_the_go_drainer_decoded(
     scenario: str, made_by: str, made: Callable[[str, str], Made]
 ) -> None:
-    archive, expected = made(scenario, made_by), told(scenario)
+    archive, expected = made(scenario, made_by), expected_rows(scenario)
     rows = {(row["_commit_ts"], row["_seq"]): row for row in archive.rows()}
     seen = {commit_ts for commit_ts, _ in expected}
     assert [place for place in sorted(rows) if place[0] in seen] == sorted(expected)
@@ -121,14 +121,14 @@ def test_images_as_json_are_what_the_go_drainer_decoded(
         named = {one["name"] for one in event["columns"]}
         lacking += bool(json.loads(row["after"] or row["before"]).keys() - named)
         generated = {column.name for column in version.info.columns if not column.is_writable}
-        for side, half in told_values.halves(event).items():
+        for side, half in go_values.halves(event).items():
             image = None if row[side] is None else json.loads(row[side])
             if half is None or image is None:
                 assert half is image is None
                 continue
             values = {name: value for name, value in half.items() if name not in generated}
-            found = {name: told_values.from_json(kinds[name], image[name]) for name in values}
-            wanted = {name: told_values.as_json(kinds[name], value) for name, value in values.items()}
+            found = {name: go_values.from_json(kinds[name], image[name]) for name in values}
+            wanted = {name: go_values.as_json(kinds[name], value) for name, value in values.items()}
             if found != wanted:
                 digits.add(place)
                 assert decimals(found, kinds) == decimals(wanted, kinds)
@@ -169,7 +169,7 @@ def typed_rows(archive: Made, table: str, way: str) -> Iterator[dict[str, Any]]:
 def test_typed_columns_are_what_the_go_drainer_decoded(
     scenario: str, made_by: str, made: Callable[[str, str], Made]
 ) -> None:
-    archive, expected = made(scenario, made_by), told(scenario)
+    archive, expected = made(scenario, made_by), expected_rows(scenario)
     seen = {commit_ts for commit_ts, _ in expected}
     places = set()
     ways = ("at once", "one by one") if scenario not in ALIKE else ("at once",)
@@ -182,7 +182,7 @@ def test_typed_columns_are_what_the_go_drainer_decoded(
             place = row["_commit_ts"], row["_seq"]
             if place[0] in seen:
                 places.add(place)
-                assert_typed(row, told_values.halves(expected[place]), archive.versions[place], newest)
+                assert_typed(row, go_values.halves(expected[place]), archive.versions[place], newest)
     assert places == set(expected)
 
 
@@ -206,8 +206,8 @@ def assert_typed(
                 continue
             if version.id == newest.id and mine.id != column.id:
                 continue
-            found = told_values.from_json(column.type, row[side][column.name])
-            name, wanted = f"{side}.{column.name}", told_values.typed(column.type, values[column.name])
+            found = go_values.from_json(column.type, row[side][column.name])
+            name, wanted = f"{side}.{column.name}", go_values.typed(column.type, values[column.name])
             if isinstance(wanted, Invalid):
                 assert (found, invalid.get(name)) == (None, wanted.text), (name, row)
             else:

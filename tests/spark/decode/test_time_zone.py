@@ -40,8 +40,8 @@ def local(text: str) -> str:
     if text.startswith("0000-00-00"):
         return text
     whole, dot, fraction = text.partition(".")
-    moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
-    return f"{moment.astimezone(zoneinfo.ZoneInfo(ZONE)):%Y-%m-%d %H:%M:%S}{dot}{fraction}"
+    in_utc = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
+    return f"{in_utc.astimezone(zoneinfo.ZoneInfo(ZONE)):%Y-%m-%d %H:%M:%S}{dot}{fraction}"
 
 
 def datum(text: bytes, change: Callable[[str], str]) -> bytes:

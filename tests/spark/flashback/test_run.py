@@ -19,7 +19,7 @@ from drainer.sink.mysql.connection import Connection, Target
 from drainer.spark.flashback import restore, run
 from drainer.spark.replay.writer import execute
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
-from tests.spark.support.told_history import History, contents, copy_to_downstream
+from tests.spark.support.table_history import History, contents, copy_to_downstream
 
 
 def no_spark() -> SparkSession:
@@ -111,9 +111,9 @@ async def test_what_was_changed_since_is_told_and_left_alone(
     world.run(f"DELETE FROM m.dst WHERE id={gone}")
     ((changed,),) = world.run("SELECT id FROM m.dst WHERE v=4711")
     found = contents(world)
-    with pytest.raises(restore.Drifted) as told:
+    with pytest.raises(restore.Drifted) as drifted:
         run.apply(no_spark, str(tmp_path), target)
-    assert sorted(told.value.rows) == sorted(
+    assert sorted(drifted.value.rows) == sorted(
         [f"m.dst `id` = {changed} has other values", f"m.dst `id` = {gone} is gone"]
     )
     assert contents(world) == found

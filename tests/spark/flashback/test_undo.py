@@ -14,7 +14,7 @@ from drainer.spark.effects.operations import Operations, RowEffect, effects_in_o
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, Shape, World
-from tests.spark.support.told_history import History, contents, copy_to_downstream
+from tests.spark.support.table_history import History, contents, copy_to_downstream
 
 ROUNDS = 6
 

@@ -20,7 +20,7 @@ from drainer.txn import Ddl
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.drainer.support.relay_world import items
 from tests.spark.support import corpus
-from tests.spark.support.told_history import History
+from tests.spark.support.table_history import History
 
 
 def rows_of(world: World) -> Counter[Any]:
@@ -55,8 +55,8 @@ async def test_rows_at_a_moment(
 
     made = image.make(spark, archive, str(first), {"stop": str(middle)})
     assert rows_in(spark, first) == then
-    (told,) = made.tables
-    assert (made.commit_ts, told.rows) == (middle, sum(then.values()))
+    (table,) = made.tables
+    assert (made.commit_ts, table.rows) == (middle, sum(then.values()))
     again = image.make(spark, archive, str(second), base=str(first))
     assert rows_in(spark, second) == rows_of(world)
     assert again.commit_ts == history.last_ts
@@ -106,7 +106,7 @@ async def test_changes_that_do_not_fit_make_no_image(
     history = History(world)
     history.schema_change("CREATE TABLE dst (id INT)")
     history.some(40)
-    history.told[1:20] = []  # a gap
+    history.stream[1:20] = []  # a gap
     await history.write(tmp_path / "archive")
     with pytest.raises(Conflict, match="were never added"):
         image.make(spark, str(tmp_path / "archive"), str(tmp_path / "image"))
@@ -119,12 +119,12 @@ def test_a_table_that_did_not_change_after_the_base_stays(spark: SparkSession, t
     names = [{events.table.name for events in item.tables} for item in transactions]
     place = max(at for at, some in enumerate(names) if some == {"customer"})
     assert {"orders"} in names[:place]
-    moment = transactions[place].commit_ts
+    image_ts = transactions[place].commit_ts
     whole = corpus.our_archive(items("basic"), tmp_path / "whole")
     rest = corpus.our_archive(transactions[place : place + 1], tmp_path / "rest")
     base, later = str(tmp_path / "base"), str(tmp_path / "later")
-    before = image.make(spark, whole.uri, base, {"stop": str(moment - 1)})
-    made = image.make(spark, rest.uri, later, {"stop": str(moment)}, base=base)
+    before = image.make(spark, whole.uri, base, {"stop": str(image_ts - 1)})
+    made = image.make(spark, rest.uri, later, {"stop": str(image_ts)}, base=base)
     assert [one.table for one in made.tables] == ["customer", "orders"]
     assert made.tables[1] == before.tables[1]
     assert made.tables[0].checksum != before.tables[0].checksum

@@ -164,7 +164,7 @@ def test_a_range_that_ends_in_the_future_stays_what_it_was_when_it_began(
 def test_a_job_whose_files_are_gone_does_not_go_on(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its chunks would be other ones. When it is done, nobody needs the files."""
+    """Its chunks would be other ones. When it is done, the files are not needed."""
     history = MixedHistory(14)
     writer = ArchiveWriter(tmp_path / "archive", 3000)
     writer.write(history.items(60, 20))

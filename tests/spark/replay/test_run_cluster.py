@@ -86,7 +86,7 @@ def test_a_killed_executor_and_a_killed_worker_change_nothing(
     writer.write(items())
     writer.close()
     assert sum(path.stat().st_size for path in archive.glob("binlog-*")) > SMALL_BYTES
-    # As long as somebody else holds one of the rows the job cannot end: whatever is killed, it was under way.
+    # While another session holds one of the rows the job cannot end: whatever is killed, it was under way.
     holder = connect(target)
     holder.run(b"INSERT INTO d.k VALUES (%d, 'held')" % (TRANSACTIONS * ROWS - 1))
     url = f"mysql://{target.user}@/?socket={target.socket}"

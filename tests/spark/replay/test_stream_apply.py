@@ -66,7 +66,7 @@ class Retention:
 
 
 class Meanwhile:
-    """A writer on a thread of its own: a few transactions whenever it is told that a batch is done."""
+    """A writer on a thread of its own: a few transactions whenever a batch is done."""
 
     def __init__(self, directory: Path, history: History, count: int) -> None:
         self._retention = Retention(directory)

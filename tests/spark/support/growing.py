@@ -1,4 +1,4 @@
-"""Archives that grow while somebody reads them: a made-up history, and a writer of either kind."""
+"""Archives that grow while they are read: a made-up history, and a writer of either kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays that are killed at random moments, until one comes through; then the tables must be right.
+"""Replays that are killed at random times, until one comes through; then the tables must be right.
 
     python -m tests.spark.support.kills [NUMBER]
 

@@ -93,8 +93,8 @@ def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
         assert row.unknown
 
 
-def manifest(moment: int, *tables: TableImage) -> Manifest:
-    return Manifest(moment, "", "", "", (), tables)
+def manifest(commit_ts: int, *tables: TableImage) -> Manifest:
+    return Manifest(commit_ts, "", "", "", (), tables)
 
 
 def test_files_that_are_not_there_or_damaged_are_told(tmp_path: Path) -> None:
@@ -122,6 +122,6 @@ def test_an_image_that_does_not_meet_the_range_is_refused(
     image.mkdir()
     if "path" not in options:
         (image / "manifest.json").write_text(manifest(1 << 60).to_json())
-    nobody: Any = None
+    no_session: Any = None
     with pytest.raises(ConfigError, match=text):
-        audit(nobody, str(archive), options, image=str(image))
+        audit(no_session, str(archive), options, image=str(image))

@@ -1,4 +1,4 @@
-"""One value has one canonical form, whoever shows it; two values have two."""
+"""One value has one canonical form, wherever it is shown; two values have two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of a table on a MariaDB, told as an archive tells them."""
+"""Random histories of a table on a MariaDB, as an archive has them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ FIRST_TS = 1 << 40
 
 
 class History:
-    """What happens to a table. `told` are its transactions as a drainer gets them."""
+    """What happens to a table. `stream` is its transactions as a drainer gets them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         found = read_table(world.connection, "m", "dst")
         assert found is not None
         self.target: TableTarget = target_of(world.version, 1, found, plan=ImageSqlPlan)
-        self.told: list[Transaction | Ddl] = []
+        self.stream: list[Transaction | Ddl] = []
         self._plan = TablePlan(world.version.info)
 
     @property
     def last_ts(self) -> int:
-        return FIRST_TS + len(self.told)
+        return FIRST_TS + len(self.stream)
 
     def some(self, transactions: int, events_max: int = 4) -> list[list[Row]]:
         """Made up, and applied upstream."""
@@ -50,16 +50,16 @@ class History:
             (rows,) = self.some(1)
             if rows:
                 return rows
-            self.told.pop()
+            self.stream.pop()
 
     def schema_change(self, query: str) -> None:
         ts = self.last_ts + 1
-        self.told.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))
+        self.stream.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))
 
     def _tell(self, events: list[tuple[int, bytes]]) -> None:
         ts = self.last_ts + 1
         rows = TableEvents(self.world.version, [kind for kind, _ in events], [row for _, row in events], 0)
-        self.told.append(Transaction(ts - 1, ts, (rows,), 1))
+        self.stream.append(Transaction(ts - 1, ts, (rows,), 1))
 
     def row(self, kind: int, encoded: bytes) -> Row:
         version = self.world.version
@@ -72,7 +72,7 @@ class History:
 
     async def write(self, directory: Path) -> None:
         """As an archive of several segments."""
-        await archive_life.whole(directory, archive_life.Ready(self.told))
+        await archive_life.whole(directory, archive_life.Ready(self.stream))
 
 
 def contents(world: World) -> Counter[Any]:
