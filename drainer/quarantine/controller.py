@@ -176,6 +176,7 @@ class QuarantineController:
                     lanes_at=ddl.commit_ts,
                 )
             )
+        queue.on(QueueEvent.KEPT)  # release may have reached the end since it was classified
         self._ask(queue)
         self._count()
         waits_for = queue.waits_for

@@ -7,10 +7,10 @@ Out    the next state. A pair that `TRANSITIONS` does not list cannot happen: it
     READY            release is to try: it was asked to, or the drainer has just started
     RELEASING        release is at work
     RELEASING_AGAIN  the same, and it is to try once more after that
-    ENDING           release has met the end of what is kept, and waits for what it took to be committed
+    ENDING           release has reached the end of what is kept, and waits for what it took to be committed
     HALTING          rows were refused, and what was taken before them is committed first
-    CAUGHT_UP        release has met the end, nothing was kept since: the queue may close at a drained point
-    FOLLOWING        release has met the end, something was kept since: it waits for a drained point
+    CAUGHT_UP        release has reached the end, nothing was kept since: it may close at a drained point
+    FOLLOWING        release has reached the end, something was kept since: it waits for a drained point
     HALTED           the downstream refused rows: nothing is tried until an operator decides
     DECIDING         a decision is being stored: release does not begin before it is durable
     DECIDING_HALTED  the same in a halted queue
@@ -59,7 +59,7 @@ class QueueEvent(Enum):
     KEPT = auto()  # the stream brought rows or a DDL
     ASKED = auto()  # release may come further: rules changed, a DDL is kept durably, a retry is due
     STARTED = auto()  # release begins
-    END_MET = auto()  # nothing is left of what is kept
+    END_REACHED = auto()  # nothing is left of what is kept
     ROWS_REFUSED = auto()
     STOPPED = auto()  # release is over, and what it took is committed
     DECISION_BEGUN = auto()  # a decision is about to be stored
@@ -81,22 +81,22 @@ TRANSITIONS: Final[Mapping[tuple[QueueState, QueueEvent], QueueState]] = {
     (_S.READY, _E.DECISION_BEGUN): _S.DECIDING,
     (_S.RELEASING, _E.KEPT): _S.RELEASING,  # release reads it before the end
     (_S.RELEASING, _E.ASKED): _S.RELEASING_AGAIN,
-    (_S.RELEASING, _E.END_MET): _S.ENDING,
+    (_S.RELEASING, _E.END_REACHED): _S.ENDING,
     (_S.RELEASING, _E.ROWS_REFUSED): _S.HALTING,
     (_S.RELEASING, _E.STOPPED): _S.WAITING,
     (_S.RELEASING_AGAIN, _E.KEPT): _S.RELEASING_AGAIN,
     (_S.RELEASING_AGAIN, _E.ASKED): _S.RELEASING_AGAIN,
-    (_S.RELEASING_AGAIN, _E.END_MET): _S.RELEASING_AGAIN,
+    (_S.RELEASING_AGAIN, _E.END_REACHED): _S.ENDING,  # all was tried
     (_S.RELEASING_AGAIN, _E.ROWS_REFUSED): _S.HALTING,
     (_S.RELEASING_AGAIN, _E.STOPPED): _S.READY,
     (_S.ENDING, _E.KEPT): _S.RELEASING_AGAIN,
-    (_S.ENDING, _E.ASKED): _S.RELEASING_AGAIN,
+    (_S.ENDING, _E.ASKED): _S.ENDING,  # there is nothing to be tried
     (_S.ENDING, _E.STOPPED): _S.CAUGHT_UP,
     (_S.HALTING, _E.KEPT): _S.HALTING,
     (_S.HALTING, _E.ASKED): _S.HALTING,
     (_S.HALTING, _E.STOPPED): _S.HALTED,
     (_S.CAUGHT_UP, _E.KEPT): _S.FOLLOWING,
-    (_S.CAUGHT_UP, _E.ASKED): _S.READY,
+    (_S.CAUGHT_UP, _E.ASKED): _S.CAUGHT_UP,
     (_S.CAUGHT_UP, _E.STARTED): _S.RELEASING,
     (_S.CAUGHT_UP, _E.DECISION_BEGUN): _S.DECIDING,  # after a start, before the stream brings its DDL again
     (_S.FOLLOWING, _E.KEPT): _S.FOLLOWING,

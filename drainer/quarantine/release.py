@@ -125,7 +125,7 @@ class Release:
                 item = item or cursor.next()
                 if item is None:
                     if kept.flush():
-                        queue.on(QueueEvent.END_MET)
+                        queue.on(QueueEvent.END_REACHED)
                     return
                 if isinstance(item, Transaction):
                     await self._take(queue, kept, self._quarantine.rest_of(item))

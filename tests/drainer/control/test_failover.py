@@ -1,4 +1,4 @@
-"""Who may take whose place, over every short history of a node id."""
+"""When a standby may replace the active drainer, over every short history of a node id."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from common.cluster import node
 from drainer.control.failover import SILENT_S, ActiveNode, FailoverRule
 
 
-def look(*seen: ActiveNode, every_s: float = 1.0) -> bool:
-    """Whether the place is free after these looks."""
+def allowed(*seen: ActiveNode, every_s: float = 1.0) -> bool:
+    """Whether a standby may take over after these states of the registry."""
     rule = FailoverRule("d")
     take = False
     for number, each in enumerate(seen):
         decision = rule.decide(each, number * every_s)
-        assert decision.take != bool(decision.reason), "whoever waits says for what"
+        assert decision.take != bool(decision.reason), "a standby that waits says for what"
         take = decision.take
     return take
 
@@ -31,59 +31,59 @@ CLOSED = ActiveNode(node.OFFLINE, "h:1", 3, held=False)
 
 
 def test_a_name_nobody_ever_had_is_free() -> None:
-    assert look(ActiveNode())
+    assert allowed(ActiveNode())
 
 
 def test_a_name_that_somebody_holds_is_not_whatever_its_entry_says() -> None:
     for state in ("", *node.STATES):
-        assert not look(ActiveNode(state, "h:1", 1, held=True))
+        assert not allowed(ActiveNode(state, "h:1", 1, held=True))
 
 
 def test_a_kill_and_a_graceful_stop_free_the_place() -> None:
-    assert look(ACTIVE, KILLED)
-    assert look(ACTIVE, STOPPED)
+    assert allowed(ACTIVE, KILLED)
+    assert allowed(ACTIVE, STOPPED)
 
 
 def test_whoever_was_paused_or_closed_by_an_operator_is_not_replaced() -> None:
-    assert not look(ACTIVE, PAUSING, PAUSED)
-    assert not look(ACTIVE, CLOSING, CLOSED)
-    assert not look(ACTIVE, CLOSED), "its way there was not seen"
-    assert not look(ACTIVE, PAUSING, ActiveNode(node.PAUSING, "h:1", 2, held=False)), "it died on the way"
+    assert not allowed(ACTIVE, PAUSING, PAUSED)
+    assert not allowed(ACTIVE, CLOSING, CLOSED)
+    assert not allowed(ACTIVE, CLOSED), "its way there was not seen"
+    assert not allowed(ACTIVE, PAUSING, ActiveNode(node.PAUSING, "h:1", 2, held=False)), "it died on the way"
 
 
 def test_an_operators_word_stands_in_the_entry_for_who_did_not_see_it_happen() -> None:
-    told = ActiveNode(node.PAUSED, "h:1", 3, told_to_leave=True)
-    assert not look(told)
-    assert not look(ACTIVE, told)
-    assert look(ACTIVE, told, ActiveNode(node.ONLINE, "h:1", 4, told_to_leave=True)), (
+    leaving = ActiveNode(node.PAUSED, "h:1", 3, told_to_leave=True)
+    assert not allowed(leaving)
+    assert not allowed(ACTIVE, leaving)
+    assert allowed(ACTIVE, leaving, ActiveNode(node.ONLINE, "h:1", 4, told_to_leave=True)), (
         "set online by binlogctl"
     )
 
 
 def test_but_when_somebody_started_it_again_the_old_word_does_not_count() -> None:
     again = ActiveNode(node.ONLINE, "h:1", 4, held=True)
-    assert look(ACTIVE, PAUSING, PAUSED, again, ActiveNode(node.PAUSED, "h:1", 5, held=False))
-    assert look(ACTIVE, PAUSING, PAUSED, ActiveNode(node.ONLINE, "h:1", 4, held=False)), (
+    assert allowed(ACTIVE, PAUSING, PAUSED, again, ActiveNode(node.PAUSED, "h:1", 5, held=False))
+    assert allowed(ACTIVE, PAUSING, PAUSED, ActiveNode(node.ONLINE, "h:1", 4, held=False)), (
         "set online by binlogctl"
     )
 
 
 def test_a_standby_that_finds_a_name_at_rest_takes_it_as_any_drainer_would() -> None:
-    assert look(STOPPED)
-    assert look(CLOSED)
-    assert look(KILLED)
+    assert allowed(STOPPED)
+    assert allowed(CLOSED)
+    assert allowed(KILLED)
 
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_drainer_without_a_lease_must_have_been_silent_for_long(answers: bool) -> None:
     """It is not fenced off by the epoch: a wrong guess would have two of them write."""
     silent = ActiveNode(node.ONLINE, "go:1", 7, lease=False, answers=answers)
-    assert not look(silent)
-    assert not look(*[silent] * int(SILENT_S))
-    assert look(*[silent] * int(SILENT_S + 2)) is not answers
+    assert not allowed(silent)
+    assert not allowed(*[silent] * int(SILENT_S))
+    assert allowed(*[silent] * int(SILENT_S + 2)) is not answers
     beating = [ActiveNode(node.ONLINE, "go:1", number, lease=False) for number in range(40)]
-    assert not look(*beating)
-    assert look(silent, ActiveNode(node.PAUSED, "go:1", 8, lease=False))
+    assert not allowed(*beating)
+    assert allowed(silent, ActiveNode(node.PAUSED, "go:1", 8, lease=False))
 
 
 def test_over_all_short_histories_a_held_name_is_never_taken_and_a_plain_end_always_frees_it() -> None:
@@ -91,13 +91,13 @@ def test_over_all_short_histories_a_held_name_is_never_taken_and_a_plain_end_alw
     steps = [ACTIVE, KILLED, STOPPED, PAUSING, PAUSED, CLOSING, CLOSED]
     for length in range(1, 5):
         for history in itertools.product(steps, repeat=length):
-            taken = look(*history)
+            taken = allowed(*history)
             if history[-1].held:
                 assert not taken
             if history[-1] == KILLED:
                 assert taken
-            told = [seen.state for seen in history if seen.state in (node.ONLINE, node.PAUSING, node.CLOSING)]
-            if history[-1] == STOPPED and (not told or told[-1] == node.ONLINE):
+            ran = [seen.state for seen in history if seen.state in (node.ONLINE, node.PAUSING, node.CLOSING)]
+            if history[-1] == STOPPED and (not ran or ran[-1] == node.ONLINE):
                 assert taken is not _was_closed_since(history)
 
 

@@ -145,7 +145,7 @@ class Stage:
         return [value for (value,) in self.sql(f"SELECT a FROM d.{table}")]
 
     async def finish(self, at_ts: int) -> None:
-        """Release has met the end; the stream stands still for a moment."""
+        """Release has reached the end; the stream stands still meanwhile."""
         await self.until(lambda: self.controller.wants_pause(at_ts))
         await self.controller.pause(at_ts)
         assert not self.controller.waits
@@ -192,9 +192,9 @@ async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woke
 ) -> None:
     monkeypatch.setattr("drainer.quarantine.controller.RETRY_S", 0.05)
     s = stage()
-    looked: list[bool] = []
-    s.controller.on_change = lambda: looked.append(True)
-    while not looked:
+    calls: list[bool] = []
+    s.controller.on_change = lambda: calls.append(True)
+    while not calls:
         s.controller._wake.set()
         await asyncio.sleep(0)
 
@@ -332,17 +332,17 @@ async def test_when_the_disk_is_used_up_the_stream_waits_until_something_is_rele
 ) -> None:
     s = stage(bytes_max=300)
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    told: list[None] = []
-    s.controller.on_change = lambda: told.append(None)
+    calls: list[None] = []
+    s.controller.on_change = lambda: calls.append(None)
     commit_ts = 200
     while s.controller.has_room:
         commit_ts += 1
         s.controller.divert(row(commit_ts, T))
     assert commit_ts < 220
     assert s.controller.document()["full"]
-    told.clear()
+    calls.clear()
     await s.controller.decide(200, SKIP, "", "here")
-    await s.until(lambda: bool(told) and len(s.values("t")) == commit_ts - 200)
+    await s.until(lambda: bool(calls) and len(s.values("t")) == commit_ts - 200)
     await s.finish(commit_ts)
     assert s.controller.has_room
 

@@ -33,7 +33,7 @@ def ddl(commit_ts: int) -> KeptDdl:
     return KeptDdl(Ddl(commit_ts, commit_ts, 5, "d", "ALTER", (("d", "t0"),), 1), 0, None)
 
 
-def told(item: Item | None) -> object:
+def shown(item: Item | None) -> object:
     if not isinstance(item, Transaction):
         return item
     return item.start_ts, item.commit_ts, item.last, [
@@ -57,7 +57,7 @@ def logs(tmp_path: Path) -> Iterator[MakeLog]:
 def read(cursor: Cursor) -> list[object]:
     found = []
     while (item := cursor.next()) is not None:
-        found.append(told(item))
+        found.append(shown(item))
     return found
 
 
@@ -78,7 +78,9 @@ def by_table(transaction: Transaction) -> list[object]:
     pieces = []
     for index, events in enumerate(transaction.tables):
         last = transaction.last and index == len(transaction.tables) - 1
-        pieces.append(told(Transaction(transaction.start_ts, transaction.commit_ts, (events,), 0, last=last)))
+        pieces.append(
+            shown(Transaction(transaction.start_ts, transaction.commit_ts, (events,), 0, last=last))
+        )
     return pieces
 
 
@@ -142,7 +144,7 @@ def test_files_that_are_applied_go_and_make_room(
         commit_ts += 1
         log.append(rows(commit_ts, 0))
     cursor = log.cursor()
-    assert told(cursor.next()) == by_table(rows(2, 0))[0]
+    assert shown(cursor.next()) == by_table(rows(2, 0))[0]
     cursor.close()
     files = len(list(tmp_path.iterdir()))
     assert files > 5

@@ -3,7 +3,7 @@ with a kill at every step, against the serial order.
 
 The world below is a downstream that remembers in which order each table got its changes, two lanes, the
 stored rows, and the driver's steps as they are in the shells, each as small as what the downstream takes in
-one transaction. At any moment each table must hold a prefix of its changes in serial order: nothing is lost
+one transaction. At any time each table must hold a prefix of its changes in serial order: nothing is lost
 in the middle, done twice, or done too early; and nothing at or below the checkpoint may be missing.
 """
 
@@ -357,8 +357,8 @@ class World:
         yield self
 
     def stop_at(self, queue: Queue, item: Ddl, made: Entry) -> None:
-        behind = [entry.job_id for entry in self.quarantine.entries_before(queue, item)]
-        self.stored(self.quarantine.stop_at(queue, item, made), *behind)
+        before = [entry.job_id for entry in self.quarantine.entries_before(queue, item)]
+        self.stored(self.quarantine.stop_at(queue, item, made), *before)
 
     def advanced(self, queue: Queue, position: Position) -> None:
         for entry in self.quarantine.advance(queue, position):
@@ -401,7 +401,7 @@ STREAMS: dict[str, tuple[Item, ...]] = {
     "a DDL of another table between": (
         bad(1, "t"), row(2, "t"), row(3, "u"), ddl(4, "u"), row(5, "u"), row(6, "t"),
     ),
-    "a later DDL of the table behind it": (
+    "a later DDL of the table after it": (
         bad(1, "t"), row(2, "t"), bad(3, "t"), row(4, "t"), row(5, "u"),
     ),
     "another table taken in": (
@@ -447,7 +447,7 @@ def test_the_same_for_any_stream(seed: int) -> None:
 
 ROW_STREAMS: dict[str, tuple[Item, ...]] = {
     "rows alone": (row(1, "t", "u"), row(2, "v"), row(3, "t", "u"), row(4, "t", "v"), row(5, "u")),
-    "a DDL of the table behind them": (row(1, "t"), row(2, "u", "t"), ddl(3, "t"), row(4, "t", "v")),
+    "a DDL of the table after them": (row(1, "t"), row(2, "u", "t"), ddl(3, "t"), row(4, "t", "v")),
     "a DDL of the table before them": (row(1, "t"), ddl(2, "t"), row(3, "t", "u"), row(4, "v"), row(5, "t")),
     "another table waits for a DDL": (
         row(1, "t"), bad(2, "u"), ddl(3, "u"), row(4, "u", "t"), row(5, "t"), ddl(6, "t", "u"),
@@ -486,7 +486,7 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "query", "met"),
+    ("action", "query", "expected"),
     [
         (21, "CREATE VIEW d.v AS SELECT a FROM d.t", DdlClass.KEPT),
         (21, "CREATE VIEW v AS SELECT a FROM T", DdlClass.KEPT),
@@ -497,10 +497,10 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
         (3, "CREATE TABLE v (t INT, b INT COMMENT 'like t')", DdlClass.FREE),
     ],
 )
-def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, met: DdlClass) -> None:
+def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, expected: DdlClass) -> None:
     quarantine = Quarantine()
     quarantine.begin(Entry(5, 5, Floor(4, 1), {("d", "t"): 5, ("whole", ""): 5}, Position(4), "", "refused"))
-    assert quarantine.classify(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).ddl_class is met
+    assert quarantine.classify(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).ddl_class is expected
 
 
 def test_position_of_a_large_transaction_in_the_middle() -> None:
@@ -517,7 +517,7 @@ def test_position_of_a_large_transaction_in_the_middle() -> None:
 
 
 def test_refused_rows_are_kept_and_tried_once_more_before_their_table_goes_on() -> None:
-    """Or the lane would meet them again, and all would begin anew."""
+    """Or the lane would be refused them again, and all would begin anew."""
     quarantine = Quarantine([Entry(ROWS + 1, 9, Floor(4, 1), {("d", "t"): 5}, Position(4), "", "")], 4)
     (queue,) = quarantine.queues
     queue.state = QueueState.CAUGHT_UP
