@@ -14,7 +14,7 @@ LINES_MAX = 450
 FUNCTION_LINES_MAX = 75
 MODULES_MAX = 20  # of one folder
 # Packages whose modules are all tested by the path of the module, or by one that their docstring names.
-MIRRORED = ("deploy.", "drainer.spark.")
+MIRRORED = ("common.", "deploy.", "drainer.spark.", "pump.", "pumpclient.")
 TESTS_LINE = re.compile(r"^Tests\s+(\S.*)$", re.MULTILINE)
 BANNED = {"utils", "util", "helpers", "helper", "misc", "base", "manager", "types", "common_types"}
 
