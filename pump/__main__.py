@@ -45,7 +45,8 @@ from pump.retention.purger import Purger
 from pump.server import PumpServer, services_before_start
 from pump.status import StatusRoutes
 from pump.storage.data_dir import DataDir
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from pump.watermark.idle import IdleWatermark, write_fake_binlogs
 from pump.watermark.resolve_schedule import ResolveSchedule
 from pump.watermark.resolver import Resolver
@@ -61,7 +62,7 @@ logger = log.get("pump")
 
 
 @dataclass(slots=True)
-class Opened:
+class StartedParts:
     """What was opened, in order; closed in the reverse order, also when the start fails half way."""
 
     data_dir: DataDir | None = None
@@ -83,7 +84,7 @@ class Opened:
         return node.OFFLINE if self.registration is None else self.registration.state
 
 
-async def close_all(opened: Opened) -> None:
+async def close_all(opened: StartedParts) -> None:
     """Close what is open, the newest first."""
     if opened.listener is not None:
         await opened.listener.stop(_CALLS_END_S)
@@ -101,7 +102,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     """Set everything up; what was opened is closed by the stop phases, also when this fails."""
     clock = SystemClock()
     tls = settings.tls
-    opened = Opened()
+    opened = StartedParts()
     stop_phases(process, opened)
     starting = Starting(settings.start_wait_s, clock, process.status)
     listener.check_free(settings)  # before anything is touched: this is the commonest mistake
@@ -184,7 +185,7 @@ async def open_storage(
     settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int, clients_know: bool
 ) -> Storage:
     """What is stored, ready for more of it."""
-    limits = Limits(
+    limits = StorageLimits(
         write_queue_bytes_max=settings.write_queue_bytes,
         index_queue_bytes_max=settings.index_queue_bytes,
         recent_bytes_max=settings.recent_bytes,
@@ -221,7 +222,7 @@ class PumpServices:
 async def register(
     settings: PumpConfig,
     process: daemon.Daemon,
-    opened: Opened,
+    opened: StartedParts,
     services: PumpServices,
     starting: Starting,
     node_id: str,
@@ -254,7 +255,7 @@ class Background:
 
 
 def start_background(
-    settings: PumpConfig, process: daemon.Daemon, opened: Opened, services: PumpServices, node_id: str
+    settings: PumpConfig, process: daemon.Daemon, opened: StartedParts, services: PumpServices, node_id: str
 ) -> Background:
     """Start the tasks that serve no call."""
     storage, pullers, idle, closing = services.storage, services.pullers, services.idle, services.closing
@@ -300,7 +301,7 @@ def start_background(
     return Background(watch, purger)
 
 
-def unready(opened: Opened, starting: Starting) -> str:
+def unready(opened: StartedParts, starting: Starting) -> str:
     """Why this pump takes no prewrites; "" if it does."""
     if opened.storage is not None and opened.storage.write_failure is not None:
         return str(opened.storage.write_failure)
@@ -357,7 +358,7 @@ def add_routes(
     status.add_routes(routes, debug=settings.debug_routes)
 
 
-def stop_phases(process: daemon.Daemon, opened: Opened) -> None:
+def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
     """What to do at the end, as far as the start had come."""
 
     async def leave_registry() -> None:

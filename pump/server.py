@@ -25,8 +25,9 @@ from common.serving.starting import Starting
 from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
+from pump.log.writer import WriteFailed
 from pump.pull.puller import Pullers
-from pump.storage.storage import Storage, WriteFailed
+from pump.storage.storage import Storage
 from pump.write import admission, write_request
 from pump.write.admission import Probe, Reason, Refuse
 from pump.write.batch_stream import BatchWrites

@@ -1,7 +1,7 @@
 """Recovery: what to believe of the files found at start, decided from numbers alone.
 
 In     sizes of the log files, the positions remembered in the index, what a scan of the newest file found
-Out    `Plan`: where to verify and where to replay from; `judge_tear`: cut or refuse
+Out    `RecoveryPlan`: where to verify and where to replay from; `judge_tear`: cut or refuse
 Why    the index is written after the records it names are on the medium, so everything up to its head
        must be valid. After the head, one writer with one fdatasync a group leaves at most the last group
        unsynced: only there may bytes be torn, and only in the newest file
@@ -30,14 +30,14 @@ class FoundSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """`verify_from` lies in the newest file; `replay_from` is where index and sorter continue."""
 
     verify_from: ValuePointer
     replay_from: ValuePointer
 
 
-def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePointer) -> Plan:
+def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePointer) -> RecoveryPlan:
     """Where to continue. `segments` ascending and not empty; `Corruption` if files or bytes are missing.
 
     `head`: last record in the index. `handle`: last record that the sorter had decided with all before it.
@@ -63,7 +63,7 @@ def plan(segments: Sequence[FoundSegment], head: ValuePointer, handle: ValuePoin
             )
     beginning = ValuePointer(first.fid, 0)
     verify_from = head if head.fid == last.fid else ValuePointer(last.fid, 0)
-    return Plan(verify_from, max(beginning, min(head, handle)))
+    return RecoveryPlan(verify_from, max(beginning, min(head, handle)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseStart:
     """Do not start: acknowledged bytes are damaged at `offset`."""
 
     offset: int
@@ -97,7 +97,7 @@ class Refuse:
 
 def judge_tear(
     tear: Tear, *, acknowledged_to: int, group_bytes_max: int, loss_accepted: bool = False
-) -> Cut | Refuse:
+) -> Cut | RefuseStart:
     """What to do about a tear.
 
     `acknowledged_to`: offset in this file before which everything was certainly acknowledged.
@@ -106,11 +106,11 @@ def judge_tear(
     if loss_accepted:
         return Cut(tear.offset, tear.later is not None)
     if tear.offset < acknowledged_to:
-        return Refuse(tear.offset, f"{tear.reason}; it had been acknowledged")
+        return RefuseStart(tear.offset, f"{tear.reason}; it had been acknowledged")
     if tear.later is not None and tear.later - tear.offset > group_bytes_max:
-        return Refuse(tear.offset, f"{tear.reason}; a valid record follows at offset {tear.later}")
+        return RefuseStart(tear.offset, f"{tear.reason}; a valid record follows at offset {tear.later}")
     if tear.pair_after:
         # An end is sent when its prewrite was acknowledged: what lies in front of the prewrite was synced.
         # Go pumps leave such files: they append after what a kill tore.
-        return Refuse(tear.offset, f"{tear.reason}; a transaction stands after it with its end")
+        return RefuseStart(tear.offset, f"{tear.reason}; a transaction stands after it with its end")
     return Cut(tear.offset, tear.later is not None)

@@ -31,7 +31,7 @@ _logger = log.get("value_log")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLog:
     """What opening found: where replay begins, and what was cut off the newest file, if anything."""
 
     replay_from: ValuePointer
@@ -91,7 +91,7 @@ class ValueLog:
 
     def open(
         self, head: ValuePointer, handle: ValuePointer, known_ts: int, sure: ValuePointer = START
-    ) -> Opened:
+    ) -> OpenedLog:
         """Look at all files; verify the newest from `head` on and cut its torn tail.
 
         `known_ts`: largest timestamp in the index. `sure`: everything before it was acknowledged, as
@@ -100,7 +100,7 @@ class ValueLog:
         fids = sorted(fid for fid in map(segment.fid_of, self._directory.names()) if fid is not None)
         if not fids:
             self._create(0)
-            return Opened(ValuePointer(0, 0), None)
+            return OpenedLog(ValuePointer(0, 0), None)
         for fid in fids:
             name = segment.name_of(fid)
             self._add(Segment(fid, self._directory.open(name), end=self._directory.size(name)))
@@ -112,7 +112,7 @@ class ValueLog:
         if head.fid == newest and head != START:
             sure_to = max(sure_to, head.offset + 1)
         cut = self._verify_newest(plan.verify_from.offset, sure_to, known_ts)
-        return Opened(plan.replay_from, cut, cut_path, size - cut.offset if cut else 0)
+        return OpenedLog(plan.replay_from, cut, cut_path, size - cut.offset if cut else 0)
 
     def _verify_newest(self, start: int, sure_to: int, known_ts: int) -> recovery.Cut | None:
         newest, size = self.active, self.active.end
@@ -147,7 +147,7 @@ class ValueLog:
             group_bytes_max=self._group_bytes_max,
             loss_accepted=self._loss_accepted(segment.name_of(newest.fid), at),
         )
-        if isinstance(verdict, recovery.Refuse):
+        if isinstance(verdict, recovery.RefuseStart):
             raise self._refusal(newest, at, verdict.reason)
         newest.file.truncate(at)
         newest.end = at

@@ -23,7 +23,7 @@ from pump.index import index_files
 from pump.index.index import Index, IndexDamaged
 from pump.log.log_file import LogDirectory
 from pump.log.record import START, ValuePointer
-from pump.log.value_log import SEGMENT_BYTES_MAX, Opened, ValueLog
+from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 
@@ -31,7 +31,7 @@ _logger = log.get("storage")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StorageLimits:
     """Bounds of one storage, in bytes where not said otherwise."""
 
     write_queue_bytes_max: int = 64 << 20  # reached: writers wait
@@ -53,7 +53,7 @@ class OpenFiles:
 
     index: Index
     value_log: ValueLog
-    opened: Opened
+    opened: OpenedLog
     losses: AcceptedLosses
     index_is_new: bool
 
@@ -66,7 +66,7 @@ class OpenFiles:
 def open_all(
     data_dir: DataDir,
     directory: LogDirectory,
-    limits: Limits,
+    limits: StorageLimits,
     losses: AcceptedLosses,
     *,
     write_buffer_bytes: int,
@@ -125,7 +125,7 @@ class _FromTheFuture(Exception):
 def _open_log(
     data_dir: DataDir,
     directory: LogDirectory,
-    limits: Limits,
+    limits: StorageLimits,
     losses: AcceptedLosses,
     index: Index,
 ) -> OpenFiles:

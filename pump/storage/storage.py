@@ -19,7 +19,6 @@ from typing import Any, Self, TypeVar
 
 from common import binlog
 from common.clock import Clock
-from common.errors import Corruption
 from common.observe import log
 from common.tso import TS_MAX
 from pump import metrics
@@ -31,14 +30,14 @@ from pump.log.delivery import Delivery, LargeDelivery, Page
 from pump.log.group_commit import GroupCommit
 from pump.log.log_file import LogDirectory, OsLogDirectory
 from pump.log.record import ValuePointer
-from pump.log.value_log import Opened, ValueLog
+from pump.log.value_log import OpenedLog, ValueLog
 from pump.log.writer import WriteFailed, Writer, WrittenGroup
 from pump.storage import opening
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
-from pump.storage.history import History, PositionPurged
+from pump.storage.history import History
 from pump.storage.missing_prewrite import MissingPrewrites
-from pump.storage.opening import Limits
+from pump.storage.opening import StorageLimits
 from pump.storage.readers import PartReader
 from pump.storage.stages import Places
 
@@ -56,7 +55,9 @@ T = TypeVar("T")
 class Storage:
     """One data directory, open. Use from one event loop."""
 
-    def __init__(self, data_dir: DataDir, found: opening.OpenFiles, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, data_dir: DataDir, found: opening.OpenFiles, limits: StorageLimits, clock: Clock
+    ) -> None:
         self._data_dir = data_dir
         self._index = found.index
         self._log = found.value_log
@@ -88,7 +89,7 @@ class Storage:
         data_dir: DataDir,
         *,
         clock: Clock,
-        limits: Limits | None = None,
+        limits: StorageLimits | None = None,
         sync: bool = True,
         accept_loss: str = "",
         write_buffer_bytes: int = 64 << 20,
@@ -101,7 +102,7 @@ class Storage:
         is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up from now on.
         `clients_know`: see `TransactionStatus`.
         Raises `Corruption` naming file and offset, or `ConfigError`."""
-        limits = limits or Limits()
+        limits = limits or StorageLimits()
 
         def open_blocking() -> opening.OpenFiles:
             return opening.open_all(
@@ -123,7 +124,7 @@ class Storage:
             raise
         return storage
 
-    async def _recover(self, opened: Opened, sync: bool, limit_ts: int, clients_know: bool) -> None:
+    async def _recover(self, opened: OpenedLog, sync: bool, limit_ts: int, clients_know: bool) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
             report(
@@ -430,6 +431,3 @@ def _find_large(deliveries: list[Delivery], parts_above: int) -> int | None:
         if len(head) + len(tail) > parts_above:
             return at
     return None
-
-
-__all__ = ["Corruption", "Limits", "PositionPurged", "Storage", "WriteFailed"]

@@ -26,8 +26,9 @@ from common.upstream_port import Committed, Outcome, RolledBack, TransactionStat
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer
+from pump.log.writer import WriteFailed
 from pump.storage.stages import Arrivals
-from pump.storage.storage import Storage, WriteFailed
+from pump.storage.storage import Storage
 from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
 from pump.watermark.stall_report import latest_answer, next_step
 

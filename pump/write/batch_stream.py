@@ -28,7 +28,8 @@ from common.wire import pump_pb2
 from pump import metrics
 from pump.log.group_commit import GroupCommit
 from pump.log.record import none_above
-from pump.storage.storage import Storage, WriteFailed
+from pump.log.writer import WriteFailed
+from pump.storage.storage import Storage
 from pump.write import admission, write_request
 from pump.write.admission import Reason, Refuse, Store, Verdict
 from pump.write.batch_session import IN_FLIGHT_BYTES_MAX, Acknowledgement, Part, WriteSession

@@ -19,13 +19,15 @@ import pytest
 
 from common import binlog
 from common.errors import BinlogError
-from pump.storage.storage import Limits, Storage, WriteFailed
+from pump.log.writer import WriteFailed
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, SHORT, Disk, Fault
 from tests.crash.lives import Mount
 from tests.pump.support.payloads import header, opened, pull, wait_watermark
 
-LIMITS = Limits(segment_bytes_max=900, group_bytes_max=4096)
+LIMITS = StorageLimits(segment_bytes_max=900, group_bytes_max=4096)
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 

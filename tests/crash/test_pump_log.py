@@ -15,7 +15,7 @@ from common.errors import Corruption
 from common.record import encode_value
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened, pull, put_pair
 
@@ -302,7 +302,7 @@ def test_valid_record_that_is_no_binlog_refuses() -> None:
 async def test_torn_tail_of_a_recorded_kill_is_cut_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(tmp_path, limits=Limits()) as storage:
+    async with opened(tmp_path, limits=StorageLimits()) as storage:
         await put_pair(storage, 10, 11)
     path = tmp_path / "value" / "000000.vlog"
     size = path.stat().st_size

@@ -27,7 +27,7 @@ from common.wire import pump_pb2
 from pump import status
 from pump.pull.puller import Pullers
 from pump.status import StatusRoutes
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from pump.watermark.idle import IdleWatermark
 from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
@@ -429,7 +429,7 @@ async def test_the_slow_chaser_and_new_files_are_counted(
 
     rotate = 'binlog_pump_storage_write_binlog_duration_time_count{type="rotate"}'
     caught_up = "binlog_drainer_slow_chaser_catchup_time_seconds_count"
-    limits = Limits(index_queue_bytes_max=1000, segment_bytes_max=10_000)
+    limits = StorageLimits(index_queue_bytes_max=1000, segment_bytes_max=10_000)
     async with page(tmp_path, limits=limits) as one:
         storage = one.one.storage
         await storage.replayed.wait()

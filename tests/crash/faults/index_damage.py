@@ -31,10 +31,11 @@ from common import binlog
 from common.errors import BinlogError
 from common.observe import log
 from pump.log.delivery import Delivery
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 
-LIMITS = Limits(segment_bytes_max=200_000)
+LIMITS = StorageLimits(segment_bytes_max=200_000)
 SECTOR, PAGE, BLOCK = 512, 4096, 32 << 10
 NOTHING = {
     "start": b"~",

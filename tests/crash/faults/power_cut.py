@@ -29,7 +29,9 @@ from pathlib import Path
 
 from common import binlog
 from common.errors import BinlogError
-from pump.storage.storage import Limits, Storage, WriteFailed
+from pump.log.writer import WriteFailed
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, PREWRITTEN, SENT, Ledger
 from tests.pump.support.payloads import header, opened, pull
@@ -44,7 +46,7 @@ MAKE = {
     "xfs": (["mkfs.xfs", "-q", "-f"], []),
 }
 IMAGE_BYTES = 512 << 20
-LIMITS = Limits(segment_bytes_max=1 << 20, index_queue_bytes_max=1 << 20)
+LIMITS = StorageLimits(segment_bytes_max=1 << 20, index_queue_bytes_max=1 << 20)
 LANES = 16
 
 

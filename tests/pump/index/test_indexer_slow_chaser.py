@@ -18,11 +18,14 @@ from common import binlog
 from pump.index.index import Index
 from pump.log.record import LogRecord, ValuePointer
 from pump.storage import opening
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.pump.support.payloads import filed, opened, pull, put, wait_watermark
 
 QUEUE_BYTES = 256 << 10
-LIMITS = Limits(index_queue_bytes_max=QUEUE_BYTES, recent_bytes_max=QUEUE_BYTES, segment_bytes_max=2 << 20)
+LIMITS = StorageLimits(
+    index_queue_bytes_max=QUEUE_BYTES, recent_bytes_max=QUEUE_BYTES, segment_bytes_max=2 << 20
+)
 BEFORE, DURING, AFTER = range(20), range(20, 2000), range(2000, 2040)
 A_GROUP = 20
 ACKNOWLEDGED_S = 10.0

@@ -9,7 +9,11 @@ import pytest
 from common.errors import Corruption
 from pump.log import recovery
 from pump.log.record import START, ValuePointer
-from pump.log.recovery import Cut, FoundSegment, Plan, Refuse, Tear
+from pump.log.recovery import Cut, FoundSegment, RecoveryPlan, RefuseStart, Tear
+
+
+def planned(verify_from: tuple[int, int], replay_from: tuple[int, int]) -> RecoveryPlan:
+    return RecoveryPlan(ValuePointer(*verify_from), ValuePointer(*replay_from))
 
 
 class TestRecoveryPlan:
@@ -18,15 +22,31 @@ class TestRecoveryPlan:
     @pytest.mark.parametrize(
         ("head", "handle", "expected"),
         [
-            (START, START, Plan(ValuePointer(5, 0), ValuePointer(3, 0))),
-            (ValuePointer(5, 100), ValuePointer(5, 50), Plan(ValuePointer(5, 100), ValuePointer(5, 50))),
-            (ValuePointer(5, 100), ValuePointer(4, 50), Plan(ValuePointer(5, 100), ValuePointer(4, 50))),
-            (ValuePointer(4, 100), ValuePointer(4, 200), Plan(ValuePointer(5, 0), ValuePointer(4, 100))),
+            (START, START, planned((5, 0), (3, 0))),
+            (
+                ValuePointer(5, 100),
+                ValuePointer(5, 50),
+                planned((5, 100), (5, 50)),
+            ),
+            (
+                ValuePointer(5, 100),
+                ValuePointer(4, 50),
+                planned((5, 100), (4, 50)),
+            ),
+            (
+                ValuePointer(4, 100),
+                ValuePointer(4, 200),
+                RecoveryPlan(ValuePointer(5, 0), ValuePointer(4, 100)),
+            ),
             # Never before the first file that is left.
-            (ValuePointer(5, 100), ValuePointer(1, 50), Plan(ValuePointer(5, 100), ValuePointer(3, 0))),
+            (
+                ValuePointer(5, 100),
+                ValuePointer(1, 50),
+                RecoveryPlan(ValuePointer(5, 100), ValuePointer(3, 0)),
+            ),
         ],
     )
-    def test_positions(self, head: ValuePointer, handle: ValuePointer, expected: Plan) -> None:
+    def test_positions(self, head: ValuePointer, handle: ValuePointer, expected: RecoveryPlan) -> None:
         assert recovery.plan(self.SEGMENTS, head, handle) == expected
 
     @pytest.mark.parametrize("pointer", [ValuePointer(5, 490), ValuePointer(6, 0)])
@@ -50,7 +70,7 @@ class TestRecoveryPlan:
             )
             is_far = later is not None and later - offset > 1000
             if not accepted and (offset < acknowledged or is_far or pair):
-                assert isinstance(verdict, Refuse)
+                assert isinstance(verdict, RefuseStart)
                 assert verdict.offset == offset
             else:
                 assert verdict == Cut(offset, later is not None)

@@ -23,7 +23,7 @@ from pump.log.log_file import OsLogDirectory
 from pump.log.segment import Segment
 from pump.pull import replies as pull_replies
 from pump.pull.session import MESSAGE_BYTES_MAX, PartMessage, PullSession
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put, put_pair, wait_watermark
 from tests.pump.test_server import CLUSTER, Pump, pump
 
@@ -176,7 +176,7 @@ async def test_parts_are_the_same_stream(tmp_path: Path, seed: int, from_log: bo
 
 
 def limits(**fields: int) -> dict[str, object]:
-    return {"limits": Limits(**fields)} if fields else {}
+    return {"limits": StorageLimits(**fields)} if fields else {}
 
 
 async def test_who_does_not_ask_for_parts_gets_none(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ import pytest
 
 from common import binlog
 from common.clock import ManualClock
-from common.door.limits import Limits as DoorLimits
+from common.door.limits import StorageLimits as DoorLimits
 from common.door.server.listener import Server, serve
 from common.wire import pump_pb2
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.common.door.support.peers import Raw, until
@@ -35,7 +35,7 @@ LIMITS: Final = DoorLimits(
     stream_send_bytes_max=1 << 18, connection_send_bytes_max=8 * MIB, send_bytes_max=32 * MIB
 )
 NO_WINDOW: Final = frames.PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)])
-FROM_LOG: Final = {"limits": Limits(recent_bytes_max=1)}
+FROM_LOG: Final = {"limits": StorageLimits(recent_bytes_max=1)}
 
 
 @dataclass
@@ -217,7 +217,7 @@ async def test_messages_count_until_they_are_stored(tmp_path: Path) -> None:
         receive_bytes_max=24 * MIB,
         stream_window_bytes=4 * MIB,
     )
-    stored = Limits(write_queue_bytes_max=1)
+    stored = StorageLimits(write_queue_bytes_max=1)
     gate = threading.Event()
     async with house(tmp_path, limits, limits=stored) as here, AsyncExitStack() as stack:
         log = here.pump.storage.value_log

@@ -28,13 +28,14 @@ from pump.retention.age_clock import AgeClock
 from pump.retention.policy import DISK, DRAINERS, Policy
 from pump.retention.purger import Pace, Purger
 from pump.storage.history import History, PositionPurged
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.payloads import filed, opened, pull, put, put_pair, wait_watermark
 
 MINUTE = 60_000 << 18
 HOUR = 60 * MINUTE
-LIMITS = Limits(segment_bytes_max=4000)
+LIMITS = StorageLimits(segment_bytes_max=4000)
 HOUR_OLD = Policy(3600.0)
 
 

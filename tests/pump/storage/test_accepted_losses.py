@@ -18,10 +18,10 @@ from pump.index.index import IndexDamaged
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
 from pump.storage.data_dir import DataDir
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 
-LIMITS = Limits(segment_bytes_max=5000)
+LIMITS = StorageLimits(segment_bytes_max=5000)
 
 
 async def stored(path: Path, value: bytes = bytes(300)) -> list[Delivery]:

@@ -12,7 +12,7 @@ import pytest
 from common import filesystem
 from common.errors import ConfigError
 from pump.storage.data_dir import DataDir
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put_pair
 
 
@@ -26,7 +26,7 @@ def no_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("no_umask")
 async def test_what_is_made_is_for_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "pump"
-    async with opened(path, limits=Limits(segment_bytes_max=1000)) as storage:
+    async with opened(path, limits=StorageLimits(segment_bytes_max=1000)) as storage:
         for ts in range(10, 100, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
         storage.purged_to(1)

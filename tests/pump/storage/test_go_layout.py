@@ -18,14 +18,14 @@ import pytest
 from common import binlog
 from common.errors import ConfigError, Corruption, DirectoryLocked
 from pump.storage.data_dir import DataDir
-from pump.storage.storage import Limits
+from pump.storage.opening import StorageLimits
 from tests.pump.support import corpus, go_layout
 from tests.pump.support.go_layout import Broken, Pointer
 from tests.pump.support.payloads import header, opened, pull, put, wait_watermark
 
 RECORDED = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)
-SMALL = Limits(segment_bytes_max=60_000)
+SMALL = StorageLimits(segment_bytes_max=60_000)
 
 
 def test_vectors_of_the_layout(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def transactions(first_ts: int, count: int, size: int) -> list[bytes]:
     return written
 
 
-async def written_by_us(directory: Path, *, abandon: bool, limits: Limits = SMALL) -> list[bytes]:
+async def written_by_us(directory: Path, *, abandon: bool, limits: StorageLimits = SMALL) -> list[bytes]:
     """Two lives: one write at a time and batches, a time mark, large records, repeats, an open prewrite."""
     first = transactions(1000, 300, 400)
     large = transactions(10_000, 3, 200_000)
@@ -136,7 +136,7 @@ def torn(size: int) -> bytes:
 async def test_only_what_is_torn_is_given_up_where_a_go_pump_appended_behind_it(
     damage: Callable[[bytes, int], bytes], lost: int, tmp_path: Path
 ) -> None:
-    limits = Limits(segment_bytes_max=20_000)
+    limits = StorageLimits(segment_bytes_max=20_000)
     async with opened(tmp_path, limits=limits) as storage:
         for payload in transactions(1000, 60, 400):
             await put(storage, payload)
@@ -227,7 +227,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of three files that keeps every rule."""
 
     async def write(directory: Path) -> None:
-        async with opened(directory, limits=Limits(segment_bytes_max=5000)) as storage:
+        async with opened(directory, limits=StorageLimits(segment_bytes_max=5000)) as storage:
             await put(storage, *transactions(1000, 40, 400))
             await put(storage, *transactions(10_000, 40, 400))
             await put(storage, *transactions(20_000, 100, 10))

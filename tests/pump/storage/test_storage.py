@@ -22,10 +22,11 @@ from pump.log import segment
 from pump.log.delivery import Delivery
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
+from pump.log.writer import WriteFailed
 from pump.storage.data_dir import DataDir
 from pump.storage.history import PositionPurged
-from pump.storage.opening import oldest_whole_commit
-from pump.storage.storage import Limits, Storage, WriteFailed
+from pump.storage.opening import StorageLimits, oldest_whole_commit
+from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import header, opened, pull, put, put_pair, wait_watermark
@@ -122,7 +123,7 @@ async def test_a_process_that_dies_loses_nothing_acknowledged(tmp_path: Path) ->
 
 
 async def test_rotation_keeps_everything_and_closes_files_with_a_footer(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=5000)
+    limits = StorageLimits(segment_bytes_max=5000)
     async with opened(tmp_path, limits=limits) as storage:
         expected = [
             Delivery(ts + 1, ts, await put_pair(storage, ts, ts + 1, bytes(300)))
@@ -143,7 +144,7 @@ async def test_rotation_keeps_everything_and_closes_files_with_a_footer(tmp_path
 
 
 async def test_start_reads_only_what_the_index_does_not_know(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=5000)
+    limits = StorageLimits(segment_bytes_max=5000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 1000, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -233,7 +234,7 @@ async def test_position_below_what_was_purged_is_refused(tmp_path: Path) -> None
 
 
 async def test_a_rebuilt_index_promises_nothing_about_purged_files(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=1000)
+    limits = StorageLimits(segment_bytes_max=1000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 200, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -259,7 +260,7 @@ async def test_duplicates_and_repeats_are_served_once(tmp_path: Path) -> None:
 
 
 async def test_slow_index_never_delays_writers_and_the_log_is_read_to_catch_up(tmp_path: Path) -> None:
-    limits = Limits(index_queue_bytes_max=4000)
+    limits = StorageLimits(index_queue_bytes_max=4000)
     data_dir = DataDir(str(tmp_path))
     storage = await Storage.open(data_dir, clock=SystemClock(), limits=limits)
     # The indexer does not run at all: writers must not notice.
@@ -285,7 +286,9 @@ async def test_slow_index_never_delays_writers_and_the_log_is_read_to_catch_up(t
 
 async def test_marks_wait_for_the_index_to_catch_up(tmp_path: Path) -> None:
     data_dir = DataDir(str(tmp_path))
-    storage = await Storage.open(data_dir, clock=SystemClock(), limits=Limits(index_queue_bytes_max=10))
+    storage = await Storage.open(
+        data_dir, clock=SystemClock(), limits=StorageLimits(index_queue_bytes_max=10)
+    )
     for ts in range(10, 100, 10):
         await put_pair(storage, ts, ts + 1)
     storage.mark(500)
@@ -355,7 +358,7 @@ async def test_a_group_is_synced_before_any_of_it_is_acknowledged(tmp_path: Path
 
 
 async def test_full_queue_makes_writers_wait_but_loses_none(tmp_path: Path) -> None:
-    async with opened(tmp_path, limits=Limits(write_queue_bytes_max=2000)) as storage:
+    async with opened(tmp_path, limits=StorageLimits(write_queue_bytes_max=2000)) as storage:
         await put(storage, *(binlog.prewrite(ts, b"k", bytes(500)) for ts in range(10, 110)))
         assert storage.write_queue_bytes == 0
         async with asyncio.timeout(5):
@@ -364,7 +367,7 @@ async def test_full_queue_makes_writers_wait_but_loses_none(tmp_path: Path) -> N
 
 
 async def test_transaction_larger_than_every_limit_passes(tmp_path: Path) -> None:
-    limits = Limits(
+    limits = StorageLimits(
         write_queue_bytes_max=1000,
         group_bytes_max=1000,
         index_queue_bytes_max=1000,
@@ -443,7 +446,7 @@ def test_node_id_is_kept_from_the_first_start_on(tmp_path: Path) -> None:
 
 
 async def test_writes_go_on_while_the_index_is_built_anew(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=20_000)
+    limits = StorageLimits(segment_bytes_max=20_000)
     async with opened(tmp_path, limits=limits) as storage:
         expected = [await pair(storage, ts, bytes(300)) for ts in range(10, 3000, 10)]
     shutil.rmtree(tmp_path / "kv")
@@ -483,7 +486,7 @@ async def test_a_stop_in_the_middle_of_catching_up_goes_on_at_the_next_start(tmp
 
 
 async def test_a_log_of_many_files_needs_few_descriptors(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=500)
+    limits = StorageLimits(segment_bytes_max=500)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 3000, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -497,7 +500,7 @@ async def test_a_log_of_many_files_needs_few_descriptors(tmp_path: Path) -> None
 
 
 async def test_removed_files_are_gone_and_the_newest_never_is(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=2000)
+    limits = StorageLimits(segment_bytes_max=2000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 300, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -545,7 +548,7 @@ async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_st
 
 
 async def test_damage_in_an_older_file_stops_and_can_be_given_up(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=5000)
+    limits = StorageLimits(segment_bytes_max=5000)
     async with opened(tmp_path, limits=limits) as storage:
         expected = [await pair(storage, ts, bytes(300)) for ts in range(10, 1000, 10)]
     shutil.rmtree(tmp_path / "kv")
@@ -566,7 +569,7 @@ async def test_damage_in_an_older_file_stops_and_can_be_given_up(tmp_path: Path)
 
 
 async def test_purged_is_remembered_without_the_index(tmp_path: Path) -> None:
-    limits = Limits(segment_bytes_max=2000)
+    limits = StorageLimits(segment_bytes_max=2000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 300, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -663,7 +666,7 @@ async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
     loses: str, is_noted: bool, tmp_path: Path
 ) -> None:
     """One that keeps it in the index alone: no note of ours may stand for what it removed later."""
-    limits = Limits(segment_bytes_max=2000)
+    limits = StorageLimits(segment_bytes_max=2000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 600, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
@@ -700,7 +703,7 @@ def is_whole(storage: Storage, start_ts: int) -> bool:
 
 async def test_what_was_purged_here_is_known_exactly_though_the_index_is_lost(tmp_path: Path) -> None:
     """Nobody is told that more is gone than is: a drainer that stands there goes on."""
-    limits = Limits(segment_bytes_max=2000)
+    limits = StorageLimits(segment_bytes_max=2000)
     async with opened(tmp_path, limits=limits) as storage:
         for ts in range(10, 600, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))

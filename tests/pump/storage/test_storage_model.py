@@ -36,7 +36,8 @@ from pump.retention.policy import Policy
 from pump.retention.purger import Pace, Purger
 from pump.storage.data_dir import DataDir
 from pump.storage.history import PositionPurged
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, FREEZE, TEAR, Disk, Fault
 from tests.crash.faults.index_damage import SECTOR, Damage
@@ -46,7 +47,7 @@ from tests.pump.support.storage_model import Model, Stored
 EXAMPLES = int(os.environ.get("PUMP_MODEL_EXAMPLES", "200"))
 SEED = os.environ.get("PUMP_MODEL_SEED")
 STEP = 20_000 << 18  # the oracle moves by 20 seconds
-LIMITS = Limits(
+LIMITS = StorageLimits(
     segment_bytes_max=1500,
     group_bytes_max=1000,
     group_records_max=16,

@@ -23,7 +23,8 @@ from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump.pull.puller import Pullers
 from pump.server import PumpServer
-from pump.storage.storage import Limits, Storage
+from pump.storage.opening import StorageLimits
+from pump.storage.storage import Storage
 from pump.watermark.idle import IdleWatermark
 from pump.write import admission, write_request
 from pump.write.admission import Disk
@@ -96,7 +97,7 @@ class Pump:
 @asynccontextmanager
 async def pump(path: Path, *, in_flight: int = 4 << 20, **limits: Any) -> AsyncIterator[Pump]:
     directory = MemoryDirectory()
-    async with opened(path, directory=directory, limits=Limits(**limits)) as storage:
+    async with opened(path, directory=directory, limits=StorageLimits(**limits)) as storage:
         guard = DiskGuard(str(path), 0)
         guard.disk = Disk(1 << 30, 1 << 20)
         made: list[Pump] = []
