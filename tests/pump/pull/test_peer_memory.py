@@ -17,7 +17,7 @@ import pytest
 
 from common import binlog
 from common.clock import ManualClock
-from common.door.limits import StorageLimits as DoorLimits
+from common.door.limits import Limits as DoorLimits
 from common.door.server.listener import Server, serve
 from common.wire import pump_pb2
 from pump.storage.opening import StorageLimits
