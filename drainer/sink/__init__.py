@@ -20,9 +20,9 @@ Calls come from one event loop, one at a time, in this order:
     start, (take | begin_large, take_piece... | take_ddl | watermark | flush, ready | between_batches)...,
     stop, finish, close        or, when it ends by an error: abandon
 
-`tasks` and `save` run beside them. What has a body here has a default that suits a sink which writes before
-`flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`, `watermark`, `flush`,
-`save`, `finish`, `close` and the four timestamps. It is built by a module named in
+`tasks` and `save` run beside them, also beside `finish`. What has a body here has a default that suits a sink
+which writes before `flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`,
+`watermark`, `flush`, `save`, `finish`, `close` and the four timestamps. It is built by a module named in
 `drainer.config.sinks.SINKS`, and tried by `tests/contract/test_sink.py`.
 
 Tests  tests/contract/test_sink.py

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from common.clock import SystemClock
 from common.ddl_job import ActionType
 from common.rowcodec.encoder import RowEncoder
 from common.wire import pb_binlog_pb2 as pb
+from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.apply.lane import LaneSettings
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
@@ -34,7 +35,7 @@ from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
 from tests.benchmarks.drainer.file_sink import value
-from tests.drainer.support.apply_life import Life, create_job
+from tests.drainer.support.apply_life import Life, clean, create_job
 from tests.drainer.support.apply_life import run as run_sql
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Event, Upstream, held, keyed, keyless
@@ -299,3 +300,23 @@ class MemoryBed:
                         if kind != DELETE:
                             found.append(new)
         return sorted(found)
+
+
+def _mysql(request: pytest.FixtureRequest, stream: Stream) -> MysqlBed:
+    server: MariaDbServer = request.getfixturevalue("mariadb")
+    target = Target(server.host, server.port, server.user, server.password)
+    clean(target)
+    request.addfinalizer(lambda: clean(target))
+    return MysqlBed(stream, target)
+
+
+def _file(request: pytest.FixtureRequest, stream: Stream) -> FileBed:
+    return FileBed(stream, request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch"))
+
+
+BEDS: dict[str, Callable[[pytest.FixtureRequest, Stream], Bed]] = {
+    "memory": lambda _request, stream: MemoryBed(stream),
+    "file": _file,
+    "mysql": _mysql,
+}
+NEEDS_SERVERS = ("mysql",)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.pull.merged import MergedBatch
 from drainer.sink import Sink
-from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, Ddl
-from tests.contract.beds import Bed, FileBed, MemoryBed, MemorySink, MysqlBed, Stream
-from tests.drainer.support.apply_life import clean
+from tests.contract.beds import BEDS, NEEDS_SERVERS, Bed, MemoryBed, MemorySink, Stream
 
-KINDS = [
-    "memory",
-    "file",
-    pytest.param("mysql", marks=pytest.mark.integration),
-]
+KINDS = [pytest.param(name, marks=pytest.mark.integration if name in NEEDS_SERVERS else ()) for name in BEDS]
 
 
 @pytest.fixture
@@ -31,19 +23,8 @@ def stream() -> Stream:
 
 
 @pytest.fixture(params=KINDS)
-def bed(
-    request: pytest.FixtureRequest, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bed]:
-    if request.param == "memory":
-        yield MemoryBed(stream)
-    elif request.param == "file":
-        yield FileBed(stream, tmp_path, monkeypatch)
-    else:
-        server: MariaDbServer = request.getfixturevalue("mariadb")
-        target = Target(server.host, server.port, server.user, server.password)
-        clean(target)
-        yield MysqlBed(stream, target)
-        clean(target)
+def bed(request: pytest.FixtureRequest, stream: Stream) -> Bed:
+    return BEDS[request.param](request, stream)
 
 
 class Life:
