@@ -30,7 +30,7 @@ from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
 from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
-from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.connection import TrackedSchema
 from drainer.ddl.run.recycle_bin import KeepDropped

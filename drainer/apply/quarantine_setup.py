@@ -18,8 +18,8 @@ from drainer.apply.lane_set import LaneSet
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES
-from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.derive import same_names
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController, Waiting

@@ -13,6 +13,7 @@ A rule has any of `kind`, `db-name`, `tbl-name`, `sql`, all of which must hold, 
     sql       regular expression, found anywhere in the text, without regard to case
     action    apply, skip, rewrite (into `text`, where {db} and {table} stand for the quoted names of the
               first table concerned), stop (the drainer ends before the statement)
+Tests  tests/drainer/ddl/test_policy.py
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from common.errors import DownstreamError, Rejected
 from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.store import CheckpointStore
-from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import SKIP, STOP, Rule

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive.values import Route
 from drainer.txn import Ddl
 
 

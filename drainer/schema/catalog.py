@@ -10,6 +10,7 @@ kept that have changed since, however many definitions ago that was.
 
 `changed` collects what differs from the last `rows()`, so that a stored copy can follow at little cost. What
 is read in bulk (`put_text`, `drop`) is not noted there: all of it is stored behind that.
+Tests  tests/drainer/schema/test_tracker.py
 """
 
 from __future__ import annotations

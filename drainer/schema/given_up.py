@@ -8,6 +8,7 @@ Why    TiDB drops an index in steps: from delete-only on nothing is checked, and
 
 A unique key downstream is guaranteed by a unique index upstream on the same columns or some of them. Only
 public ones count. Columns go by their ids, names may have changed.
+Tests  tests/drainer/quarantine/test_early_drop.py
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from typing import Final
 from common import ddl_job
 from common.ddl_job import DdlJob
 from drainer.rules.rule_set import Rules
-from drainer.schema import sql_tokens as ddl_text
+from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import DdlEffect, EffectKind, Names
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
@@ -90,7 +90,7 @@ def _by_events(job: DdlJob, change: DdlEffect, verdict: Verdict, rules: Rules) -
         return verdict
     renamed = {new for _, new in change.renamed}
     asked = [name for name in verdict.tables if not renamed or name in renamed]
-    events = ddl_text.events_of(job.query, job.action)
+    events = sql_tokens.events_of(job.query, job.action)
     found = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
     wanted = tuple(name for name in verdict.tables if not found.get(name))
     if change.kind is EffectKind.RESTORE and wanted:

@@ -3,6 +3,7 @@
 In     a table mutation: inserts, updates and deletes in lists of their own, and the sequence of their kinds
 Out    kinds and encoded rows in execution order
 Never  decodes a row; a sequence that does not fit its rows is `Corruption`
+Tests  tests/drainer/translate/test_translator.py
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from drainer.pull.merged import Merged, Spilled
 from drainer.rules.rule_history import Era, RuleHistory
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
-from drainer.schema import sql_tokens as ddl_text
+from drainer.schema import sql_tokens
 from drainer.schema.catalog import TABLE_ID_MAX
 from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.translate import ddl_filter
@@ -134,7 +134,7 @@ class Translator:
 
     def runs(self, table: TableVersion, action: int, query: str) -> bool:
         """Whether filters let a statement on a table that replicates run downstream."""
-        events = ddl_text.events_of(query, action)
+        events = sql_tokens.events_of(query, action)
         return self.rules.sync_ddl and not self.rules.events.ignores_ddl(
             table.schema, table.name, events, query
         )

@@ -7,6 +7,7 @@ Out    ALTER TABLE with everything it takes in one statement (servers run it who
        invisible keys
 Holds  only what the DDL changed is touched: columns, keys and types that somebody gave the downstream on
        purpose stay. Columns are matched by id, so a renamed one keeps its contents
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from common import table_info as ti
-from drainer.ddl.derive.alteration import Alteration
 from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
@@ -27,7 +27,7 @@ from drainer.ddl.derive.compare import (
 from drainer.ddl.derive.constraints import drop_foreign_keys, extras
 from drainer.ddl.derive.definition import Column, Default, Definition, Key
 from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, literal, name_of
-from drainer.ddl.derive.steps import Derived, choice, of, step
+from drainer.ddl.derive.values import Alteration, Derived, choice, of, step
 
 
 def meaning(column: Column) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ In     a definition (upstream), the table as information_schema of the downstrea
 Out    whether a column, a default or a key is the same
 Why    servers print the same thing differently: display widths, JSON as LONGTEXT, quoted defaults, `utf8`
        for utf8mb3. What cannot be compared by text (expressions) counts as the same
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 In     an alteration
 Out    one step each, with the line that says what is missing when it is refused
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations
 
-from drainer.ddl.derive.alteration import Alteration
 from drainer.ddl.derive.definition import ForeignKey
 from drainer.ddl.derive.render import foreign_key_clause, name_of
-from drainer.ddl.derive.steps import Step, step
+from drainer.ddl.derive.values import Alteration, Step, step
 from drainer.sink.mysql.column_match import Dialect
 
 

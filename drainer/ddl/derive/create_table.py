@@ -3,11 +3,11 @@
 In     a definition, the name downstream
 Out    steps: CREATE with columns and keys, without partitions or generated columns if they are refused;
        foreign keys, checks and invisible keys apart
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations
 
-from drainer.ddl.derive.alteration import Alteration, Route
 from drainer.ddl.derive.compare import Present, PresentKey
 from drainer.ddl.derive.constraints import extras
 from drainer.ddl.derive.definition import Definition
@@ -21,7 +21,7 @@ from drainer.ddl.derive.render import (
     name_of,
     partition_clause,
 )
-from drainer.ddl.derive.steps import Derived, choice, of, step
+from drainer.ddl.derive.values import Alteration, Derived, Route, choice, of, step
 
 Name = tuple[str, str]
 

@@ -5,6 +5,7 @@ Out    values: columns, keys, foreign keys, checks, partitions, view, sequence; 
 Never  reads rows or renders SQL; `common.table_info` is what rows are decoded with
 
 Missing keys read as the zero of Go, unknown keys are ignored.
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common import table_info as ti
-from drainer.ddl.derive import definition as ddl_definition
+from drainer.ddl.derive import definition
 from drainer.ddl.derive.alter_table import alter, counterparts, meaning, needs_origin
-from drainer.ddl.derive.alteration import Alteration, Route
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.create_table import alter_sequence, create, only_upstream
 from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
-from drainer.ddl.derive.steps import Derived, of, step
+from drainer.ddl.derive.values import Alteration, Derived, Route, of, step
 from drainer.schema.ddl_effect import DdlEffect, EffectKind, effect
 from drainer.txn import Tracked
 
@@ -148,7 +147,7 @@ def _create(change: Change) -> Derived:
     gone = {one.id: one for one in change.before if one.id not in {new.id for new in change.after}}
     parts = []
     for one in change.after:
-        there, wanted = change.there(one), ddl_definition.read(one.document)
+        there, wanted = change.there(one), definition.read(one.document)
         replaced = any(change.at(old) == change.at(one) for old in gone.values())
         if there is None or replaced or not wanted.is_table:
             if not (there is not None and change.ran):
@@ -182,9 +181,7 @@ def _truncate(change: Change) -> Derived:
     parts = []
     for one in change.after:
         if change.there(one) is None:
-            parts.append(
-                create(ddl_definition.read(one.document), change.at(one), change.server, change.route)
-            )
+            parts.append(create(definition.read(one.document), change.at(one), change.server, change.route))
         elif not change.ran:
             parts.append(of([step(f"TRUNCATE TABLE {name_of(*change.at(one))}")]))
     return _together(parts)
@@ -239,8 +236,8 @@ def before_of(change: Change, after: Tracked) -> Tracked | None:
 def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
     before = before_of(change, one)
     return Alteration(
-        before=ddl_definition.read(before.document) if before else None,
-        after=ddl_definition.read(one.document),
+        before=definition.read(before.document) if before else None,
+        after=definition.read(one.document),
         present=present,
         table=change.at(one),
         server=change.server,
@@ -279,7 +276,7 @@ def _exchange(change: Change) -> Derived:
     if there is None or other is None:
         raise NotDerivable("one of the two tables is not there")
     alteration = _alteration(change, with_partitions[0], there)
-    columns = ddl_definition.read(plain[0].document).columns
+    columns = definition.read(plain[0].document).columns
     return of([exchange(alteration, change.at(plain[0]), columns, has_partitions=bool(there.partitions))])
 
 
@@ -315,9 +312,9 @@ def text_says_all(change: Change, query: str, *, zone_known: bool = False) -> bo
     job says in which zone it ran (`zone_known`).
     """
     for one in change.after:
-        after = ddl_definition.read(one.document)
+        after = definition.read(one.document)
         was = before_of(change, one)
-        before = ddl_definition.read(was.document) if was else None
+        before = definition.read(was.document) if was else None
         old = counterparts(before, after, modified=change.effect.modifies_columns)
         for column in after.columns:
             known = old.get(column.id)

@@ -5,15 +5,15 @@ Out    steps; where the downstream has no partitions, statements that do to the 
 Why    a downstream that could not partition the table still has to lose the rows of a dropped partition,
        and to swap those of an exchanged one
 Never  guesses which rows a KEY partition holds: `NotDerivable`
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations
 
 from common.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
-from drainer.ddl.derive.alteration import Alteration
 from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
-from drainer.ddl.derive.steps import Derived, Step, of, step
+from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
 
 
 def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Derived:

@@ -6,6 +6,7 @@ Why    servers differ in little: collations, functional keys, invisible keys, se
 Never  guesses: a type without a counterpart raises `NotDerivable`
 
 Text is for a session with backslash escapes, `time_zone` '+00:00' (timestamps of definitions are in UTC).
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations

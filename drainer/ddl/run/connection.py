@@ -16,8 +16,7 @@ from typing import Final, Protocol
 
 from common.observe import log
 from drainer.ddl.derive.render import Server, collated
-from drainer.ddl.run import downstream_schema as ddl_present
-from drainer.ddl.run import fingerprint as ddl_shape
+from drainer.ddl.run import downstream_schema, fingerprint
 from drainer.ddl.run.session_settings import Session
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
@@ -74,7 +73,7 @@ class DdlConnection:
         # MariaDB's EXCHANGE PARTITION waits for itself inside a transaction.
         connection.autocommit(True)
         self._watch(connection)
-        self.server = ddl_present.server_of(connection)
+        self.server = downstream_schema.server_of(connection)
         self.thread_id = connection.session_id
 
     def _watch(self, connection: Connection) -> None:
@@ -113,7 +112,7 @@ class DdlConnection:
         connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(name) + clause.encode())
 
     def has_database(self, connection: Connection, name: str) -> bool:
-        return ddl_shape.read(connection, [(name, "")], self.server)[f"{name}."] is not None
+        return fingerprint.read(connection, [(name, "")], self.server)[f"{name}."] is not None
 
     def _collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database upstream, as near as the server can."""

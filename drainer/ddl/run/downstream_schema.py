@@ -5,6 +5,7 @@ Out    `Present` of each, None where nothing has that name; what the server is a
 Holds  names are looked for as they are written, then in any case
 
 Blocking, a few milliseconds a table. Raises PyMySQL's errors.
+Tests  tests/drainer/ddl/run/test_runner_recorded.py
 """
 
 from __future__ import annotations

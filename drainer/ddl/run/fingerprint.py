@@ -8,6 +8,7 @@ Why    after a crash, a shape that differs from the stored one says that the sta
 Holds  a shape does not change by itself: AUTO_INCREMENT counters are left out
 
 Blocking; contents take a scan of the table. Raises PyMySQL's errors.
+Tests  tests/drainer/ddl/run/test_runner.py
 """
 
 from __future__ import annotations

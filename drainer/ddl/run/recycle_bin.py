@@ -20,7 +20,7 @@ from common import tso
 from drainer.ddl.derive.compare import TABLE
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
-from drainer.ddl.derive.steps import Derived, Step, of, step
+from drainer.ddl.derive.values import Derived, Step, of, step
 from drainer.schema.ddl_effect import DdlEffect, EffectKind
 
 Name = tuple[str, str]

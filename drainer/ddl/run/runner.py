@@ -24,20 +24,16 @@ from common import ddl_job
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.checkpoint.value import Intent
-from drainer.ddl.derive import already_applied as ddl_traces
-from drainer.ddl.derive import derive as ddl_derive
-from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
-from drainer.ddl.derive.steps import Derived, Step
-from drainer.ddl.run import downstream_schema as ddl_present
-from drainer.ddl.run import fingerprint as ddl_shape
-from drainer.ddl.run import recycle_bin as ddl_aside
+from drainer.ddl.derive.values import Derived, Route, Step
+from drainer.ddl.run import downstream_schema, fingerprint, ran_before, recycle_bin
 from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_ddl
 from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import Session, session_of
-from drainer.schema import sql_tokens as ddl_text
+from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect, sub_actions
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
@@ -84,7 +80,7 @@ class Refused(DownstreamError):
 
 def touches_database(query: str) -> bool:
     """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
-    return any(event.endswith(" database") for event in ddl_text.events_of(query))
+    return any(event.endswith(" database") for event in sql_tokens.events_of(query))
 
 
 def statement_of(ddl: Ddl) -> bytes:
@@ -94,7 +90,7 @@ def statement_of(ddl: Ddl) -> bytes:
     own table, or rows of `b` that come between the two would meet no table.
     """
     done = effect(ddl.action)
-    if done.kind is not EffectKind.DROP or len(ddl.tables) != 1 or "," not in ddl_text.tokens(ddl.query):
+    if done.kind is not EffectKind.DROP or len(ddl.tables) != 1 or "," not in sql_tokens.tokens(ddl.query):
         return ddl.query.encode("utf-8", "surrogateescape")
     return f"DROP {done.object.upper()} IF EXISTS ".encode() + qualified(*ddl.tables[0])
 
@@ -111,7 +107,7 @@ class DdlRunner:
         self,
         target: Target,
         schema: TrackedSchema,
-        route: Route = ddl_derive.same_names,
+        route: Route = derive.same_names,
         guard: Guard | None = None,
         keep: KeepDropped | None = None,
     ) -> None:
@@ -119,7 +115,7 @@ class DdlRunner:
         self._session = DdlConnection(target, schema, guard)
         self._route = route
         self._keep = keep
-        self._before: tuple[int, ddl_shape.Shape] | None = None  # commit_ts and shape of the DDL at hand
+        self._before: tuple[int, fingerprint.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._refused = 0  # commit_ts of the DDL that was refused last
         self.missing: deque[dict[str, Any]] = deque(maxlen=_MISSING_KEPT)
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
@@ -152,7 +148,7 @@ class DdlRunner:
         with self._session.session() as connection:
             wait_for(connection, self._texts(ddl) if text is None else [text])
             self._before = ddl.commit_ts, intent.before
-            if self._shape(connection, ddl) == intent.before:
+            if not ran_before.has_run(intent.before, self._shape(connection, ddl)):
                 return False
             self._rest(connection, ddl, text)
             return True
@@ -171,13 +167,10 @@ class DdlRunner:
         """
         with self._session.session() as connection:
             change = self._change(connection, ddl)
-            if change.database is not None and not change.after:
-                there = self._session.has_database(connection, self._route(change.database[0], "")[0])
-                kind = change.effect.kind
-                if kind is EffectKind.DROP_DATABASE:
-                    return not there
-                return there and kind is EffectKind.CREATE_DATABASE
-            return ddl_traces.shows(change) and ddl_traces.is_done(change)
+            has_database = change.database is not None and self._session.has_database(
+                connection, self._route(change.database[0], "")[0]
+            )
+            return ran_before.is_seen(change, has_database=has_database)
 
     def progress(self, ddl: Ddl) -> str:
         """How far the statement under way has come, in words of the downstream; "" if it does not say.
@@ -201,7 +194,7 @@ class DdlRunner:
                 self._before = ddl.commit_ts, self._shape(connection, ddl)
             self._under_way = ddl.commit_ts
             try:
-                if again and self._shape(connection, ddl) != self._before[1]:
+                if again and ran_before.has_run(self._before[1], self._shape(connection, ddl)):
                     logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
                     ran = self._rest(connection, ddl, text)
                 else:
@@ -258,7 +251,7 @@ class DdlRunner:
         return [statement_of(ddl).decode("utf-8", "surrogateescape")]
 
     def _text_will_do(self, ddl: Ddl, settings: Session) -> bool:
-        return ddl_derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
+        return derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
 
     def _run_texts(self, connection: Connection, ddl: Ddl, settings: Session, texts: list[str]) -> None:
         self._session.settings(connection, settings, zone=settings.time_zone)
@@ -274,15 +267,15 @@ class DdlRunner:
         self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped
     ) -> Ran | None:
         """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
-        back_again = ddl_aside.brings_back(effect(ddl.action))
-        if ddl.instead or not (back_again or ddl_aside.takes_away(effect(ddl.action))):
+        back_again = recycle_bin.brings_back(effect(ddl.action))
+        if ddl.instead or not (back_again or recycle_bin.takes_away(effect(ddl.action))):
             return None
         self.purge(ddl.commit_ts)
         change = self._change(connection, ddl)
-        known = ddl_aside.kept(keep, ddl_present.tables_in(connection, keep.schema))
+        known = recycle_bin.kept(keep, downstream_schema.tables_in(connection, keep.schema))
         self._session.settings(connection, settings, zone="+00:00")
         if back_again:
-            back = ddl_aside.bring_back(change, known)
+            back = recycle_bin.bring_back(change, known)
             if back is None:
                 return None
             for one in change.after:
@@ -291,9 +284,9 @@ class DdlRunner:
             rest = self._derive(connection, ddl, settings, None)
             return Ran(moved.statements + rest.statements, rest.missing)
         movable = frozenset(
-            name for one in change.before if ddl_present.is_movable(connection, name := change.at(one))
+            name for one in change.before if downstream_schema.is_movable(connection, name := change.at(one))
         )
-        away = ddl_aside.take_away(change, keep, ddl.commit_ts, movable, known)
+        away = recycle_bin.take_away(change, keep, ddl.commit_ts, movable, known)
         return None if away is None else self._execute(connection, away, essential=True)
 
     def purge(self, commit_ts: int) -> None:
@@ -304,8 +297,8 @@ class DdlRunner:
         if self._keep is None:
             return
         with self._session.session() as connection:
-            tables = ddl_present.tables_in(connection, self._keep.schema)
-            for name in ddl_aside.outdated(self._keep, tables, commit_ts):
+            tables = downstream_schema.tables_in(connection, self._keep.schema)
+            for name in recycle_bin.outdated(self._keep, tables, commit_ts):
                 connection.run(b"DROP TABLE IF EXISTS " + qualified(*name))
 
     def _derive(
@@ -323,7 +316,7 @@ class DdlRunner:
             for one in ddl.after:  # routes may lead where nothing is yet
                 schema = self._route(one.schema, one.name)[0]
                 self._session.make_database(connection, schema, one.schema)
-            derived = ddl_derive.derive(self._change(connection, ddl))
+            derived = derive.derive(self._change(connection, ddl))
             self._session.settings(connection, settings, zone="+00:00")
             return self._execute(connection, derived, essential=True)
         except NotDerivable as error:
@@ -336,7 +329,7 @@ class DdlRunner:
         """What the statement that has run left out: collations, columns, keys. Nothing is refused here."""
         change = replace(self._change(connection, ddl), ran=True)
         try:
-            derived = ddl_derive.derive(change)
+            derived = derive.derive(change)
         except NotDerivable:
             return Ran(statements)
         if derived.steps:
@@ -379,7 +372,7 @@ class DdlRunner:
     def _change(self, connection: Connection, ddl: Ddl) -> Change:
         """The DDL with what the downstream has now."""
         change = self._intended(ddl)
-        present = ddl_present.read_all(connection, ddl_derive.names(change), self._session.server)
+        present = downstream_schema.read_all(connection, derive.names(change), self._session.server)
         return replace(change, present=present)
 
     def _intended(self, ddl: Ddl) -> Change:
@@ -393,16 +386,16 @@ class DdlRunner:
             action=ddl.action,
             before=wanted(ddl.before),
             after=wanted(ddl.after),
-            database=ddl_derive.database_of(ddl.job),
+            database=derive.database_of(ddl.job),
             sub_actions=sub_actions(ddl.job),
             server=self._session.server,
             route=self._route,
         )
 
-    def _shape(self, connection: Connection, ddl: Ddl) -> ddl_shape.Shape:
+    def _shape(self, connection: Connection, ddl: Ddl) -> fingerprint.Shape:
         names = tuple(dict.fromkeys(self._route(*name) for name in ddl.tables))
         kind = effect(ddl.action).kind
-        return ddl_shape.read(
+        return fingerprint.read(
             connection,
             names,
             self._session.server,

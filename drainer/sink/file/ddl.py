@@ -14,15 +14,12 @@ from __future__ import annotations
 from typing import Final
 
 from common import ddl_job
-from drainer.ddl.derive import definition as ddl_definition
-from drainer.ddl.derive import derive as ddl_derive
-from drainer.ddl.derive.alteration import Route
+from drainer.ddl.derive import definition, derive
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, GROUPS
-from drainer.schema import sql_tokens as ddl_text
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.column_match import Dialect
 from drainer.txn import Ddl, Tracked
@@ -70,7 +67,7 @@ def ddl_texts(ddl: Ddl, text: str | None, route: Route) -> tuple[str, ...]:
 
 
 def _in_database(schema: str, statement: str) -> str:
-    if "create database" in ddl_text.events_of(statement):
+    if "create database" in sql_tokens.events_of(statement):
         return f"{statement};"
     return f"use `{schema.replace('`', '``')}`; {statement};" if schema else statement
 
@@ -83,15 +80,15 @@ def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
         ddl.action,
         ddl.before,
         ddl.after,
-        ddl_derive.database_of(ddl.job),
+        derive.database_of(ddl.job),
         present={route(one.schema, one.name): _present(one) for one in ddl.before},
         server=_SERVER,
         route=route,
     )
-    derived = ddl_derive.derive(change)
+    derived = derive.derive(change)
     return tuple(f"{statement};" for step in derived.steps for statement in step.statements)
 
 
 def _present(tracked: Tracked) -> Present:
-    definition = ddl_definition.read(tracked.document)
-    return Present(VIEW if definition.view else SEQUENCE if definition.sequence else TABLE)
+    found = definition.read(tracked.document)
+    return Present(VIEW if found.view else SEQUENCE if found.sequence else TABLE)

@@ -26,7 +26,6 @@ from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
-from drainer.ddl.derive.alteration import Route
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule

@@ -17,7 +17,7 @@ from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
 from drainer.ddl.derive.derive import Change, derive, names
 from drainer.ddl.derive.render import NotDerivable, Server
-from drainer.ddl.derive.steps import Derived
+from drainer.ddl.derive.values import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.downstream_schema import server_of
 from drainer.sink.mysql.column_match import Dialect

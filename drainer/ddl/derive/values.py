@@ -1,12 +1,35 @@
-"""Steps of a derived DDL: statements in order, and what each one's refusal means.
+"""Values of derivation: one table that a DDL changes, and the steps that bring it there downstream.
 
-Values only: `ddl_derive` makes them, `ddl_apply` runs them.
+`derive` makes steps of alterations, `ddl.run.runner` runs them in order; each says what its refusal means.
+Tests  tests/drainer/ddl/derive/test_derive.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from drainer.ddl.derive.compare import Present
+from drainer.ddl.derive.definition import Definition
+from drainer.ddl.derive.render import Server
+
+Route = Callable[[str, str], tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """`before` None: the table is new upstream. `table` is its (schema, name) downstream. `modified`: the
+    job changed column types, so a column may have got a new id. `ran`: the statement as it was has run."""
+
+    before: Definition | None
+    after: Definition
+    present: Present
+    table: tuple[str, str]
+    server: Server
+    route: Route
+    ran: bool = False
+    modified: bool = False
+    rebased: bool = False
 
 
 @dataclass(frozen=True, slots=True)

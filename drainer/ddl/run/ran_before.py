@@ -1,0 +1,81 @@
+"""Ran before: whether a DDL took effect downstream before a crash, a lost connection, or by another program.
+
+In     the fingerprint of what the statement touches, before it and now; or what a job changed and what the
+       downstream has
+Out    verdicts
+Why    error codes cannot say it: a statement goes on after its connection broke, and the answer to one that
+       succeeded can be lost
+
+    refused before   fingerprint now       the statement
+    --------------   -------------------   ----------------------------------------------------------------
+    yes              not asked             runs: a part of what was derived may be there, but not all
+    no               as before it          runs: it changed nothing that a second run would do differently
+    no               another one           has run: what it left undone is done now
+
+At a start after which another program may have run the statement without recording it (`is_seen`), columns,
+keys and names say it: what leaves no trace in them (TRUNCATE, EXCHANGE PARTITION) is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drainer.ddl.derive import definition
+from drainer.ddl.derive.compare import differences
+from drainer.ddl.derive.derive import Change, before_of
+from drainer.schema.ddl_effect import EffectKind
+from drainer.txn import Tracked
+
+
+def has_run(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> bool:
+    """By the fingerprints before the statement and now."""
+    return now != before
+
+
+def is_seen(change: Change, *, has_database: bool) -> bool:
+    """By what the downstream has; `has_database`: the database that the job is about."""
+    if change.database is not None and not change.after:
+        kind = change.effect.kind
+        made, dropped = kind is EffectKind.CREATE_DATABASE, kind is EffectKind.DROP_DATABASE
+        return (made and has_database) or (dropped and not has_database)
+    return shows(change) and is_done(change)
+
+
+def shows(change: Change) -> bool:
+    """Whether columns, keys or names are different after the DDL."""
+    if len(change.before) != len(change.after):
+        return True
+    for one in change.after:
+        old = before_of(change, one)
+        if old is None or change.at(old) != change.at(one):
+            return True
+        was, now = definition.read(old.document), definition.read(one.document)
+        meanings = [[column.name for column in was.columns], was.keys, was.partitioning]
+        if meanings != [[column.name for column in now.columns], now.keys, now.partitioning]:
+            return change.effect.kind not in (EffectKind.TRUNCATE, EffectKind.EXCHANGE)
+    return False
+
+
+def is_done(change: Change) -> bool:
+    """Whether every table is as it is after the DDL, and nothing is left under a name that is gone.
+
+    False where it is exactly as before, too: a swap of tables that are alike is run.
+    """
+    if change.before and all(_is_exactly(change, one) for one in change.before):
+        return False
+    after = {change.at(one) for one in change.after}
+    if any(change.there(one) is not None for one in change.before if change.at(one) not in after):
+        return False
+    return all(_is_as(change, one) for one in change.after)
+
+
+def _is_exactly(change: Change, one: Tracked) -> bool:
+    """As `_is_as`, with no column or key besides."""
+    present, wanted = change.there(one), definition.read(one.document)
+    if present is None or not _is_as(change, one):
+        return False
+    return len(present.columns) == len(wanted.columns) and len(present.keys) == len(wanted.keys)
+
+
+def _is_as(change: Change, one: Tracked) -> bool:
+    return not differences(definition.read(one.document), change.there(one), change.server)
