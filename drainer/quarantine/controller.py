@@ -26,6 +26,7 @@ from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.derive.derive import same_names
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.quarantine import decisions

@@ -18,6 +18,7 @@ from drainer.ddl.derive import definition, derive
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, GROUPS
 from drainer.schema.ddl_effect import EffectKind, effect_kind

@@ -27,6 +27,7 @@ from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.derive.render import NotDerivable
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
 from drainer.formats.binlog_directory import DISK_FULL
