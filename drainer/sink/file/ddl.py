@@ -21,6 +21,7 @@ from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, GROUPS
+from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.column_match import Dialect
 from drainer.txn import Ddl, Tracked
