@@ -24,14 +24,15 @@ UNLIMITED: Final = 1 << 62
 class Share:
     """What its holders have together. `wanted`: a ticket waits for just this one."""
 
-    __slots__ = ("_raised", "above", "held", "limit", "wanted")
+    __slots__ = ("_left", "_raised", "above", "held", "limit", "wanted")
 
     def __init__(self, limit: int, above: Share | None = None) -> None:
         self.limit = limit
         self.above = above
         self.held = 0
         self.wanted = False
-        self._raised = 0
+        self._raised = 0  # by what passes alone
+        self._left = 0  # how much of that it has no more
 
     def path(self) -> Iterator[Share]:
         """This share and those that it is a part of."""
@@ -56,6 +57,14 @@ class Share:
             share = share.above
         return None
 
+    def full_for_ticket(self, size: int) -> Share | None:
+        """As `full`, for a ticket beside the one that passes alone: what that has left is no room for others,
+        since the limit falls by it, too, when it is closed."""
+        for share in self.path():
+            if share.held + size > share.limit + share._raised - share._left:
+                return share
+        return None
+
     @property
     def has_room(self) -> bool:
         """None on the way has reached its limit."""
@@ -69,6 +78,11 @@ class Share:
     def raise_by(self, size: int) -> None:
         for share in self.path():
             share._raised += size
+
+    def leave_by(self, size: int) -> None:
+        """Of what it was raised by, `size` has left."""
+        for share in self.path():
+            share._left += size
 
 
 class Ticket:
@@ -94,15 +108,21 @@ class Ticket:
         The ticket stays: a large one keeps its place until it is closed."""
         assert self.granted
         size = min(size, self.size)
-        self.size -= size
+        self._lose(size)
         self.share.add(-size)
 
     def shrink(self, size: int) -> None:
         """It was not so much after all: `size` is enough."""
         assert self.granted
         if size < self.size:
-            less, self.size = self.size - size, size
+            less = self.size - size
+            self._lose(less)
             self._part.give(self.share, less)
+
+    def _lose(self, size: int) -> None:
+        self.size -= size
+        if self._alone:
+            self.share.leave_by(size)
 
     def close(self) -> None:
         """Give everything back, or wait no more. Idempotent."""
@@ -175,7 +195,7 @@ class BudgetPart:
         if size > share.most:
             self._large[ticket] = None
             self._pass_one()
-        elif not self._waiting and share.full(size) is None:
+        elif not self._waiting and share.full_for_ticket(size) is None:
             ticket._grant(alone=False)
         else:
             self._waiting[ticket] = None
@@ -194,6 +214,7 @@ class BudgetPart:
             ticket.share.add(-size)
             if ticket is self._passing:
                 ticket.share.raise_by(-ticket._alone)
+                ticket.share.leave_by(size - ticket._alone)
                 ticket._alone, self._passing = 0, None
                 self._passed = ticket.share.above
                 self._pass_one(notify=True)
@@ -209,7 +230,7 @@ class BudgetPart:
         granted: list[Ticket] = []
         closed: set[Share] = set()  # a ticket waits for them: none after it may have of it
         for ticket in self._waiting:
-            full = ticket.share.full(ticket.size)
+            full = ticket.share.full_for_ticket(ticket.size)
             if full is None and closed:
                 full = next((share for share in ticket.share.path() if share in closed), None)
             if full is not None:

@@ -131,6 +131,12 @@ class Peers(RuleBasedStateMachine):
     def alone(self) -> int:
         return self.part.passing.alone if self.part.passing is not None else 0
 
+    def room_for_ticket(self, peers: list[Peer], limit: int) -> int:
+        """What has left of the one that passes alone is room for nobody: it goes when that is closed."""
+        passing = self.part.passing
+        mine = passing is not None and any(passing in peer.tickets for peer in peers)
+        return self.room(peers, limit) - (self.alone - passing.size if mine and passing else 0)
+
     def levels(self, peer: Peer) -> list[tuple[list[Peer], int]]:
         same = [other for other in self.peers if other.address == peer.address]
         found = [([peer], CONNECTION)]
@@ -153,7 +159,8 @@ class Peers(RuleBasedStateMachine):
             if ticket.size > CONNECTION:
                 assert self.part.passing is not None
                 continue
-            full = [peers for peers, limit in self.levels(peer) if self.room(peers, limit) < ticket.size]
+            levels = self.levels(peer)
+            full = [peers for peers, limit in levels if self.room_for_ticket(peers, limit) < ticket.size]
             before = [peers for peers in closed if peer in peers]
             assert full or before, "there is room, and nobody waits for it before him"
             if full or before:
@@ -194,6 +201,25 @@ TestPeers.settings = settings(max_examples=200, stateful_step_count=60, deadline
 
 def part() -> BudgetPart:
     return BudgetPart(WHOLE, ADDRESS, CONNECTION)
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_what_has_left_of_the_one_that_passes_alone_is_no_room_for_others(shrinks: bool) -> None:
+    one = part()
+    peer = Peer(one, "a")
+    peer.ask(15, [])
+    small, alone = peer.ask(16, []), peer.ask(31, [])
+    assert (small.granted, alone.granted) == (False, True)
+    if shrinks:
+        alone.shrink(30)
+    else:
+        alone.hand_over(1)
+        peer.share.add(1)
+        one.give(peer.share, 1)
+    assert not small.granted
+    alone.close()
+    assert not small.granted
+    assert peer.share.held == 15 <= CONNECTION
 
 
 def test_one_address_leaves_something_to_the_others() -> None:
