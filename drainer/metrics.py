@@ -1,4 +1,7 @@
-"""Metrics of a Drainer. Names without a room are those of the Go drainer, kept for its dashboards."""
+"""Metrics of a Drainer. Where the Go drainer has a metric, its name is kept for its dashboards.
+
+Tests  tests/architecture/test_metrics_declared.py, tests/architecture/test_alert_rules.py
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from common.observe.metrics import counter, gauge, histogram, tally_histogram
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
-"""By row kind (`drainer.txn`); told once per hand-over, a call each would cost as much as the dispatching."""
+"""By row kind (`drainer.txn`); counted once per lane feed: a call each would cost as much as dispatching."""
 CHECKPOINT_TSO: Final = gauge(
     "binlog_drainer_checkpoint_tso", "Physical milliseconds of the stored checkpoint."
 )
@@ -71,7 +74,7 @@ STANDBY_TROUBLE: Final = gauge(
     "binlog_drainer_standby_trouble_count", "1 while this process waits and could not take over: see its log."
 )
 
-# The first 18 bounds are the Go drainer's; a drainer that is behind needs more.
+# The first 18 bounds are the Go drainer's; a drainer that lags needs more.
 REACH_SECONDS: Final = tally_histogram(
     "binlog_drainer_binlog_reach_duration_time",
     "From the commit of a binlog to its arrival here; the last one of each message.",

@@ -1,7 +1,9 @@
 """What flows from the translator to the applier: transactions of row events, and DDL.
 
-Values only. Row bytes stay encoded (`reference: rowcodec`); whoever needs a key, a literal or a value asks
-the plan compiled for the table version.
+Values only. Row bytes stay encoded (`common.rowcodec`); keys, literals and values are read from them by the
+plan compiled for the table version.
+
+Tests  tests/drainer/translate/test_translator.py
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Ddl:
     `tables` are the (schema, table) names the statement touches, old and new; ("db", "") is a database.
     Names are those of the upstream, except in `instead`: statements to run in place of `query`, because
     filters or routes leave only a part of it or give it other names. `refused` says why it can neither run
-    nor be passed over without the downstream losing rows: somebody has to decide. `before` and `after` are
+    nor be passed over without the downstream losing rows: an operator has to decide. `before` and `after` are
     the tracked definitions of the tables that it changed, where they existed. `half_done`: not finished; it
     says that a column is not written any more. `targets` are the names of `tables` downstream, empty without
     routes.

@@ -13,8 +13,6 @@ from tests.architecture.source import PACKAGES, ROOT, Module, modules
 LINES_MAX = 450
 FUNCTION_LINES_MAX = 75
 MODULES_MAX = 20  # of one folder
-# Packages whose modules are all tested by the path of the module, or by one that their docstring names.
-MIRRORED = ("common.", "deploy.", "drainer.spark.", "pump.", "pumpclient.")
 TESTS_LINE = re.compile(r"^Tests\s+(\S.*)$", re.MULTILINE)
 BANNED = {"utils", "util", "helpers", "helper", "misc", "base", "manager", "types", "common_types"}
 
@@ -51,10 +49,11 @@ def mirrored(module: Module) -> Path:
 
 @pytest.mark.parametrize(
     "module",
-    [one for one in modules() if one.name.startswith(MIRRORED) and not one.path.name.startswith("__")],
+    [one for one in modules() if not one.path.name.startswith("__")],
     ids=lambda module: module.name,
 )
 def test_the_test_of_a_module_is_found(module: Module) -> None:
+    """By the module's path, or by the line `Tests` of its docstring."""
     place = mirrored(module)
     folder = ROOT / place.parent
     if (folder / f"test_{place.name}.py").exists() or any(folder.glob(f"test_{place.name}_*.py")):
