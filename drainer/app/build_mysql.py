@@ -1,6 +1,6 @@
 """Build of a MySQL sink: from the configuration to a drainer that starts at the stored checkpoint.
 
-Order   what is stored is looked at, the relay log opened and the schema read at that position; only then the
+Order   what is stored is read, the relay log opened and the schema read at that position; only then the
         checkpoint is taken over (older drainers are fenced off), and the pipeline is built from there;
         nothing is written downstream but the checkpoint's own tables
 """
@@ -65,7 +65,7 @@ Prepare = Callable[[CheckpointStore, Start, bool], Awaitable[None]]
 """(store, what a start would find now, whether a DDL waits): before anything is written."""
 
 
-async def _nothing(_store: CheckpointStore, _looked: Start, _waits: bool) -> None:
+async def _nothing(_store: CheckpointStore, _start: Start, _waits: bool) -> None:
     pass
 
 
@@ -109,9 +109,9 @@ async def open_checkpoint(
                 hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
             )
         one = await starter()
-        looked = resume_point(found.stored, one)
+        start = resume_point(found.stored, one)
         drawn.append(one.now_ts)
-        return looked, found.waits
+        return start, found.waits
 
     async def begin() -> Start:
         one = await starter()
@@ -219,7 +219,7 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     try:
         await asyncio.to_thread(seen, settings, upstream.cluster_id)
     except SessionError as error:
-        raise final_error(error, "looking at the checkpoint") from None
+        raise final_error(error, "reading the checkpoint") from None
     await upstream.oracle.timestamp()
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 
@@ -279,11 +279,11 @@ class _Ready:
         self._schema: tuple[tuple[object, ...], TrackedSchema] | None = None
         self.relay: RelayLog | None = None
 
-    async def prepare(self, store: CheckpointStore, looked: Start, waits: bool) -> None:
+    async def prepare(self, store: CheckpointStore, start: Start, waits: bool) -> None:
         self.relay = await open_relay(
-            self._settings, self._upstream.cluster_id, self._child, self._clock, looked.floor_ts
+            self._settings, self._upstream.cluster_id, self._child, self._clock, start.floor_ts
         )
-        await self.schema_at(store, looked, waits)
+        await self.schema_at(store, start, waits)
 
     async def schema_at(self, store: CheckpointStore, start: Start, waits: bool) -> TrackedSchema:
         """`waits`: the stream begins at the checkpoint then, else after the lanes. Read anew only where a
@@ -291,16 +291,16 @@ class _Ready:
         place = (start.checkpoint, start.positions, start.foreign, waits)
         if self._schema is None or self._schema[0] != place:
             load = functools.partial(patiently, lambda: store.load_schema(start), store.close)
-            behind_ts = start.floor_ts if waits else min(place.complete_ts for place in start.positions)
+            after_ts = start.floor_ts if waits else min(place.complete_ts for place in start.positions)
             schema = await self._wait_for(
                 functools.partial(
                     open_schema,
                     store,
                     start,
-                    behind_ts,
+                    after_ts,
                     self._upstream.history,
                     load,
-                    at_a_moment=self._settings.load_schema_snapshot,
+                    from_snapshot=self._settings.load_schema_snapshot,
                 )
             )
             self._schema = place, schema

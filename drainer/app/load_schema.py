@@ -2,7 +2,7 @@
 
 Drives  the schema tracker (core), the checkpoint store's snapshot, the upstream's schema and history
 Order   the stored snapshot, then what the history has since. Without one the schema as the upstream had it
-        where the stream begins, and what the history has since. Where the upstream cannot tell (it keeps
+        where the stream begins, and what the history has since. Where the upstream does not know it (it keeps
         nothing but the history, or that time is collected) the whole history, page by page. The first
         snapshot is made when the first checkpoint is stored, not while the start waits
 Holds   `keep` is called after every DDL, run or not, before its checkpoint is stored: the snapshot that is
@@ -51,28 +51,28 @@ class TrackedSchema:
 async def open_schema(
     store: CheckpointStore,
     start: Start,
-    behind_ts: int,
+    after_ts: int,
     history: SchemaHistory,
     load: Loader,
     *,
-    at_a_moment: bool = True,
+    from_snapshot: bool = True,
 ) -> TrackedSchema:
-    """The schema as it was at the checkpoint. The stream is pulled after `behind_ts`.
+    """The schema as it was at the checkpoint. The stream is pulled after `after_ts`.
 
-    `load` calls `store.load_schema(start)` where the store may be used. `at_a_moment`: the upstream may be
-    asked for its schema at `behind_ts`. Raises what history and store do.
+    `load` calls `store.load_schema(start)` where the store may be used. `from_snapshot`: the upstream may be
+    asked for its schema at `after_ts`. Raises what history and store do.
     """
     stored = await load()
     version = start.checkpoint.schema_version if start.checkpoint else 0
     if stored is not None:
         tracker = SchemaTracker.restore(stored.rows, stored.version)
-        reading = tracker.read_history(Until(version or None, 0 if version else behind_ts))
+        reading = tracker.read_history(Until(version or None, 0 if version else after_ts))
         await read_on(history, stored.history_after, tracker, reading)
         source = "stored"
-    elif at_a_moment and (found := await read_at(history, behind_ts)) is not None:
+    elif from_snapshot and (found := await read_at(history, after_ts)) is not None:
         tracker, source = found, "upstream"
     else:
-        tracker, source = await read_whole(history, version, behind_ts), "history"
+        tracker, source = await read_whole(history, version, after_ts), "history"
     schema = TrackedSchema(tracker, store)
     if stored is None:
         schema.keep_all(start.floor_ts)

@@ -91,7 +91,7 @@ class Operating:
         self._shown: Shown | None = None
         self._running = False
         self._status: Status | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._status_task: asyncio.Task[None] | None = None
         self._served: Any = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
@@ -202,7 +202,7 @@ class Operating:
             self._shown.source = status
         if first:
             self._begin_showing()
-        self._looking = self._process.task("status", status.run())
+        self._status_task = self._process.task("status", status.run())
         self._running, self._interrupted = True, ""
 
     def _begin_showing(self) -> None:
@@ -226,8 +226,8 @@ class Operating:
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
         self._running, self._interrupted, self._served = False, reason, None
         self._starting.begin_again()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._status_task is not None:
+            self._status_task.cancel()
         if self._shown is not None:
             self._shown.source = Interrupted(self._settings.name, self.state, reason, self.went_back)
 

@@ -125,10 +125,10 @@ class Pipeline:
         if isinstance(error, WentBack):
             metrics.WENT_BACK.inc()
             logger.error(
-                "the downstream went back in time: all stops, and goes on from what it has", error=error
+                "the downstream went back in time: all stops, and continues from what it has", error=error
             )
         else:
-            logger.failure("rows were refused: their table waits, and all others go on", error)
+            logger.failure("rows were refused: their table waits, and all others continue", error)
         self._operating.interrupt(error.message, went_back=isinstance(error, WentBack))
         runner, self._runner = self._runner, None
         assert runner is not None

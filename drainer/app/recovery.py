@@ -2,7 +2,7 @@
 
 In     the stored checkpoint, the relay log
 Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
-Order  every record is checked; what is stored is looked at, twice with a pause: nothing may move, and no
+Order  every record is checked; what is stored is read, twice with a pause: nothing may move, and no
        drainer may hold a session there; only then the checkpoint is taken over, and the records after it go
        through the MySQL sink like any stream
 Holds  rows that our lanes had applied are left out by the lanes' positions; after another drainer's
@@ -173,7 +173,7 @@ class RelayRecovery:
         if runner.sink.stored_ts < to_ts:
             raise Conflict(
                 f"the relay log was read to its end, but the checkpoint is at {runner.sink.stored_ts} only",
-                hint="start again: it goes on where the lanes stopped",
+                hint="start again: it continues where the lanes stopped",
             )
         return Summary(
             from_ts=from_ts,
@@ -215,7 +215,7 @@ class RelayRecovery:
         if not drained:
             raise Conflict(
                 "the relay log was not applied to its end",
-                hint="start again: it goes on where the lanes stopped",
+                hint="start again: it continues where the lanes stopped",
             )
         return waiting
 
@@ -236,7 +236,7 @@ def check_alone(first: Inspection, second: Inspection) -> None:
             hint="stop it; if its host is gone, KILL these connections downstream",
         )
     if first.stored != second.stored:
-        raise AtWork("somebody moves the checkpoint downstream", hint="stop the other drainer")
+        raise AtWork("another process moves the checkpoint downstream", hint="stop the other drainer")
 
 
 def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -> int:
@@ -260,7 +260,7 @@ def check_begin(found: StoredState, purged_ts: int, path: str) -> None:
     checkpoint = ours or row
     if checkpoint is not None and checkpoint.commit_ts < purged_ts:
         raise Conflict(
-            f"the downstream is at {checkpoint.commit_ts}, but the relay log in {path} begins behind"
+            f"the downstream is at {checkpoint.commit_ts}, but the relay log in {path} begins after"
             f" {purged_ts}: the downstream went back in time, or the log is of another one",
             hint="bring the upstream back, or restore a newer downstream",
         )

@@ -33,8 +33,8 @@ class AtWork(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`: nobody can
-    tell whether the downstream is consistent."""
+    """What a recovery did. `nothing`: why there was nothing to do, "" if there was. `is_unknown`:
+    whether the downstream is consistent cannot be known."""
 
     nothing: str = ""
     from_ts: int = 0
@@ -50,7 +50,7 @@ class Summary:
             return f"relay log: nothing to do: {self.nothing}"
         return (
             f"relay log: the downstream is consistent as of commit_ts {self.to_ts} "
-            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records behind {self.from_ts}, "
+            f"({tso.physical_ms(self.to_ts)} ms): {self.records} records after {self.from_ts}, "
             f"{self.rows} row changes, {self.ddls} DDL, in {self.seconds:.1f} s"
         )
 
@@ -76,13 +76,13 @@ async def reach(
         if recover is None:
             raise
         gone = error
-    logger.warning("upstream is not there, looking into the relay log", reason=gone.message)
+    logger.warning("upstream is not reachable, reading the relay log", reason=gone.message)
     recovered, backoff = "", Backoff(PAUSE_S, PAUSE_MAX_S)
     while True:
         reason = recovered
         if not recovered:
             try:
-                reason = recovered = _told(await recover(), gone)
+                reason = recovered = _printed(await recover(), gone)
             except AtWork as error:
                 reason = error.message
         starting.waits(f"waits: {gone.message}; {reason}")
@@ -96,7 +96,7 @@ async def reach(
         return upstream
 
 
-def _told(summary: Summary, gone: Unavailable) -> str:
+def _printed(summary: Summary, gone: Unavailable) -> str:
     """For an operator who waits. Raises `gone` where there is nothing that could be consistent."""
     if summary.is_unknown:
         raise gone

@@ -44,7 +44,9 @@ async def read_at(history: SchemaHistory, ts: int) -> SchemaTracker | None:
     try:
         await _take(tracker, schema)
     except Unavailable as error:
-        logger.warning("schema cannot be read at this moment, reading the history", ts=ts, reason=str(error))
+        logger.warning(
+            "schema cannot be read at this timestamp, reading the history", ts=ts, reason=str(error)
+        )
         return None
     await read_on(history, schema.history_after, tracker, tracker.read_since(schema))
     return tracker

@@ -17,7 +17,7 @@ from common.clock import Clock
 from common.errors import DownstreamError
 from common.observe import log
 from drainer import metrics
-from drainer.apply.lane_feed import HandOver
+from drainer.apply.lane_feed import LaneFeed
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.value import Intent
 from drainer.ddl.rules import APPLY, REWRITE
@@ -45,13 +45,13 @@ class DdlBarrier:
         clock: Clock,
         keep_schema: Callable[[int], None],
         quarantine: QuarantineController,
-        hands: HandOver,
+        feed: LaneFeed,
         early: EarlyDrops | None = None,
     ) -> None:
         self._early = early
         self._quarantine = quarantine
-        quarantine.log_kept = lambda ddl: hands.log_ddl(ddl, None)
-        self._hands = hands
+        quarantine.log_kept = lambda ddl: feed.log_ddl(ddl, None)
+        self._feed = feed
         self._keep_schema = keep_schema
         self._runner = runner
         self._keeper = keeper
@@ -107,14 +107,14 @@ class DdlBarrier:
         else:
             before = await call(runner.before, ddl)
             if ddl.refused and text is None:  # what the downstream would make of it loses rows
-                await self._hands.log_ddl(ddl, None)
+                await self._feed.log_ddl(ddl, None)
                 await self._quarantine.refused(ddl, self._keeper.schema_version, before, ddl.refused)
                 return False
             if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)
                 return True
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
-            await self._hands.log_ddl(ddl, text)
+            await self._feed.log_ddl(ddl, text)
             await self._keeper.begin_ddl(intent)
         try:
             await call(runner.run, ddl, text)

@@ -4,11 +4,11 @@ In     transactions in commit order
 Out    chunks per lane
 Holds  every row event goes to the lane that `causality` names, in order; what a lane had applied before
        a crash (its position) is skipped, so each event reaches the downstream exactly once
-Never  waits: whoever drives it decides when lanes have room and when a DDL needs them drained
+Never  waits: its driver decides when lanes have room and when a DDL needs them drained
 
 A transaction may come in pieces, and one that is too large is cut inside a lane. What is cut leaves the
 downstream between two states for a short time, so that a unique value may be held by two rows: chunks with a
-part of such a transaction are marked, and their rows go out in a form that may meet others.
+part of such a transaction are marked, and their rows go out in a form that may replace others.
 
 An UPDATE that moves a row to another key is two changes, the removal of the old key and the write of the
 new one; each goes to the lane of its own key, and both count as the same row event.

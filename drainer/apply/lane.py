@@ -201,7 +201,7 @@ class Lane(threading.Thread):
             return error
         self._session.close()
         try:
-            self._session.open()  # looks where the server is
+            self._session.open()  # finds out whether the server went back
         except Conflict as found:
             return found
         except (SessionError, BinlogError):
@@ -239,7 +239,7 @@ class Lane(threading.Thread):
             if self._abandoned.wait(pause_s):
                 return
         if self._waiting is not None:
-            logger.info("lane goes on", lane=self.number, tries=self._waiting.tries)
+            logger.info("lane continues", lane=self.number, tries=self._waiting.tries)
             self._waiting = None
         self._session.target = self._target
         self._report(work)
@@ -267,7 +267,7 @@ class Lane(threading.Thread):
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
         except Overwritten as found:
             self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
-            return self._wait(Trouble.INTERRUPTED, "rows met others under a key of theirs")
+            return self._wait(Trouble.INTERRUPTED, "rows collided with others on a unique key")
         except (SessionError, Unavailable) as error:
             trouble = trouble_of(error)
             if isinstance(error, StatementRefused) and self._shape_was_other(work, error):
@@ -314,7 +314,7 @@ class Lane(threading.Thread):
         said = error.message
         with contextlib.suppress(SessionError, BinlogError):
             values = settings.log_values
-            said += refused_rows.told(self._session.open(), work, refusal, self._execute, values=values)
+            said += refused_rows.described(self._session.open(), work, refusal, self._execute, values=values)
         if not settings.rows_may_wait:
             return DownstreamError(said, hint=error.hint)
         return RowsRefused(said, hint=hint or error.hint, lane=self.number, refusal=refusal)
@@ -386,7 +386,7 @@ class Lane(threading.Thread):
         return affected
 
     def _report(self, work: Work) -> None:
-        """What the batch met that was not as it should be; only now that it is committed."""
+        """What of the batch was not as it should be downstream; only now that it is committed."""
         for table, rows in work.drift:
             self._drift.note_rows(table, rows, work.first_ts, work.position.commit_ts)
         for statement in work.prepared or ():
@@ -418,7 +418,7 @@ class Lane(threading.Thread):
             raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
         except SessionError as failure:
             self._session.close()
-            return isinstance(failure, TransientError)  # the batch meets the same again
+            return isinstance(failure, TransientError)  # the batch fails in the same way
         if fresh is None:
             return False
         logger.warning("table was changed downstream, its definition is read again", table=target.label)

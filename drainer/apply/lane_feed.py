@@ -1,9 +1,9 @@
-"""Hand-over: what was cut goes to the lanes, with a relay log as soon as all of it is durable there.
+"""Lane feed: what was cut goes to the lanes, with a relay log as soon as all of it is durable there.
 
 Drives  the relay log, if there is one
 Holds   lanes get chunks in the order in which they were cut. While one lot is being synced the next one is
         cut, but not a third: the log bounds what waits
-Stops   `settled` returns when nothing is under way; it raises what made a hand-over impossible
+Stops   `settled` returns when nothing is under way; it raises what made it impossible to feed the lanes
 
 Tests  tests/drainer/app/test_recovery.py
 """
@@ -25,7 +25,7 @@ ROWS: Final = 400
 ROWS_LOGGED: Final = 1600
 
 
-class HandOver:
+class LaneFeed:
     """`on_failed` is called with an error at once."""
 
     def __init__(self, relay: RelayLog | None, on_failed: Callable[[BaseException], None]) -> None:
@@ -35,7 +35,7 @@ class HandOver:
         if relay is not None:
             relay.watch(on_failed)
         self.rows = ROWS if relay is None else ROWS_LOGGED
-        """So many row events are enough for a hand-over."""
+        """So many row events are enough to feed the lanes."""
 
     @property
     def logs(self) -> bool:

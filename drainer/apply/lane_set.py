@@ -60,7 +60,7 @@ class LaneSet:
         done_ts = min(position.complete_ts for position in positions)
         self._progress = Progress(len(positions), done_ts if after_ts is None else after_ts)
         self._first = first
-        self._working = self._looks = 0
+        self._working = self._samples = 0
         self._lanes = [
             Lane(
                 number,
@@ -114,7 +114,7 @@ class LaneSet:
 
     def cut(self) -> list[tuple[int, Chunk]]:
         """Everything dispatched so far, by lane."""
-        self._looks += len(self._lanes)
+        self._samples += len(self._lanes)
         self._working += self._progress.working
         return self._dispatcher.take()
 
@@ -140,8 +140,8 @@ class LaneSet:
 
     def busy(self) -> float:
         """Part of the lanes that still had work when more came, since this was asked last; 0 to 1."""
-        share = self._working / self._looks if self._looks else 0.0
-        self._working = self._looks = 0
+        share = self._working / self._samples if self._samples else 0.0
+        self._working = self._samples = 0
         return share
 
     @property

@@ -22,7 +22,7 @@ from common.clock import Clock
 from common.errors import DownstreamError
 from common.status.drainer import LaneStatus
 from drainer.apply.ddl_barrier import DdlBarrier
-from drainer.apply.lane_feed import HandOver
+from drainer.apply.lane_feed import LaneFeed
 from drainer.apply.lanes import Lanes
 from drainer.apply.quarantine_setup import QuarantineSetup, open_early, open_quarantine
 from drainer.apply.settings import ApplierSettings
@@ -61,7 +61,7 @@ class MysqlSink(Sink):
         relay: RelayLog | None = None,
     ) -> None:
         self.background = background = Background()
-        self._feed = HandOver(relay, background.fail)
+        self._feed = LaneFeed(relay, background.fail)
         self.flush_rows = self._feed.rows
         self._ddl_runner = ddl_runner
         self._drift = settings.lane.drift

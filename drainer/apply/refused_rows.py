@@ -34,7 +34,7 @@ Execute = Callable[[Connection, Statement], int]
 VALUE_CHARS_MAX: Final = 64
 
 
-def told(connection: Connection, work: Work, refusal: Refusal, execute: Execute, *, values: bool) -> str:
+def described(connection: Connection, work: Work, refusal: Refusal, execute: Execute, *, values: bool) -> str:
     """What to add to the error; "" where it is not known. The transaction is rolled back."""
     if not refusal.name or not refusal.table.keyed:
         return ""

@@ -31,7 +31,7 @@ class Drift:
         self._lock = threading.Lock()
         self._rows: Counter[str] = Counter()
         self._texts: dict[str, Counter[str]] = {}
-        self._told_s: dict[tuple[str, str], float] = {}
+        self._logged_s: dict[tuple[str, str], float] = {}
 
     def rows(self) -> dict[str, int]:
         """Rows by table; those with none are not there."""
@@ -48,7 +48,7 @@ class Drift:
             self._rows[table] += rows
             total = self._rows[table]
         metrics.DRIFT_ROWS.labels(table).inc(rows)
-        if self._may_tell("rows", table):
+        if self._may_log("rows", table):
             logger.warning(
                 "downstream rows were not as expected",
                 table=table,
@@ -64,7 +64,7 @@ class Drift:
             columns[column] += values
             total = columns[column]
         metrics.FOREIGN_TEXT.labels(table, column).inc(values)
-        if self._may_tell(column, table):
+        if self._may_log(column, table):
             logger.warning(
                 "text that the downstream's character set does not have",
                 table=table,
@@ -75,11 +75,11 @@ class Drift:
                 last_commit_ts=last_ts,
             )
 
-    def _may_tell(self, what: str, table: str) -> bool:
+    def _may_log(self, what: str, table: str) -> bool:
         now_s = self._clock.monotonic_s()
         with self._lock:
-            told_s = self._told_s.get((what, table))
-            if told_s is not None and now_s - told_s < LINE_EVERY_S:
+            logged_s = self._logged_s.get((what, table))
+            if logged_s is not None and now_s - logged_s < LINE_EVERY_S:
                 return False
-            self._told_s[what, table] = now_s
+            self._logged_s[what, table] = now_s
             return True

@@ -4,7 +4,7 @@ Drives  the table reader, the lane basis (core), the checkpoint keeper
 Holds   how a table's rows are spread is durable before one of them is with a lane. Where it has to be other
         than it was, all lanes stand at one stored place first. Rows that an earlier life may have dispatched
         are spread as they were then, and written as the table downstream is now
-Why     such rows may meet a unique key that was not there then: they go out one transaction at a time
+Why     such rows may violate a unique key that was not there then: they go out one transaction at a time
 
 Tests  tests/drainer/checkpoint/test_lane_basis_mariadb.py
 """

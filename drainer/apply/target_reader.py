@@ -1,7 +1,7 @@
 """Table reader: what lanes need to know of the downstream's tables, read before the first row goes there.
 
 Drives  `table_reader` on a connection of its own
-Holds   a table that is missing downstream is taken to be as upstream's: the lane that meets it says so,
+Holds   a table that is missing downstream is taken to be as upstream's: the lane that writes to it says so,
         after everything before it is committed
 """
 
@@ -27,7 +27,7 @@ class TableReader:
 
     def __init__(self, target: Target, *, sync_mode: int) -> None:
         self._sync_mode = sync_mode
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._session = DownstreamSession(target)
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
@@ -37,8 +37,8 @@ class TableReader:
     def _target_of(self, version: TableVersion, lanes: int) -> TableTarget:
         found = self._read(version)
         target = target_of(version, lanes, found, sync_mode=self._sync_mode)
-        if target.repeats and target.label not in self._told:
-            self._told.add(target.label)
+        if target.repeats and target.label not in self._warned:
+            self._warned.add(target.label)
             logger.warning(
                 "a table downstream has no transactions: after a crash others see parts of batches until they"
                 " have come again",

@@ -24,7 +24,7 @@ from drainer.sink.mysql.session_mode import session_mode, session_variables
 ENV_PREFIX: Final = "BINLOG_SERVER"
 EXIT_CODES: Final = """
 Exit codes:
-  0   stopped when told to (signal, pause, close)
+  0   stopped on request (signal, pause, close)
   1   wrong configuration
   2   internal failure, or a flag that cannot be read
   3   etcd or the downstream does not answer at the start
@@ -45,7 +45,7 @@ class DrainerConfig(ArchiveOptions):
 
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
     advertise_addr: str = option(
-        "", key="advertise-addr", flag="advertise-addr", help="address told to others (default: addr)"
+        "", key="advertise-addr", flag="advertise-addr", help="address given to others (default: addr)"
     )
     node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
     data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
@@ -182,7 +182,7 @@ class DrainerConfig(ArchiveOptions):
         1800.0,
         key="syncer.keep-dropped",
         kind="duration",
-        help="dropped and truncated tables are set aside for so long, for a RECOVER or FLASHBACK",
+        help="dropped and truncated tables are kept for so long, for a RECOVER or FLASHBACK",
     )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"

@@ -98,7 +98,7 @@ class Collector:
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
         )
         self._merger = Merger(after_ts)
-        self._told_ts = after_ts
+        self._announced_ts = after_ts
         self._sources: dict[str, PumpSource] = {}  # by stream, which is the node id but after a comeback
         self._streams: dict[str, str] = {}  # node id -> stream
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -325,7 +325,7 @@ class Collector:
                         self._sources[stream].release(size)
                 for stream, watermark in self._merger.awaits().items():
                     self._sources[stream].ask(watermark)
-                if not popped.entries and popped.watermark <= self._told_ts:
+                if not popped.entries and popped.watermark <= self._announced_ts:
                     break
                 await self._emit(popped.entries, popped.watermark)
 
@@ -375,10 +375,10 @@ class Collector:
         await self._put(entries, watermark)
 
     async def _put(self, entries: list[Merged], watermark: int) -> None:
-        if entries or watermark > self._told_ts:
-            self._told_ts = max(self._told_ts, watermark)
+        if entries or watermark > self._announced_ts:
+            self._announced_ts = max(self._announced_ts, watermark)
             size = sum(len(entry.payload) for entry in entries)
-            await self._queue.put(MergedBatch(entries, self._told_ts), size)
+            await self._queue.put(MergedBatch(entries, self._announced_ts), size)
 
     async def _job(self, mark: DdlMark) -> dict[str, Any]:
         """The job from the history; waits until it is there, TiDB writes it after the binlog."""

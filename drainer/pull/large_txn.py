@@ -3,7 +3,7 @@
 In     a `Spilled` payload, and who resolves tables
 Out    `Transaction` pieces in execution order, of about a mebibyte or 4,000 rows, with running ordinals
 Holds  kinds, rows and ordinals are those that the whole payload has when it is decoded at once. Everything
-       is looked over before the first piece: a payload that is broken further back, or rows of a table that
+       is checked before the first piece: a payload that is broken further on, or rows of a table that
        is not known, leave nothing half applied
 Why    no list of rows or of their places is kept, since a gibibyte of short rows has a hundred million of
        them: each of the three lists of a table is read by a cursor of its own, and `sequence`, which says
@@ -104,7 +104,7 @@ def pieces(
     yield replace(waiting, last=True)
 
 
-# -- looking it over ------------------------------------------------------------------------------------
+# -- checking it -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -307,13 +307,13 @@ def _rows(read: Read, wanted: int, start: int, stop: int) -> Iterator[bytes]:
             size, at = size & 0x7F | data[at + 2] << 7, at + 3
         else:
             tag, size, at = field_head(data, at)
-        behind = at + size if tag & 7 == LENGTH else at
+        end = at + size if tag & 7 == LENGTH else at
         if tag == wanted:
-            if behind <= len(data):
-                yield data[at:behind]
+            if end <= len(data):
+                yield data[at:end]
             else:
-                yield data[at:] + read(base + len(data), behind - len(data))
-        at = behind
+                yield data[at:] + read(base + len(data), end - len(data))
+        at = end
 
 
 def _kinds(read: Read, start: int, stop: int) -> Iterator[bytes]:

@@ -155,7 +155,7 @@ class Merger:
             if not all(map(operator.lt, stamps, stamps[1:])):
                 before, after = next((a, b) for a, b in pairwise(stamps) if a >= b)
                 raise Corruption(
-                    f"pump {source_id} sent commit_ts {after} behind commit_ts {before}", hint=hint
+                    f"pump {source_id} sent commit_ts {after} after commit_ts {before}", hint=hint
                 )
 
     # -- output ---------------------------------------------------------------------------------------

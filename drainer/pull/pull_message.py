@@ -87,7 +87,7 @@ def _decode(payload: bytes, node_id: str, before: Sequence[Merged]) -> binlog_pb
         return binlog_pb2.Binlog.FromString(payload)
     except DecodeError as error:
         last = before[-1].commit_ts if before else None
-        where = f"behind commit_ts {last}" if last else "as the first of a message"
+        where = f"after commit_ts {last}" if last else "as the first of a message"
         raise Corruption(
             f"pump {node_id} sent {len(payload)} bytes {where} that are not a binlog: {error}",
             hint=f"`binlogctl -cmd pumps` shows where {node_id} is; check its data directory",

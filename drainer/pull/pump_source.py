@@ -183,7 +183,7 @@ class PumpSource:
             self._retry_now.clear()
 
     def _refused(self, error: rpc.RpcStatus) -> Corruption:
-        what = f"pump {self.node_id} ({self.address}) cannot serve binlogs behind commit_ts {self.position}"
+        what = f"pump {self.node_id} ({self.address}) cannot serve binlogs after commit_ts {self.position}"
         hint = f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its log and its data directory"
         if error.code == OUT_OF_RANGE:
             hint = (
@@ -287,7 +287,7 @@ class PumpSource:
 
     def _nonsense(self, data: bytes, error: Exception) -> Corruption:
         return Corruption(
-            f"pump {self.node_id} ({self.address}) sent a message of {len(data)} bytes behind commit_ts "
+            f"pump {self.node_id} ({self.address}) sent a message of {len(data)} bytes after commit_ts "
             f"{self.position} that cannot be decoded: {error}",
             hint=f"check that a pump, and of which version, listens on {self.address}",
         )
@@ -378,7 +378,7 @@ class PumpSource:
             yield
         except Corruption as error:
             raise Corruption(
-                f"pump {self.node_id} ({self.address}) sent a large binlog behind commit_ts {self.position} "
+                f"pump {self.node_id} ({self.address}) sent a large binlog after commit_ts {self.position} "
                 f"that cannot be read: {error.message}",
                 hint=f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its data directory",
             ) from None

@@ -1,6 +1,6 @@
 """Spill: binlogs that are too large to wait in memory, each in a file of its own below the data directory.
 
-Owns    the directory, and descriptors of files that have no name: nothing is left behind by a crash
+Owns    the directory, and descriptors of files that have no name: a crash leaves nothing there
 Holds   a file is there as long as something refers to it; what each pump has in such files is counted
 Waits   for space on the disk, and says so: a full disk delays large transactions and loses nothing
 Never   syncs: what is here can be pulled again
@@ -167,7 +167,7 @@ class SpillDirectory:
                         "large transaction cannot be put on disk, trying again",
                         directory=self.path,
                         error=error,
-                        hint="make room there; nothing is lost meanwhile",
+                        hint="free space there; nothing is lost meanwhile",
                     )
                 self.waiting = f"room in {self.path}: {error.strerror}"
                 await asyncio.sleep(self._retry_s)

@@ -1,7 +1,7 @@
 """Catalog: databases and tables by id and by name, each table with what its late rows may still need.
 
 The schema tracker's memory, without any knowledge of DDL jobs. Definitions stay JSON documents until
-somebody asks for the table: a long history is read at every start and few of its tables ever get rows.
+the table is asked for: a long history is read at every start and few of its tables ever get rows.
 
 Rows are decoded with the newest definition. A row that was written under an older schema version takes the
 defaults of columns that it lacks from the definition that was current then; the table version handed out
@@ -9,7 +9,7 @@ for such rows differs from the newest one in nothing else. So of older definitio
 kept that have changed since, however many definitions ago that was.
 
 `changed` collects what differs from the last `rows()`, so that a stored copy can follow at little cost. What
-is read in bulk (`put_text`, `drop`) is not noted there: all of it is stored behind that.
+is read in bulk (`put_text`, `drop`) is not noted there: all of it is stored afterwards.
 Tests  tests/drainer/schema/test_tracker.py
 """
 

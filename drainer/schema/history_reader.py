@@ -8,7 +8,7 @@ Why    a history is long and most of it is about tables that are gone. Of a job'
 Holds  two windows of jobs. Ids are given when a job begins and schema versions when it ends, and the versions
        decide: a window is put into their order. A job that is later than even a window can mend changes its
        table only if nothing newer is known of that
-Never  parses a definition that nobody asks for
+Never  parses a definition that is not asked for
 """
 
 from __future__ import annotations
@@ -206,14 +206,14 @@ class SchemaReading:
         self._fresh.clear()
 
     def _note(self, version: int, job: Job, source: bytes | DdlJob) -> None:
-        """The catalog is behind the job: of what it removed, late rows may come."""
+        """The catalog has the job already: of what it removed, late rows may come."""
         if job.table_id and job.table_id not in self._catalog.tables:
             truncated = job.action == ActionType.TRUNCATE_TABLE
             self._catalog.gone(job.table_id, version, truncated=truncated)
 
 
 def put_page(catalog: Catalog, page: SchemaPage, version: int) -> None:
-    """Take over a part of the schema at a moment. Raises `Corruption`."""
+    """Take over a part of the schema at a timestamp. Raises `Corruption`."""
     for text in page.databases:
         catalog.put_database(ddl_job.decode(text))
     for schema_id, text in page.tables:

@@ -1,7 +1,7 @@
 """Schema tracker: which table an id means, at the place of the stream where the translator is.
 
 In     finished DDL jobs, in the order of their binlogs (`apply`); before that the history, or the schema at
-       a moment and what the history has since
+       a timestamp and what the history has since
 Out    TableVersion by table id; the names that a job touched
 Holds  a job is applied once, whatever brings it; jobs that were rolled back change nothing
 Why    the history at start ends later than the stream begins. What lies at or below the starting position
@@ -92,11 +92,11 @@ class SchemaTracker:
         )
 
     def take_schema(self, page: SchemaPage, version: int) -> None:
-        """A part of the schema at a moment, into an empty tracker. Raises `Corruption`."""
+        """A part of the schema at a timestamp, into an empty tracker. Raises `Corruption`."""
         put_page(self._catalog, page, version)
 
     def read_since(self, schema: SchemaAt) -> SchemaReading:
-        """Behind `take_schema`: the history above `schema.history_after`, for `take`, then `end_history`."""
+        """After `take_schema`: the history above `schema.history_after`, for `take`, then `end_history`."""
         self.version = schema.version
         self._history_read = schema.history_after
         until = Until(schema.version, but=schema.unfinished)

@@ -23,7 +23,7 @@ from drainer import metrics
 from drainer.control.http import NodeState
 from drainer.status import lag
 from drainer.status.lag import Circumstances, Lag, Places, PumpPlace, Rates
-from drainer.status.pump_status import PumpLook
+from drainer.status.pump_status import PumpStatusReader
 
 PACE_S: Final = 1.0
 FLOWS_S: Final = 3.0
@@ -104,7 +104,7 @@ class Status:
         synced_after_s: float,
         *,
         control: ControlFacts | None = None,
-        look: PumpLook | None = None,
+        pump_status: PumpStatusReader | None = None,
         tls: TlsConfig | None = None,
         more: Callable[[], dict[str, Any]] = dict,
         cluster_id: int | None = None,
@@ -121,7 +121,7 @@ class Status:
         self._heard = heard
         self._synced_after_s = synced_after_s
         self._control = control
-        self._look = look or PumpLook(clock, tls)
+        self._pump_status = pump_status or PumpStatusReader(clock, tls)
         self._more = more
         self._cluster_id = cluster_id
         self._progression = lag.Progression()
@@ -158,7 +158,7 @@ class Status:
             holder = min(positions, key=positions.__getitem__)
             state = self._collector.states().get(holder)
             if state is not None and state.connected:
-                await self._look.ask(holder, state.address)
+                await self._pump_status.ask(holder, state.address)
 
     # -- shown -----------------------------------------------------------------------------------
 
@@ -239,15 +239,15 @@ class Status:
         node_id = min(positions, key=positions.__getitem__)
         state = self._collector.states()[node_id]
         now_s = self._clock.monotonic_s()
-        word = self._look.word(node_id) if state.connected else None
+        progress = self._pump_status.progress(node_id) if state.connected else None
         return PumpPlace(
             node_id,
             tso.physical_s(positions[node_id]),
             connected=state.connected,
             flows=now_s - self._arrivals.get(node_id, (0, -math.inf))[1] < FLOWS_S,
-            published_s=None if word is None else word.published_now_s(now_s),
-            unfiled_s=None if word is None else word.unfiled_s,
-            oldest=None if word is None else word.oldest,
+            published_s=None if progress is None else progress.published_now_s(now_s),
+            unfiled_s=None if progress is None else progress.unfiled_s,
+            oldest=None if progress is None else progress.oldest,
             error=state.error,
         )
 

@@ -191,7 +191,7 @@ def reason(lag: Lag, places: Places, facts: Circumstances, rates: Rates) -> str:
     what is further away: a pump that sends nothing because we are full is not the reason.
     """
     if facts.paused:
-        return "paused by an operator: PUT /apply/resume goes on"
+        return "paused by an operator: PUT /apply/resume continues"
     if facts.lane_waits_for:
         return f"the downstream: {facts.lane_waits_for}"
     if facts.ddl:

@@ -39,7 +39,7 @@ class Cadence:
         self._said_s: float | None = None
         self.behind = False
 
-    def look(self, lag_s: float, now_s: float) -> tuple[bool, bool]:
+    def observe(self, lag_s: float, now_s: float) -> tuple[bool, bool]:
         """(say where it is, say that it has caught up)"""
         was_behind = self.behind
         self.behind = lag_s >= (CURRENT_S if was_behind else BEHIND_S)
@@ -61,9 +61,9 @@ def span(seconds: float) -> str:
 
 def text(view: View) -> str:
     """The line."""
-    moment = datetime.datetime.fromtimestamp(view.applied_s).astimezone()
+    applied_at = datetime.datetime.fromtimestamp(view.applied_s).astimezone()
     line = (
-        f"{moment:%Y-%m-%d %H:%M:%S} applied, {span(view.lag_s)} behind, {view.rates.rows:,.0f} rows/s, "
+        f"{applied_at:%Y-%m-%d %H:%M:%S} applied, {span(view.lag_s)} behind, {view.rates.rows:,.0f} rows/s, "
         f"caught up: {shown_eta(view.rates.eta_s(view.lag_s))}"
     )
     return f"{line}; {view.reason}" if view.reason else line
@@ -74,15 +74,15 @@ def fits_terminal(log_file: str) -> bool:
     return sys.stderr.isatty() and (bool(log_file) or not sys.stdout.isatty())
 
 
-async def run(look: Callable[[], View], clock: Clock, *, on_terminal: bool) -> None:
+async def run(read_view: Callable[[], View], clock: Clock, *, on_terminal: bool) -> None:
     """Until cancelled."""
     cadence = Cadence(PACE_S if on_terminal else LINE_EVERY_S)
     terminal = TerminalLine() if on_terminal else None
     try:
         while True:
             await asyncio.sleep(PACE_S)
-            view = look()
-            due, caught_up = cadence.look(view.lag_s, clock.monotonic_s())
+            view = read_view()
+            due, caught_up = cadence.observe(view.lag_s, clock.monotonic_s())
             if due and terminal is None:
                 _logger.info("catching up", progress=text(view))
             elif due and terminal is not None:

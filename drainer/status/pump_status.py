@@ -1,7 +1,7 @@
 """Pump status: asks a pump over HTTP what only it knows of the stream: how far it has come with sorting.
 
 Drives  `GET /status` of the pump that holds the stream, a few times a minute while the lag is worth a reason
-Out     `PumpWord`: its watermark, how long binlogs wait to be filed, its oldest open transaction
+Out     `PumpProgress`: its watermark, how long binlogs wait to be filed, its oldest open transaction
 Never   asks for its own sake: an idle or a current drainer asks no pump. A pump that says nothing of itself
         (a Go pump) or does not answer is not asked again for a while, and nothing is made up for it
 
@@ -33,7 +33,7 @@ Fetch = Callable[[str], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class PumpWord:
+class PumpProgress:
     """What a pump said of itself. `asked_s`: monotonic clock; the rest as in `lag.PumpPlace`."""
 
     asked_s: float
@@ -46,7 +46,7 @@ class PumpWord:
         return self.published_s + (0.0 if self.oldest is not None else max(0.0, now_s - self.asked_s))
 
 
-def read_word(body: bytes, asked_s: float) -> PumpWord | None:
+def read_status(body: bytes, asked_s: float) -> PumpProgress | None:
     """The answer of a pump of ours; None for any other."""
     try:
         pump: dict[str, Any] = json.loads(body)["pump"]
@@ -56,7 +56,7 @@ def read_word(body: bytes, asked_s: float) -> PumpWord | None:
             about = [f"table {first['table_id']}"] if first.get("table_id") else []
             about += [str(first[key]) for key in ("ddl_query", "upstream") if first.get(key)]
             oldest = OpenTransaction(int(first["start_ts"]), float(first["age_s"]), "; ".join(about))
-        return PumpWord(
+        return PumpProgress(
             asked_s,
             tso.physical_s(int(pump["watermark"])),
             float(pump["stages"]["indexed"]["lag_s"]),
@@ -66,38 +66,38 @@ def read_word(body: bytes, asked_s: float) -> PumpWord | None:
         return None
 
 
-class PumpLook:
-    """Words of pumps by node id, as old as `PACE_S` at most while they are asked for."""
+class PumpStatusReader:
+    """Progress of pumps by node id, as old as `PACE_S` at most while they are asked for."""
 
     def __init__(self, clock: Clock, tls: TlsConfig | None = None, fetch: Fetch | None = None) -> None:
         self._clock = clock
         self._http = HttpClient(clock, tls, _TIMEOUT_S, _BYTES_MAX)
         self._fetch = fetch or self._get
-        self._words: dict[str, PumpWord] = {}
+        self._progress: dict[str, PumpProgress] = {}
         self._silent: dict[str, float] = {}
 
-    def word(self, node_id: str) -> PumpWord | None:
-        """The last word of a pump; None if there is none, or it is too old to be true."""
-        found = self._words.get(node_id)
+    def progress(self, node_id: str) -> PumpProgress | None:
+        """The last progress of a pump; None if there is none, or it is too old to be true."""
+        found = self._progress.get(node_id)
         fresh = found is not None and self._clock.monotonic_s() - found.asked_s <= 3 * PACE_S
         return found if fresh else None
 
     async def ask(self, node_id: str, address: str) -> None:
         """Ask now, unless that was done just before or brought nothing not long ago."""
         now_s = self._clock.monotonic_s()
-        found = self._words.get(node_id)
+        found = self._progress.get(node_id)
         if found is not None and now_s - found.asked_s < PACE_S:
             return
         if now_s - self._silent.get(node_id, -SILENT_S) < SILENT_S:
             return
         try:
-            word = read_word(await self._fetch(address), now_s)
+            status = read_status(await self._fetch(address), now_s)
         except Unavailable:
-            word = None
-        if word is None:
+            status = None
+        if status is None:
             self._silent[node_id] = now_s
             return
-        self._words[node_id] = word
+        self._progress[node_id] = status
 
     async def _get(self, address: str) -> bytes:
         return (await self._http.get(address, "/status")).body

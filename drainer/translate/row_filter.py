@@ -20,7 +20,7 @@ from drainer.txn import TableEvents, TableVersion
 class RowGate:
     """`table` None: no row replicates. `version`: the schema version from which on the gate holds.
 
-    `opens`: rows have to be looked at at all. `plain`: all of them pass.
+    `opens`: rows have to be opened at all. `plain`: all of them pass.
     """
 
     version: int

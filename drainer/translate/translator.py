@@ -1,6 +1,6 @@
 """Translator: one binlog of the merged stream becomes a Transaction of row events, or a Ddl.
 
-In     Merged(commit_ts, payload, job), in order; rules (filters, routes, columns, loopback) of any moment
+In     Merged(commit_ts, payload, job), in order; rules (filters, routes, columns, loopback), which may change
 Out    Transaction (rows still encoded, tables resolved, filtered ones left out) or Ddl (with the reason if
        it is not to run downstream)
 Holds  the schema tracker sees every DDL, also those that are filtered or skipped; the ordinal of a row does

@@ -30,7 +30,7 @@ from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.formats.segment_index import SegmentIndex
 from drainer.quarantine import store as quarantine_table
-from drainer.status import pump_status as pump_look
+from drainer.status import pump_status
 from pumpclient.schema import catalog
 
 STATUS = NodeStatus(
@@ -124,7 +124,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
         "format": 1, "cluster_id": 7, "time_zone": "UTC", "size": 5, "first_commit_ts": 1,
         "last_commit_ts": 2, "transactions": 1, "ddl": 0, "tables": [], "places": [[1, 2]], "closed": True,
     }),
-    "pump's status, read by a drainer": (lambda body: pump_look.read_word(body, 1.0), PUMP_STATUS),
+    "pump's status, read by a drainer": (lambda body: pump_status.read_status(body, 1.0), PUMP_STATUS),
     "pump's status, examined": (answers.read_pump, PUMP_STATUS),
     "drainer's status, examined": (answers.read_drainer, DRAINER_STATUS),
     "pump's status, shown": (lambda body: _overview(body, "pumps"), PUMP_STATUS),

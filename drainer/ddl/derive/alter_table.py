@@ -5,7 +5,7 @@ In     the definitions before and after, the table as it is downstream, whether 
 Out    ALTER TABLE with everything it takes in one statement (servers run it whole or not at all), and
        separate steps for what the downstream may refuse without losing rows: foreign keys, checks,
        invisible keys
-Holds  only what the DDL changed is touched: columns, keys and types that somebody gave the downstream on
+Holds  only what the DDL changed is touched: columns, keys and types that the downstream was given on
        purpose stay. Columns are matched by id, so a renamed one keeps its contents
 Tests  tests/drainer/ddl/derive/test_derive.py
 """

@@ -144,7 +144,7 @@ def _unquoted(text: str) -> str:
 
 
 def _second(text: str) -> str:
-    """Without the zeros behind the last digit of a second's fraction."""
+    """Without the zeros at the end of a second's fraction."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -66,7 +66,7 @@ class Change:
 
 
 def names(change: Change) -> tuple[Name, ...]:
-    """(schema, table) downstream of everything that has to be looked at."""
+    """(schema, table) downstream of everything whose definition downstream is needed."""
     return tuple(dict.fromkeys(change.at(one) for one in (*change.before, *change.after)))
 
 
@@ -204,7 +204,7 @@ def _rename(change: Change) -> Derived:
 
 
 def _pairs(change: Change, moves: dict[Name, Name]) -> list[str]:
-    """`a TO b` in an order in which every target is free; through a name aside where they go in a circle."""
+    """`a TO b` in an order in which every target is free; through a spare name where they go in a circle."""
     missing = [name for name in moves if change.present.get(name) is None]
     for source in missing:
         if change.present.get(moves[source]) is None:
@@ -215,9 +215,9 @@ def _pairs(change: Change, moves: dict[Name, Name]) -> list[str]:
         free = next((source for source, target in moves.items() if target not in moves), None)
         if free is None:
             source = next(iter(moves))
-            aside = source[0], f"tidb_binlog_aside_{len(pairs)}"
-            pairs.append(f"{name_of(*source)} TO {name_of(*aside)}")
-            moves[aside] = moves.pop(source)
+            spare = source[0], f"tidb_binlog_aside_{len(pairs)}"
+            pairs.append(f"{name_of(*source)} TO {name_of(*spare)}")
+            moves[spare] = moves.pop(source)
             continue
         pairs.append(f"{name_of(*free)} TO {name_of(*moves.pop(free))}")
     return pairs

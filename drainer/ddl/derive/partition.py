@@ -67,7 +67,7 @@ def _rows_of(change: Alteration, gone: tuple[Partition, ...], verb: str) -> list
 def _layout(
     change: Alteration, before: Partitioning, after: Partitioning, dropped: tuple[Partition, ...]
 ) -> list[Step]:
-    """ADD PARTITION where only some were added behind the last; else everything anew."""
+    """ADD PARTITION where only some were added after the last; else everything anew."""
     table, wanted = name_of(*change.table), names(after)
     left = {one.name for one in dropped}
     have = tuple(name for name in change.present.partitions if name not in left)
@@ -142,19 +142,19 @@ def exchange(
     ids = {one.name: one.id for one in after.partitioning.partitions}
     swapped = [one for one in old.partitions if ids.get(one.name) != one.id]
     if len(swapped) != 1 or before is None:
-        raise NotDerivable("it cannot be told which partition was exchanged")
-    table, other, aside = name_of(*partitioned.table), name_of(*plain), name_of(plain[0], _aside(after))
+        raise NotDerivable("it is not known which partition was exchanged")
+    table, other, spare = name_of(*partitioned.table), name_of(*plain), name_of(plain[0], _spare_name(after))
     rows: Step | None
     try:
         where = condition_of(before, swapped[0])
         listed = ",".join(name_of(column.name) for column in columns if not column.generated)
         rows = step(
-            f"CREATE TEMPORARY TABLE {aside} AS SELECT {listed} FROM {other}",
+            f"CREATE TEMPORARY TABLE {spare} AS SELECT {listed} FROM {other}",
             f"DELETE FROM {other}",
             f"INSERT INTO {other} ({listed}) SELECT {listed} FROM {table} WHERE {where}",
             f"DELETE FROM {table} WHERE {where}",
-            f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {aside}",
-            f"DROP TEMPORARY TABLE {aside}",
+            f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {spare}",
+            f"DROP TEMPORARY TABLE {spare}",
         )
     except NotDerivable:
         if not has_partitions:
@@ -167,5 +167,5 @@ def exchange(
     return Step((ddl,), instead=(rows,) if rows else ())
 
 
-def _aside(definition: Definition) -> str:
+def _spare_name(definition: Definition) -> str:
     return f"tidb_binlog_exchange_{definition.id}"

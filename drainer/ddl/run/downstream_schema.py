@@ -2,7 +2,7 @@
 
 In     one connection, (schema, table) names as the drainer calls them
 Out    `Present` of each, None where nothing has that name; what the server is and which collations it knows
-Holds  names are looked for as they are written, then in any case
+Holds  names are compared as they are written, then in any case
 
 Blocking, a few milliseconds a table. Raises PyMySQL's errors.
 Tests  tests/drainer/ddl/run/test_runner_recorded.py

@@ -1,4 +1,4 @@
-"""DDL shape: what the downstream looks like where a statement is about to act, as text that can be stored.
+"""Fingerprint: the downstream's definitions where a statement is about to act, as text that can be stored.
 
 In     one connection, (schema, table) names
 Out    the definition of each as the server prints it, with the number by which the server knows the table
@@ -29,7 +29,7 @@ _NOT_THERE: Final = frozenset({1049, 1051, 1146, 4091})
 _BROKEN_VIEW: Final = frozenset({1356, 1449})
 _NOT_ALLOWED: Final = frozenset({1044, 1045, 1142, 1227, 1109, 1146})
 _AUTO_INCREMENT: Final = re.compile(r" AUTO_INCREMENT=\d+")
-# InnoDB lists tables under the names of their files, partitions behind `#P#`.
+# InnoDB lists tables under the names of their files, partitions after `#P#`.
 _NUMBERS_MARIADB: Final = "SELECT NAME, TABLE_ID FROM information_schema.INNODB_SYS_TABLES WHERE "
 _NUMBERS_MYSQL: Final = "SELECT NAME, TABLE_ID FROM information_schema.INNODB_TABLES WHERE "
 _NUMBERS_TIDB: Final = (
@@ -50,7 +50,7 @@ def read(
 ) -> Shape:
     """Shape of each name; None where it does not exist.
 
-    `moves`: the statement moves tables, so they must be told apart; `contents`: it moves rows, too.
+    `moves`: the statement moves tables, so they must be distinguished; `contents`: it moves rows, too.
     """
     found: Shape = {}
     for schema, table in names:

@@ -2,7 +2,7 @@
 is gone.
 
 Drives  short connections of their own; the processes that the server lists
-Why     a statement goes on after its connection broke: whoever begins it again must wait for its end
+Why     a statement continues after its connection broke: who begins it again must wait for its end
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In     the fingerprint of what the statement touches, before it and now; or what a job changed and what the
        downstream has
 Out    verdicts
-Why    error codes cannot say it: a statement goes on after its connection broke, and the answer to one that
+Why    error codes cannot say it: a statement continues after its connection broke, and the answer to one that
        succeeded can be lost
 
     refused before   fingerprint now       the statement

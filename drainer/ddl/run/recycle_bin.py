@@ -1,4 +1,4 @@
-"""DDL aside: tables that were dropped or truncated are kept for a while, so that a RECOVER finds their rows.
+"""Recycle bin: tables that were dropped or truncated are kept for a time, so that a RECOVER finds their rows.
 
 In     a change that takes tables away or brings them back; what is kept already; which tables may be moved
 Out    steps: the table moves to a schema of the drainer's in place of being dropped, and back
@@ -48,7 +48,7 @@ class KeepDropped:
     seconds: float
 
 
-def aside_of(keep: KeepDropped, table_id: int, commit_ts: int) -> Name:
+def recycled_name(keep: KeepDropped, table_id: int, commit_ts: int) -> Name:
     return keep.schema, f"dropped_{keep.cluster_id}_{table_id}_{commit_ts}"
 
 
@@ -81,18 +81,18 @@ def take_away(
 
     `movable`: tables downstream that may be renamed. `known`: what is kept already, by table id.
     """
-    aside = {
-        one.id: (change.at(one), aside_of(keep, one.id, commit_ts))
+    moves = {
+        one.id: (change.at(one), recycled_name(keep, one.id, commit_ts))
         for one in change.before
         if change.at(one) in movable and one.id not in known and _is_table(change, change.at(one))
     }
-    if not aside:
+    if not moves:
         return None
     steps: list[Step] = []
     for one in change.before:
-        if one.id not in aside:
+        if one.id not in moves:
             continue
-        table, place = aside[one.id]
+        table, place = moves[one.id]
         if change.effect.kind is EffectKind.TRUNCATE:
             steps.append(_empty(keep, one.id, table, place))
         else:

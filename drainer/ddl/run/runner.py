@@ -87,7 +87,7 @@ def statement_of(ddl: Ddl) -> bytes:
     """What to run: the statement as it was, except where one statement became several jobs.
 
     `DROP TABLE a, b` is one job (and one binlog) for each table, all with the same text; each job drops its
-    own table, or rows of `b` that come between the two would meet no table.
+    own table, or rows of `b` that come between the two would find no table.
     """
     done = effect(ddl.action)
     if done.kind is not EffectKind.DROP or len(ddl.tables) != 1 or "," not in sql_tokens.tokens(ddl.query):
@@ -111,7 +111,7 @@ class DdlRunner:
         guard: Guard | None = None,
         keep: KeepDropped | None = None,
     ) -> None:
-        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are set aside."""
+        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are kept."""
         self._session = DdlConnection(target, schema, guard)
         self._route = route
         self._keep = keep
@@ -229,7 +229,7 @@ class DdlRunner:
             except StatementRefused as error:
                 raise Refused(ddl, safe_text(error), code=error.number) from None
             return Ran((text,))
-        if self._keep is not None and (ran := self._set_aside(connection, ddl, settings, self._keep)):
+        if self._keep is not None and (ran := self._recycle(connection, ddl, settings, self._keep)):
             return ran
         refusal: StatementRefused | None = None
         texts = self._texts(ddl)
@@ -263,9 +263,7 @@ class DdlRunner:
         for text in texts:
             run_ddl(connection, text.encode("utf-8", "surrogateescape"))
 
-    def _set_aside(
-        self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped
-    ) -> Ran | None:
+    def _recycle(self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped) -> Ran | None:
         """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
         back_again = recycle_bin.brings_back(effect(ddl.action))
         if ddl.instead or not (back_again or recycle_bin.takes_away(effect(ddl.action))):
@@ -290,7 +288,7 @@ class DdlRunner:
         return None if away is None else self._execute(connection, away, essential=True)
 
     def purge(self, commit_ts: int) -> None:
-        """Drop for good what was set aside too long before that time of the stream. Cheap when nothing was.
+        """Drop for good what was put away too long before that time of the stream. Cheap when nothing was.
 
         Called with every DDL that takes tables away or brings them back; to be called now and then besides.
         """

@@ -9,7 +9,7 @@ server changes silently is found by comparing the columns afterwards.
 
 Modes that change how text is read (ANSI_QUOTES, PIPES_AS_CONCAT, NO_BACKSLASH_ESCAPES) are never set: TiDB
 writes the statement anew for the binlog, and always in the same dialect. Zero dates are allowed although the
-job's mode may forbid them: servers of MySQL's kind copy whole tables, with values that nobody asked about.
+job's mode may forbid them: servers of MySQL's kind copy whole tables, with values that the job leaves alone.
 Foreign key checks are off: jobs do not keep the setting, and what the upstream accepted needs no check here.
 """
 

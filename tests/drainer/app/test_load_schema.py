@@ -169,18 +169,18 @@ async def test_without_a_stored_schema_it_is_that_of_the_moment(
     by_moment, was_held = await read()
     assert was_held
     assert by_moment.version == job["binlog"]["SchemaVersion"]
-    by_history, was_held = await read(at_a_moment=False)
+    by_history, was_held = await read(from_snapshot=False)
     assert not was_held
     by_history.catch_up(commit_ts + 1000, job["binlog"]["SchemaVersion"])  # finished only behind its binlog
     names = sorted(by_moment.names())
     assert names == sorted(by_history.names())
     memory.floor_ts = commit_ts + 1
-    assert sorted((await read())[0].names()) == sorted((await read(at_a_moment=False))[0].names())
+    assert sorted((await read())[0].names()) == sorted((await read(from_snapshot=False))[0].names())
     memory.floor_ts = 0
 
     async def collected(tracker: SchemaTracker, schema: SchemaAt) -> None:
         raise Unavailable("collected while it was read")
 
     monkeypatch.setattr("drainer.app.upstream_schema._take", collected)
-    assert sorted((await read())[0].names()) == sorted((await read(at_a_moment=False))[0].names())
+    assert sorted((await read())[0].names()) == sorted((await read(from_snapshot=False))[0].names())
     store.close()

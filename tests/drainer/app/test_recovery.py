@@ -319,7 +319,7 @@ async def test_the_cluster_is_remembered_without_the_upstream(tmp_path: Path) ->
 def test_what_a_summary_says() -> None:
     text = str(Summary(from_ts=5, to_ts=470607644560982029, records=3, rows=7, ddls=1, seconds=0.25))
     assert "consistent as of commit_ts 470607644560982029" in text
-    assert "3 records behind 5, 7 row changes, 1 DDL" in text
+    assert "3 records after 5, 7 row changes, 1 DDL" in text
 
 
 def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
@@ -495,7 +495,7 @@ async def test_a_downstream_from_before_the_relay_log_is_refused(target: Target,
     log = RelayLog.open(str(path), 500, SystemClock())
     log.done(115)
     await log.close()
-    with pytest.raises(Conflict, match=r"the downstream is at 1, but the relay log .* begins behind 115"):
+    with pytest.raises(Conflict, match=r"the downstream is at 1, but the relay log .* begins after 115"):
         await world.recover(target, path)
     connection = connect(target)
     assert connection.rows(b"SHOW TABLES FROM tidb_binlog") == (

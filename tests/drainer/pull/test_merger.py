@@ -175,7 +175,7 @@ def test_disorder_inside_a_push_stops_and_names_both_positions(bad: list[int]) -
     with pytest.raises(Corruption, match="pump-7") as caught:
         merger.push("pump-7", entries(*bad), 9)
     before, after = next((a, b) for a, b in itertools.pairwise(bad) if b <= a)
-    assert f"commit_ts {after} behind commit_ts {before}" in str(caught.value)
+    assert f"commit_ts {after} after commit_ts {before}" in str(caught.value)
     assert caught.value.hint
 
 

@@ -72,7 +72,7 @@ def test_ddl_is_marked_with_job_state_and_kind() -> None:
 
 
 def test_undecodable_payload_names_pump_and_place() -> None:
-    with pytest.raises(Corruption, match=r"pump p1 sent 2 bytes behind commit_ts 10 that are not a binlog"):
+    with pytest.raises(Corruption, match=r"pump p1 sent 2 bytes after commit_ts 10 that are not a binlog"):
         arrival([row_payload(9, 10), b"\xff\xff"], 20, "p1")
 
 
@@ -203,7 +203,7 @@ async def test_a_message_that_is_none_stops() -> None:
     found = Reading(pump)
     task = asyncio.create_task(found.source.run())
     (await pump.connected()).replies.put_nowait(b"\xff\xff\xff")
-    with pytest.raises(Corruption, match="message of 3 bytes behind commit_ts 5"):
+    with pytest.raises(Corruption, match="message of 3 bytes after commit_ts 5"):
         await task
 
 

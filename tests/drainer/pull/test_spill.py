@@ -286,7 +286,7 @@ async def test_a_large_binlog_that_is_none_stops_and_names_the_pump(tmp_path: Pa
     found = Reading(pump, SpillDirectory(str(tmp_path)), 4000, 60.0)
     task = asyncio.create_task(found.source.run())
     send_parts(await pump.connected(), payload, 12)
-    with pytest.raises(Corruption, match=r"pump p1 .* large binlog behind commit_ts 11 that cannot be read"):
+    with pytest.raises(Corruption, match=r"pump p1 .* large binlog after commit_ts 11 that cannot be read"):
         await task
 
 
@@ -365,7 +365,7 @@ async def test_a_large_message_that_is_none_stops(tmp_path: Path) -> None:
         task = asyncio.create_task(found.source.run())
         (await pump.connected()).replies.put_nowait(message)
         with pytest.raises(
-            Corruption, match=r"message of \d+ bytes behind commit_ts 5 that cannot be decoded"
+            Corruption, match=r"message of \d+ bytes after commit_ts 5 that cannot be decoded"
         ):
             await task
 

@@ -17,7 +17,7 @@ from drainer.control.pause_and_reload import Control
 from drainer.control.standby import Standby, StandbyStatus
 from drainer.status.document import Status
 from drainer.status.progress_line import BEHIND_S, CURRENT_S, Cadence, span, text
-from drainer.status.pump_status import PACE_S, SILENT_S, PumpLook, read_word
+from drainer.status.pump_status import PACE_S, SILENT_S, PumpStatusReader, read_status
 
 NOW_S = 1_700_000_000.0
 
@@ -84,7 +84,7 @@ class World:
             self.clock,
             300.0,
             control=self.control,
-            look=PumpLook(self.clock, fetch=self._fetch),
+            pump_status=PumpStatusReader(self.clock, fetch=self._fetch),
             more=lambda: {"Quarantine": []},
             upstream_s=lambda: self.clock.wall_s() - host_ahead_s,
         )
@@ -159,7 +159,7 @@ async def test_an_old_word_is_not_believed() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"pump": {}}', b'{"pump": {"oldest": [{}]}}', b"\xff"])
 def test_pages_of_others_are_no_word(body: bytes) -> None:
-    assert read_word(body, 0.0) is None
+    assert read_status(body, 0.0) is None
 
 
 async def test_what_operators_do_is_the_reason_and_shows() -> None:
@@ -224,13 +224,13 @@ async def test_a_standbys_page_has_the_same_first_keys_and_gives_way() -> None:
 
 def test_a_line_is_due_while_behind_and_one_at_the_end() -> None:
     cadence = Cadence(10.0)
-    said = [cadence.look(lag_s, second) for second, lag_s in enumerate([1.0, BEHIND_S, 50, 50])]
+    said = [cadence.observe(lag_s, second) for second, lag_s in enumerate([1.0, BEHIND_S, 50, 50])]
     assert said == [(False, False), (True, False), (False, False), (False, False)]
-    assert cadence.look(50, 11.0) == (True, False)
-    assert cadence.look(CURRENT_S, 12.0) == (False, False), "not caught up before it is current"
-    assert cadence.look(CURRENT_S - 0.1, 13.0) == (False, True)
-    assert cadence.look(CURRENT_S - 0.1, 14.0) == (False, False)
-    assert cadence.look(CURRENT_S + 1, 15.0) == (False, False), "a little lag is no news"
+    assert cadence.observe(50, 11.0) == (True, False)
+    assert cadence.observe(CURRENT_S, 12.0) == (False, False), "not caught up before it is current"
+    assert cadence.observe(CURRENT_S - 0.1, 13.0) == (False, True)
+    assert cadence.observe(CURRENT_S - 0.1, 14.0) == (False, False)
+    assert cadence.observe(CURRENT_S + 1, 15.0) == (False, False), "a little lag is no news"
 
 
 async def test_the_line_says_where_how_far_how_fast_and_when() -> None:

@@ -1,11 +1,11 @@
-"""DDL aside: which tables are kept, where, and until when."""
+"""Recycle bin: which tables are kept, where, and until when."""
 
 from __future__ import annotations
 
 from common.ddl_job import ActionType
 from drainer.ddl.derive.compare import Present
 from drainer.ddl.derive.derive import Change
-from drainer.ddl.run.recycle_bin import KeepDropped, aside_of, bring_back, kept, outdated, take_away
+from drainer.ddl.run.recycle_bin import KeepDropped, bring_back, kept, outdated, recycled_name, take_away
 from drainer.txn import Tracked
 
 KEEP = KeepDropped("own", 7, 60.0)
@@ -64,7 +64,7 @@ def test_a_recovered_table_comes_back_under_its_new_name() -> None:
 
 def test_only_tables_of_this_upstream_are_seen_and_only_old_ones_go() -> None:
     now = 1000 * SECOND
-    old, young = aside_of(KEEP, 5, now - 61 * SECOND), aside_of(KEEP, 6, now - 59 * SECOND)
+    old, young = recycled_name(KEEP, 5, now - 61 * SECOND), recycled_name(KEEP, 6, now - 59 * SECOND)
     names = [old[1], young[1], "dropped_8_5_1", "lanes", "dropped_7_x_1"]
     assert kept(KEEP, names) == {5: old, 6: young}
     assert outdated(KEEP, names, now) == [old]
