@@ -77,7 +77,7 @@ class PumpStatusReader:
         self._silent: dict[str, float] = {}
 
     def progress(self, node_id: str) -> PumpProgress | None:
-        """The last progress of a pump; None if there is none, or it is too old to be true."""
+        """What a pump said last; None if there is none, or it is too old to be true."""
         found = self._progress.get(node_id)
         fresh = found is not None and self._clock.monotonic_s() - found.asked_s <= 3 * PACE_S
         return found if fresh else None
