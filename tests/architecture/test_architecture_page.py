@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import ModuleType
 
 import pytest
 
 from common.cluster import node
+from drainer.checkpoint import resume, safe_mode
+from drainer.checkpoint.resume import DrainerState, StarterInfo, StoredState
+from drainer.checkpoint.value import Checkpoint
+from drainer.quarantine import queue_state
+from drainer.sink.mysql.change import Position
 from pump.membership.close_conditions import Stage
 from pumpclient.pumps import health
 from tests.architecture.source import ROOT
@@ -81,6 +87,13 @@ def transitions(heading: str) -> dict[tuple[str, str], str]:
             "Pump health",
             {(state.value, event.value): after.value for (state, event), after in health.TABLE.items()},
         ),
+        (
+            "Queue of a waiting DDL",
+            {
+                (state.name, event.name): after.name
+                for (state, event), after in queue_state.TRANSITIONS.items()
+            },
+        ),
     ],
 )
 def test_state_tables_are_those_of_the_code(heading: str, code: Mapping[tuple[str, str], str]) -> None:
@@ -89,3 +102,64 @@ def test_state_tables_are_those_of_the_code(heading: str, code: Mapping[tuple[st
 
 def test_stages_of_a_close_are_those_of_the_code() -> None:
     assert [row[0] for row in table("Closing of a pump")[1:]] == [stage.value for stage in Stage]
+
+
+@pytest.mark.parametrize(("heading", "module"), [("Resume", resume), ("Safe mode", safe_mode)])
+def test_tables_of_cases_are_those_of_the_modules(heading: str, module: ModuleType) -> None:
+    """The module's docstring has the same table, in columns that two blanks or more set apart."""
+    assert module.__doc__
+    lines = [line.strip() for line in module.__doc__.splitlines() if line.startswith("    ")]
+    assert [re.split(r" {2,}", line) for line in lines if "  " in line] == table(heading)
+
+
+INITIAL_TS, ROW_TS, OUR_TS, LANE_TS, NOW_TS = 2, 5, 6, 7, 9
+OURS = DrainerState(2, "", Checkpoint(OUR_TS, False, 1, 2), None)
+STORED = {
+    ("none", "none"): StoredState(None),
+    ("none", "any"): StoredState(None, OURS, (Position(LANE_TS),)),
+    ("without `epoch`", "any"): StoredState(Checkpoint(ROW_TS, False, 1), OURS, (Position(LANE_TS),)),
+    ("with `epoch`", "no checkpoint"): StoredState(
+        Checkpoint(ROW_TS, False, 1, 2), DrainerState(2, "", None, None), (Position(LANE_TS),)
+    ),
+    ("of a newer epoch, or not what we stored", "any"): StoredState(
+        Checkpoint(ROW_TS, False, 1, 3), OURS, (Position(LANE_TS),)
+    ),
+    ("the same, on a server of its own", "any"): StoredState(
+        Checkpoint(ROW_TS, False, 1, 3), OURS, (Position(LANE_TS),), elsewhere=True
+    ),
+    ("what we stored", "any"): StoredState(Checkpoint(OUR_TS, False, 1, 2), OURS, (Position(LANE_TS),)),
+}
+BEGINS = {
+    "`initial_ts`": (INITIAL_TS, INITIAL_TS, 0),
+    "the lanes, our checkpoint": (LANE_TS, OUR_TS, 0),
+    "the row, safe mode up to now": (ROW_TS, ROW_TS, NOW_TS),
+}
+
+
+def test_a_start_begins_where_the_page_says() -> None:
+    _, *rows = table("Resume")
+    assert [(row[0], row[1]) for row in rows] == list(STORED)
+    for row, state, written_by, begins in rows:
+        start = resume.resume_point(STORED[row, state], StarterInfo(1, 1, INITIAL_TS, NOW_TS))
+        assert start.foreign is (written_by == "another program"), row
+        found = start.positions[0].commit_ts, start.floor_ts, start.safe_mode.until_ts
+        assert found == BEGINS[begins], row
+
+
+def test_safe_mode_ends_where_the_page_says() -> None:
+    """Each row of the page, in its order: the last timestamp that is covered, None if all are."""
+    stored_ts, relay_end_ts = 7, 4
+    by_us = safe_mode.SafeMode.at_start(stored_ts, NOW_TS, foreign=False)
+    by_another = safe_mode.SafeMode.at_start(0, NOW_TS, foreign=True)
+    cases = {
+        "0: nothing is": (safe_mode.SafeMode(), 0),
+        "`safe-until`": (by_us, stored_ts),
+        "0: lanes know what they applied": (safe_mode.SafeMode.at_start(0, NOW_TS, foreign=False), 0),
+        "the timestamp drawn at the start": (by_another, NOW_TS),
+        "the end of the relay log at most": (by_another.until(relay_end_ts), relay_end_ts),
+        "every commit_ts": (by_us.if_set(always=True), None),
+    }
+    assert [row[2] for row in table("Safe mode")[1:]] == list(cases)
+    for case, (mode, last_ts) in cases.items():
+        for commit_ts in range(1, 12):
+            assert mode.covers(commit_ts) is (last_ts is None or commit_ts <= last_ts), case
