@@ -23,8 +23,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from common import binlog, tso, version
-from common import time_text as moment
+from common import binlog, time_text, tso, version
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import Registry
@@ -224,7 +223,7 @@ class StatusRoutes:
         try:
             if int(end) and int(end) > (now_ts := await self._time.draw()):
                 raise Rejected(
-                    f"{end} ({moment.utc(int(end))}) cannot be its commit_ts: the upstream is at {now_ts}",
+                    f"{end} ({time_text.utc(int(end))}) cannot be its commit_ts: the upstream is at {now_ts}",
                     hint="what lies in the future would hide all that is committed until then",
                 )
             await self._watch.resolver.decide(int(start), int(end))

@@ -23,8 +23,8 @@ from common.clock import Clock
 from common.errors import Unavailable
 from common.etcd.client import EtcdClient
 from common.etcd.registry import EtcdRegistry
+from deploy.ctl.cluster import snapshot
 from deploy.ctl.cluster.overview import Overview
-from deploy.ctl.cluster.snapshot import look
 from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
 from deploy.playground.check.downstream import Downstream, quote
 from deploy.playground.check.live_view import LiveView, Snapshot
@@ -219,7 +219,7 @@ class Run:
     async def _overview(self) -> Overview:
         client = await EtcdClient.connect(self.cluster.etcd_endpoint)
         try:
-            return await look(EtcdRegistry(client), client, None)
+            return await snapshot.take(EtcdRegistry(client), client, None)
         finally:
             await client.close()
 

@@ -43,7 +43,7 @@ class Astray:
     why: str
 
 
-def look(
+def progress(
     action: str, entry: NodeEntry | None, document: Mapping[str, Any] | None
 ) -> Arrived | Waits | Astray:
     """`action` is PAUSE or CLOSE."""

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.clock import SystemClock
 from common.cluster.node import OFFLINE, PAUSED
 from common.cluster.registry import NodeEntry
@@ -82,6 +81,6 @@ def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
         status.state,
         alive(status.state, entry.alive),
         str(status.max_commit_ts),
-        moment.local(status.max_commit_ts) if status.max_commit_ts else "",
+        time_text.local(status.max_commit_ts) if status.max_commit_ts else "",
         updated,
     )

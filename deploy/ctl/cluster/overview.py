@@ -21,8 +21,7 @@ from common.status.codec import read
 from common.status.drainer import DrainerDocument, LagStatus
 from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.upstream.standalone.layout import Prepared
-from deploy.ctl.cluster import clock_skew as skew
-from deploy.ctl.cluster import in_doubt
+from deploy.ctl.cluster import clock_skew, in_doubt
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -34,7 +33,7 @@ STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSnapshot:
     """A node. `alive` as in `common.cluster.registry`; `told_ts`: its position by the registry; `update_ts`:
     when it said so; `document`: its /status, else `error` says why there is none."""
 
@@ -90,7 +89,9 @@ class Overview:
 
 
 def build(
-    nodes: Sequence[Seen], now_s: float, prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED
+    nodes: Sequence[NodeSnapshot],
+    now_s: float,
+    prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED,
 ) -> Overview:
     """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
     entries of the standalone upstream by start_ts, or why they cannot be read."""
@@ -110,7 +111,7 @@ def _seconds(now_ts: int, ts: int) -> float:
 # Lines -----------------------------------------------------------------------------------------------------
 
 
-def _line(seen: Seen, now_ts: int) -> NodeLine:
+def _line(seen: NodeSnapshot, now_ts: int) -> NodeLine:
     stages: dict[str, float] = {}
     if seen.kind == PUMPS:
         pump = read(seen.document, PumpDocument).pump
@@ -158,7 +159,7 @@ def _drainer_doing(drainer: DrainerDocument) -> str:
 # Troubles --------------------------------------------------------------------------------------------------
 
 
-def _troubles(seen: Seen, now_ts: int) -> list[Trouble]:
+def _troubles(seen: NodeSnapshot, now_ts: int) -> list[Trouble]:
     label = f"{seen.kind[:-1]} {seen.node_id}"
     if seen.state == OFFLINE:
         return []
@@ -170,7 +171,7 @@ def _troubles(seen: Seen, now_ts: int) -> list[Trouble]:
     return found
 
 
-def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
+def _absence(seen: NodeSnapshot, label: str, now_ts: int) -> Trouble | None:
     """A node that is not there."""
     pump = seen.kind == PUMPS
     waits = (
@@ -190,7 +191,7 @@ def _absence(seen: Seen, label: str, now_ts: int) -> Trouble | None:
     return None
 
 
-def _of_pump(seen: Seen, label: str) -> list[Trouble]:
+def _of_pump(seen: NodeSnapshot, label: str) -> list[Trouble]:
     document = read(seen.document, PumpDocument)
     pump = document.pump or PumpStatus()
     found: list[Trouble] = []
@@ -213,8 +214,8 @@ def _of_pump(seen: Seen, label: str) -> list[Trouble]:
             which = f"the transaction with start_ts {oldest.start_ts}"
             text = f"{which} has been open for {oldest.age_s:.0f} s and holds replication up"
             found.append(Trouble(ERROR, label, text, oldest.next))
-    if apart := skew.of(pump.upstream_time):
-        found.append(Trouble(WARNING, label, apart, skew.HINT))
+    if apart := clock_skew.of(pump.upstream_time):
+        found.append(Trouble(WARNING, label, apart, clock_skew.HINT))
     return found + _of_retention(pump.retention or RetentionStatus(), label)
 
 
@@ -233,7 +234,7 @@ def _of_retention(retention: RetentionStatus, label: str) -> list[Trouble]:
     return found
 
 
-def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
+def _of_drainer(seen: NodeSnapshot, label: str) -> list[Trouble]:
     document = read(seen.document, DrainerDocument)
     found: list[Trouble] = []
     if document.control and document.control.paused:
@@ -243,8 +244,8 @@ def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
         jobs = ", ".join(str(one.job_id) for one in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
         found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
-    if document.upstream_time and (apart := skew.of(document.upstream_time)):
-        found.append(Trouble(WARNING, label, apart, skew.HINT))
+    if document.upstream_time and (apart := clock_skew.of(document.upstream_time)):
+        found.append(Trouble(WARNING, label, apart, clock_skew.HINT))
     lag = document.lag or LagStatus()
     if lag.total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
         text = f"is {lag.total_s:.0f} s behind" + (f": {lag.reason}" if lag.reason else "")
@@ -252,7 +253,7 @@ def _of_drainer(seen: Seen, label: str) -> list[Trouble]:
     return found
 
 
-def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
+def _of_all(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
     found = _twins(nodes)
     there = [seen for seen in nodes if seen.alive is not False]
     if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
@@ -264,9 +265,9 @@ def _of_all(nodes: Sequence[Seen]) -> list[Trouble]:
     return found
 
 
-def _twins(nodes: Sequence[Seen]) -> list[Trouble]:
+def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
     """Two entries with one address: one process answers for both, and one of them never comes back."""
-    sharing: dict[str, list[Seen]] = {}
+    sharing: dict[str, list[NodeSnapshot]] = {}
     for seen in nodes:
         if seen.state != OFFLINE and seen.address:
             sharing.setdefault(seen.address, []).append(seen)

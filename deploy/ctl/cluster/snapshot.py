@@ -1,4 +1,4 @@
-"""Look: one look at a whole cluster: the registry and what is prepared, then every node at once.
+"""Snapshot: a whole cluster at one time: the registry and what is prepared, then every node at once.
 
 Tests  tests/deploy/ctl/commands/test_top.py
 """
@@ -18,14 +18,14 @@ from common.etcd.registry import EtcdRegistry
 from common.net.tls import TlsConfig
 from common.upstream.standalone.prepared import prepared
 from deploy.ctl.cluster import overview
-from deploy.ctl.cluster.overview import Overview, Seen
+from deploy.ctl.cluster.overview import NodeSnapshot, Overview
 from deploy.ctl.net import node_http
 
 DEADLINE_S: Final = 3.0
 """A pump answers within two seconds whatever the registry does."""
 
 
-async def look(registry: EtcdRegistry, client: EtcdClient, tls: TlsConfig | None) -> Overview:
+async def take(registry: EtcdRegistry, client: EtcdClient, tls: TlsConfig | None) -> Overview:
     """Raises `Unavailable` when etcd does not answer; a node that does not is part of what is seen."""
     view, in_table = await asyncio.gather(registry.view(), prepared(client))
     nodes = [
@@ -38,7 +38,7 @@ async def look(registry: EtcdRegistry, client: EtcdClient, tls: TlsConfig | None
     return overview.build(seen, SystemClock().wall_s(), in_table)
 
 
-async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> Seen:
+async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> NodeSnapshot:
     status = entry.status
     document, error = None, ""
     try:
@@ -50,7 +50,7 @@ async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> Seen:
             error = f"its /status is {answer.said}"
     except BinlogError as failure:
         error = failure.message.rpartition(" does not answer: ")[2]
-    return Seen(
+    return NodeSnapshot(
         kind,
         status.node_id,
         status.host,

@@ -7,8 +7,7 @@ Tests  tests/deploy/ctl/commands/test_position.py
 
 from __future__ import annotations
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.clock import SystemClock
 from common.errors import Rejected
 from common.observe import show
@@ -21,14 +20,14 @@ async def run(call: Call) -> int:
     from common.upstream.standalone import StandaloneUpstream
 
     settings, now_s = call.settings, SystemClock().wall_s()
-    ts = moment.parse(call.words[0], now_s, moment.zone(settings.time_zone))
+    ts = time_text.parse(call.words[0], now_s, time_text.zone(settings.time_zone))
     if tso.physical_s(ts) > now_s:
         raise Rejected(
-            f"{call.words[0]} is still to come", hint=f"it is {moment.local(tso.from_wall_s(now_s))} here"
+            f"{call.words[0]} is still to come", hint=f"it is {time_text.local(tso.from_wall_s(now_s))} here"
         )
     if not settings.yes:
         raise Rejected(
-            f"the clock would stand at {moment.utc(ts)} or later for good",
+            f"the clock would stand at {time_text.utc(ts)} or later for good",
             hint="if that is the time, say it again with -yes",
         )
     upstream = await StandaloneUpstream.connect(settings.pd_urls, tls=settings.tls, create=False)
@@ -36,5 +35,7 @@ async def run(call: Call) -> int:
         stands = await upstream.oracle.advance(ts)
     finally:
         await upstream.close()
-    show.print_facts([("timestamp", stands), ("UTC", moment.utc(stands)), ("here", moment.local(stands))])
+    show.print_facts(
+        [("timestamp", stands), ("UTC", time_text.utc(stands)), ("here", time_text.local(stands))]
+    )
     return DONE

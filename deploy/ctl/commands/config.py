@@ -21,7 +21,7 @@ from common.errors import ConfigError
 from common.observe import show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON, WRONG
-from deploy.ctl.cluster import node_lookup as node_name
+from deploy.ctl.cluster import node_lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ _NAMES: Final = {"pumps": "pump", "drainers": "drainer"}
 
 
 def _daemons(kind: str) -> list[_Daemon]:
-    wanted = [_NAMES[one] for one in node_name.kinds(kind)]
+    wanted = [_NAMES[one] for one in node_lookup.kinds(kind)]
     found = []
     if "pump" in wanted:
         import pump.config

@@ -121,7 +121,7 @@ async def run(command: DdlCommand, address: str, tls: TlsConfig | None, output: 
 # Output ----------------------------------------------------------------------------------------------------
 
 
-def _moment(ms: int) -> str:
+def _time(ms: int) -> str:
     """Local time."""
     return datetime.datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
@@ -136,9 +136,9 @@ def _waiting(command: DdlCommand, data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _print_log(command: DdlCommand, data: dict[str, Any]) -> None:
     for entry in _waiting(command, data):
-        _logger.info("DDL waits", **{**entry, "since_ms": _moment(entry["since_ms"])})
+        _logger.info("DDL waits", **{**entry, "since_ms": _time(entry["since_ms"])})
     for decided in data.get("decisions") or ():
-        _logger.info("DDL decision", **{**decided, "decided_ms": _moment(decided["decided_ms"])})
+        _logger.info("DDL decision", **{**decided, "decided_ms": _time(decided["decided_ms"])})
     if command.verb not in ("list", "show"):
         _logger.info("DDL decided", job_id=command.job_id, decision=command.verb)
 
@@ -155,7 +155,7 @@ def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
                 entry["job_id"],
                 ", ".join(entry["tables"]),
                 entry["state"],
-                _moment(entry["since_ms"]),
+                _time(entry["since_ms"]),
                 f"{entry['kept_bytes'] / (1 << 20):.1f} MiB",
                 entry["query"],
             )
@@ -164,7 +164,7 @@ def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
         show.print_table(f"{len(entries)} waiting DDL", _WAITING, rows)
     else:
         for entry in entries:
-            shown = {**entry, "since_ms": _moment(entry["since_ms"]), "tables": ", ".join(entry["tables"])}
+            shown = {**entry, "since_ms": _time(entry["since_ms"]), "tables": ", ".join(entry["tables"])}
             show.print_facts(list(shown.items()))
     decisions = data.get("decisions") or ()
     if decisions:
@@ -172,7 +172,7 @@ def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
             (
                 decided["job_id"],
                 decided["action"],
-                _moment(decided["decided_ms"]),
+                _time(decided["decided_ms"]),
                 decided["asked_from"],
                 decided["text"],
                 decided["outcome"],

@@ -19,8 +19,7 @@ from common.quantities import span
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE
 from deploy.ctl.cli.settings import CtlSettings
-from deploy.ctl.cluster import forget_consequences as farewell
-from deploy.ctl.cluster import node_lookup as node_name
+from deploy.ctl.cluster import forget_consequences, node_lookup
 from deploy.ctl.cluster.node_lookup import Found
 from deploy.ctl.net import connection, node_http
 
@@ -34,13 +33,13 @@ async def run(call: Call) -> int:
     settings = call.settings
     async with connection.registry(settings) as registry:
         view = await registry.view()
-        found = node_name.find(view, call.words[0], settings.kind)
+        found = node_lookup.find(view, call.words[0], settings.kind)
         status = found.entry.status
         if status.state == OFFLINE and not settings.delete:
             show.print_lines(f"{found.label} is offline already; -delete removes its entry")
             return DONE
         await _check_dead(settings, found)
-        lost = farewell.loss(view, found)
+        lost = forget_consequences.loss(view, found)
         if lost.is_needed and not settings.yes:
             raise Rejected(
                 f"{found.label} is needed: {'; '.join(lost.lines)}",

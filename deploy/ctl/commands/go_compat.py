@@ -155,10 +155,10 @@ def _lines(ts: int, zone_name: str) -> str:
     """The moment in UTC and in a zone, which Go appends; nothing for no zone and for an unknown one."""
     if not zone_name:
         return ""
-    from common import time_text as moment
+    from common import time_text
 
     try:
-        zone = moment.zone(zone_name)
+        zone = time_text.zone(zone_name)
     except FlagError as error:
         _logger.warning("fail to load location", **{"time zone": zone_name, "error": error.message})
         return ""

@@ -21,15 +21,14 @@ from common.quantities import span
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, STILL_WAITING
 from deploy.ctl.cli.settings import CtlSettings
-from deploy.ctl.cluster import leaving as departing
-from deploy.ctl.cluster import node_lookup as node_name
+from deploy.ctl.cluster import leaving, node_lookup
 from deploy.ctl.cluster.leaving import CLOSE, ON_THE_WAY, PAUSE, TARGETS, Arrived, Astray, Waits
 from deploy.ctl.cluster.node_lookup import Found
-from deploy.ctl.commands import go_compat as go_commands
+from deploy.ctl.commands import go_compat
 from deploy.ctl.net import connection, node_http
 
-LOOK_S: Final = 0.3
-TELL_S: Final = 2.0
+POLL_S: Final = 0.3
+REPORT_S: Final = 2.0
 STATUS_DEADLINE_S: Final = 3.0
 
 
@@ -81,7 +80,7 @@ async def resume(call: Call) -> int:
 
 
 async def _find(call: Call, registry: EtcdRegistry) -> Found:
-    return node_name.find(await registry.view(), call.words[0], call.settings.kind)
+    return node_lookup.find(await registry.view(), call.words[0], call.settings.kind)
 
 
 def _stopped(entry: NodeEntry) -> str:
@@ -131,7 +130,7 @@ async def _leave(settings: CtlSettings, registry: EtcdRegistry, found: Found, ac
         show.print_lines(f"{found.label} is {state} already")
     else:
         query = "?force=true" if force else ""
-        await go_commands.tell(settings, found.label, found.entry, action, query)
+        await go_compat.tell(settings, found.label, found.entry, action, query)
         show.print_lines(f"{found.label} was told to {action}")
     if settings.no_wait:
         return DONE
@@ -153,7 +152,7 @@ async def _until_arrived(
     end_s = clock.monotonic_s() + settings.timeout_s if settings.timeout_s else None
     told_s, told = 0.0, ""
     while True:
-        seen = await _look(settings, registry, found, action)
+        seen = await _read_progress(settings, registry, found, action)
         now_s = clock.monotonic_s()
         if isinstance(seen, Arrived):
             return
@@ -161,7 +160,7 @@ async def _until_arrived(
             raise Rejected(f"{found.label} did not {action}: {seen.why}", hint="look at its log")
         left = "" if seen.left_s is None else f", about {span(seen.left_s)} left"
         line = f"{found.label} waits for {seen.what}{left}"
-        if line != told and now_s - told_s >= TELL_S:
+        if line != told and now_s - told_s >= REPORT_S:
             told_s, told = now_s, line
             show.print_lines(line)
         if end_s is not None and now_s >= end_s:
@@ -169,10 +168,10 @@ async def _until_arrived(
                 f"{found.label} waits for {seen.what} after {span(settings.timeout_s)}",
                 hint="it goes on; `binlogctl status` shows how far it is",
             )
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
-async def _look(
+async def _read_progress(
     settings: CtlSettings, registry: EtcdRegistry, found: Found, action: str
 ) -> Arrived | Waits | Astray:
     try:
@@ -188,4 +187,4 @@ async def _look(
             document = answer.document
         except Unavailable:
             document = None
-    return departing.look(action, entry, document)
+    return leaving.progress(action, entry, document)

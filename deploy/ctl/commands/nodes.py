@@ -8,14 +8,13 @@ from __future__ import annotations
 from common.cluster.node import OFFLINE
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON
-from deploy.ctl.cluster import node_lookup as node_name
-from deploy.ctl.cluster import node_table
+from deploy.ctl.cluster import node_lookup, node_table
 from deploy.ctl.net import connection
 
 
 async def run(call: Call) -> int:
     """The list. Raises `Unavailable`."""
-    kinds = node_name.kinds(call.settings.kind)
+    kinds = node_lookup.kinds(call.settings.kind)
     async with connection.registry(call.settings) as registry:
         view = await registry.view()
     nodes = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.clock import SystemClock
 from common.observe import show
 from common.quantities import span
@@ -14,27 +13,27 @@ from deploy.ctl.cli.commands import DONE, JSON
 async def run(call: Call) -> int:
     """Raises `FlagError` for what is no time."""
     name = call.settings.time_zone
-    zone, now_s = moment.zone(name), SystemClock().wall_s()
-    ts = moment.parse(call.words[0], now_s, zone)
+    zone, now_s = time_text.zone(name), SystemClock().wall_s()
+    ts = time_text.parse(call.words[0], now_s, zone)
     age_s = tso.age_s(ts, now_s)
     if call.output == JSON:
         document: dict[str, object] = {
             "ts": ts,
             "physical_ms": tso.physical_ms(ts),
             "logical": ts & tso.LOGICAL_MAX,
-            "utc": moment.utc(ts),
-            "local": moment.local(ts),
+            "utc": time_text.utc(ts),
+            "local": time_text.local(ts),
             "age_s": round(age_s, 3),
         }
-        show.print_json({**document, **({name: moment.local(ts, zone)} if name else {})})
+        show.print_json({**document, **({name: time_text.local(ts, zone)} if name else {})})
         return DONE
     rows: list[tuple[str, object]] = [
         ("timestamp", ts),
         ("physical", f"{tso.physical_ms(ts)} ms"),
         ("logical", ts & tso.LOGICAL_MAX),
-        ("UTC", moment.utc(ts)),
-        ("here", moment.local(ts)),
-        *([(name, moment.local(ts, zone))] if name else []),
+        ("UTC", time_text.utc(ts)),
+        ("here", time_text.local(ts)),
+        *([(name, time_text.local(ts, zone))] if name else []),
         ("age", f"{span(age_s)} ago" if age_s >= 0 else f"in {span(-age_s)}"),
     ]
     show.print_facts(rows)

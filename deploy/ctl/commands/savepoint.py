@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.clock import SystemClock
 from common.errors import ConfigError, Rejected
 from common.filesystem import replace_file
@@ -55,10 +54,10 @@ async def at(call: Call) -> int:
     """`savepoint at TIME`."""
     _check(call)
     now_s = SystemClock().wall_s()
-    ts = moment.parse(call.words[0], now_s, moment.zone(call.settings.time_zone))
+    ts = time_text.parse(call.words[0], now_s, time_text.zone(call.settings.time_zone))
     if tso.physical_s(ts) > now_s:
         raise Rejected(
-            f"{call.words[0]} is still to come", hint=f"it is {moment.local(tso.from_wall_s(now_s))}"
+            f"{call.words[0]} is still to come", hint=f"it is {time_text.local(tso.from_wall_s(now_s))}"
         )
     return _done(call, ts)
 
@@ -73,11 +72,13 @@ def _done(call: Call, ts: int) -> int:
     make_directory(call.settings.data_dir)
     path = write(call.settings.data_dir, ts)
     if call.output == JSON:
-        show.print_json({"file": path, "commitTS": ts, "utc": moment.utc(ts), "local": moment.local(ts)})
+        show.print_json(
+            {"file": path, "commitTS": ts, "utc": time_text.utc(ts), "local": time_text.local(ts)}
+        )
         return DONE
-    rows = [("file", path), ("commitTS", ts), ("UTC", moment.utc(ts)), ("here", moment.local(ts))]
+    rows = [("file", path), ("commitTS", ts), ("UTC", time_text.utc(ts)), ("here", time_text.local(ts))]
     if call.settings.time_zone:
         zone = call.settings.time_zone
-        rows.append((zone, moment.local(ts, moment.zone(zone))))
+        rows.append((zone, time_text.local(ts, time_text.zone(zone))))
     show.print_facts(rows)
     return DONE

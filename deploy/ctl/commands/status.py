@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from common import time_text as moment
+from common import time_text
 from common.cluster.registry import DRAINERS, PUMPS
 from common.observe import show
 from common.quantities import span
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON, NOT_WELL, SOON
-from deploy.ctl.cluster import node_table
-from deploy.ctl.cluster import snapshot as look
+from deploy.ctl.cluster import node_table, snapshot
 from deploy.ctl.cluster.overview import ERROR, STAGES, WARNING, NodeLine, Overview, Trouble
 from deploy.ctl.net import connection
 
@@ -30,14 +29,14 @@ _LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
 async def run(call: Call) -> int:
     """Print it once."""
     async with connection.cluster(call.settings) as (registry, client):
-        seen = await look.look(registry, client, call.settings.tls)
+        seen = await snapshot.take(registry, client, call.settings.tls)
     print_once(seen, call.output)
     return EXIT_CODES[seen.worst]
 
 
 def print_once(seen: Overview, output: str) -> None:
     if output == JSON:
-        show.print_json(look.document(seen))
+        show.print_json(snapshot.document(seen))
     else:
         show.console().print(page(seen))
 
@@ -50,7 +49,7 @@ def page(seen: Overview) -> Group:
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
     lags = [(one.node_id, *map(span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
     parts: list[RenderableType] = [
-        show.table(f"{len(pumps)} pumps at {moment.local(seen.now_ts)}", _PUMP, pumps),
+        show.table(f"{len(pumps)} pumps at {time_text.local(seen.now_ts)}", _PUMP, pumps),
         show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
     ]
     if lags:
@@ -85,8 +84,8 @@ def _row(line: NodeLine, now_ts: int) -> list[str]:
 
 def _position(ts: int, now_ts: int) -> str:
     """Its time, with the date if that is not today's."""
-    day, time, _ = moment.local(ts).split()
-    return time if day == moment.local(now_ts).split()[0] else f"{day} {time}"
+    day, time, _ = time_text.local(ts).split()
+    return time if day == time_text.local(now_ts).split()[0] else f"{day} {time}"
 
 
 def lines(seen: Overview) -> list[str]:

@@ -17,12 +17,12 @@ from common.errors import FlagError, Unavailable
 from common.observe import show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON
-from deploy.ctl.cluster import snapshot as look
+from deploy.ctl.cluster import snapshot
 from deploy.ctl.cluster.overview import Overview
 from deploy.ctl.commands import status
 from deploy.ctl.net import connection
 
-_LookOnce = Callable[[], Awaitable[Overview]]
+_TakeSnapshot = Callable[[], Awaitable[Overview]]
 
 
 async def run(call: Call) -> int:
@@ -32,24 +32,24 @@ async def run(call: Call) -> int:
         raise FlagError(f"interval is {settings.interval_s:g}", hint="pass a duration above 0, as 2s")
     async with connection.cluster(settings) as (registry, client):
 
-        async def look_once() -> Overview:
-            return await look.look(registry, client, settings.tls)
+        async def take_snapshot() -> Overview:
+            return await snapshot.take(registry, client, settings.tls)
 
         if settings.once:
-            seen = await look_once()
+            seen = await take_snapshot()
             status.print_once(seen, call.output)
             return status.EXIT_CODES[seen.worst]
         if sys.stdout.isatty() and call.output != JSON:
-            return await _live(look_once, settings.interval_s)
+            return await _live(take_snapshot, settings.interval_s)
         while True:
-            _print_lines(await _tried(look_once), call.output)
+            _print_lines(await _tried(take_snapshot), call.output)
             await asyncio.sleep(settings.interval_s)
 
 
-async def _tried(look_once: _LookOnce) -> Overview | Unavailable:
+async def _tried(take_snapshot: _TakeSnapshot) -> Overview | Unavailable:
     """What is seen, or that etcd does not answer now."""
     try:
-        return await look_once()
+        return await take_snapshot()
     except Unavailable as error:
         return error
 
@@ -59,19 +59,19 @@ def _print_lines(seen: Overview | Unavailable, output: str) -> None:
         show.print_warning(f"binlogctl: warning: {seen}")
         return
     if output == JSON:
-        show.print_json(look.document(seen), indent=None)
+        show.print_json(snapshot.document(seen), indent=None)
     else:
         now = datetime.datetime.fromtimestamp(SystemClock().wall_s()).astimezone()
         show.print_lines(*(f"{now:%H:%M:%S} {line}" for line in status.lines(seen)))
 
 
-async def _live(look_once: _LookOnce, interval_s: float) -> int:
+async def _live(take_snapshot: _TakeSnapshot, interval_s: float) -> int:
     from rich.live import Live
 
     ended = asyncio.Event()
     with _keys(ended), Live(auto_refresh=False, screen=True) as live:
         while not ended.is_set():
-            seen = await _tried(look_once)
+            seen = await _tried(take_snapshot)
             page = show.text(seen, style="red") if isinstance(seen, Unavailable) else status.page(seen)
             live.update(page, refresh=True)
             with contextlib.suppress(TimeoutError):

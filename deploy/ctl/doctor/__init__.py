@@ -4,7 +4,7 @@
     main(options) -> exit code      prints progress to standard error, the report to standard output
     await run(options)              the same in a loop that runs already
 
-Cores judge facts (`judge_*`, `grants`); gatherers (`look_*`) bring them, each with a deadline. What cannot be
+Cores check facts (`checks/`); gatherers (`gather/`) bring them, each with a deadline. What cannot be
 reached is a finding, and the examination goes on.
 """
 

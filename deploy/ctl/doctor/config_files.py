@@ -1,7 +1,7 @@
-"""Files examined: the configuration files that the operator named, read once, judged, and what they say about
-the downstream.
+"""Files examined: the configuration files that the operator named, read once, checked, and what they say
+about the downstream.
 
-Drives  `look_files`, `judge_files`
+Drives  `gather/files`, `checks/files`, `checks/storage`
 Tests   tests/deploy/ctl/doctor/checks/test_files.py
 """
 
@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from common.errors import BinlogError
 from common.net.port import split_address
 from common.net.tls import TlsConfig
-from deploy.ctl.doctor.checks import files as judge_files
-from deploy.ctl.doctor.checks import storage as judge_storage
-from deploy.ctl.doctor.facts import DiskSeen, Replicated
+from deploy.ctl.doctor.checks.files import (
+    check_certificate,
+    check_drainer,
+    check_mode,
+    check_pump,
+    check_unreadable,
+)
+from deploy.ctl.doctor.checks.storage import check_disk
+from deploy.ctl.doctor.facts import DiskFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error
-from deploy.ctl.doctor.gather import files as look_files
+from deploy.ctl.doctor.gather import files
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config import downstream
 from drainer.config.options import DrainerConfig
@@ -40,44 +46,44 @@ class ConfigFiles:
     """A pump's and a drainer's file; either may be "": not given."""
 
     def __init__(self, pump: str, drainer: str) -> None:
-        self._pump = look_files.read_config(PumpConfig, pump, "pump") if pump else None
-        self._drainer = look_files.read_config(DrainerConfig, drainer, "drainer") if drainer else None
+        self._pump = files.read_config(PumpConfig, pump, "pump") if pump else None
+        self._drainer = files.read_config(DrainerConfig, drainer, "drainer") if drainer else None
 
-    def judge(self, now_s: float) -> list[Finding]:
+    def check(self, now_s: float) -> list[Finding]:
         findings: list[Finding] = []
         if self._pump is not None:
-            findings += self._judge_pump(self._pump, now_s)
+            findings += self._check_pump(self._pump, now_s)
         if self._drainer is not None:
-            findings += self._judge_drainer(self._drainer, now_s)
+            findings += self._check_drainer(self._drainer, now_s)
         return findings
 
-    def _judge_pump(self, file: look_files.FileSeen[PumpConfig], now_s: float) -> list[Finding]:
+    def _check_pump(self, file: files.FileFacts[PumpConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
-            return [judge_files.judge_unreadable("pump", file.path, file.error)]
+            return [check_unreadable("pump", file.path, file.error)]
         settings = file.settings
         assert settings is not None
-        found = judge_files.judge_pump(settings, file.path)
-        found += self.judge_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
-        if (disk := look_files.disk_of(settings.data_dir)) is not None:
+        found = check_pump(settings, file.path)
+        found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
+        if (disk := files.disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
-            found += judge_storage.judge_disk(
-                subject, DiskSeen(disk.available, disk.capacity, settings.stop_write_at_bytes)
+            found += check_disk(
+                subject, DiskFacts(disk.available, disk.capacity, settings.stop_write_at_bytes)
             )
         return found
 
-    def _judge_drainer(self, file: look_files.FileSeen[DrainerConfig], now_s: float) -> list[Finding]:
+    def _check_drainer(self, file: files.FileFacts[DrainerConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
-            return [judge_files.judge_unreadable("drainer", file.path, file.error)]
+            return [check_unreadable("drainer", file.path, file.error)]
         settings = file.settings
         assert settings is not None
-        found = judge_files.judge_drainer(settings, file.path)
+        found = check_drainer(settings, file.path)
         secret = bool(
             settings.to_password
             or settings.to_encrypted_password
             or settings.checkpoint_password
             or settings.checkpoint_encrypted_password
         )
-        found += judge_files.judge_mode("drainer", file.path, file.mode, has_secret=secret)
+        found += check_mode("drainer", file.path, file.mode, has_secret=secret)
         try:
             read_rules(settings)
         except BinlogError as failure:
@@ -90,9 +96,9 @@ class ConfigFiles:
                     failure.hint or f"correct {file.path}",
                 )
             )
-        found += self.judge_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
-        found += self.judge_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)
-        found += self.judge_tls("[syncer.to.checkpoint.security]", settings.checkpoint_tls, (), now_s)
+        found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
+        found += self.check_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)
+        found += self.check_tls("[syncer.to.checkpoint.security]", settings.checkpoint_tls, (), now_s)
         return found
 
     def pd_urls(self) -> list[tuple[str, str, str]]:
@@ -105,11 +111,11 @@ class ConfigFiles:
         return found
 
     @staticmethod
-    def judge_tls(option: str, tls: TlsConfig | None, hosts: Sequence[str], now_s: float) -> list[Finding]:
+    def check_tls(option: str, tls: TlsConfig | None, hosts: Sequence[str], now_s: float) -> list[Finding]:
         if tls is None:
             return []
-        seen = look_files.read_certificates(option, tls, hosts)
-        return [finding for one in seen for finding in judge_files.judge_certificate(one, now_s)]
+        seen = files.read_certificates(option, tls, hosts)
+        return [finding for one in seen for finding in check_certificate(one, now_s)]
 
     def downstream(self) -> DownstreamPlan | None:
         """None if the drainer's file is not given or cannot be used, or is about an archive.

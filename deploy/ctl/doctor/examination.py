@@ -1,6 +1,6 @@
-"""Examination: asks everything that can be asked from here and lets the cores judge it.
+"""Examination: asks everything that can be asked from here and lets the checks decide on it.
 
-Drives  the gatherers (`look_*`), at once where they do not need each other
+Drives  the gatherers (`gather/`), at once where they do not need each other
 Out     `Report`
 Holds   whatever cannot be reached or fails is a finding, and the rest goes on; what was not examined is said
 Never   changes anything: it reads, and draws one timestamp
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.clock import Clock, SystemClock
 from common.cluster.node import OFFLINE
 from common.errors import BinlogError, FlagError
@@ -25,19 +24,19 @@ from common.net.port import split_address
 from common.net.tls import TlsConfig
 from common.upstream.choice import KINDS
 from deploy.ctl.doctor.checks import addresses
-from deploy.ctl.doctor.checks import checkpoint as judge_checkpoint
-from deploy.ctl.doctor.checks import clocks as judge_clocks
-from deploy.ctl.doctor.checks import downstream as judge_downstream
-from deploy.ctl.doctor.checks import files as judge_files
-from deploy.ctl.doctor.checks import nodes as judge_nodes
-from deploy.ctl.doctor.checks import storage as judge_storage
-from deploy.ctl.doctor.checks import upstream as judge_upstream
+from deploy.ctl.doctor.checks.checkpoint import check_checkpoint
+from deploy.ctl.doctor.checks.clocks import check_clocks
+from deploy.ctl.doctor.checks.downstream import check_downstream, check_row_server
+from deploy.ctl.doctor.checks.files import check_urls
+from deploy.ctl.doctor.checks.nodes import check_nodes
+from deploy.ctl.doctor.checks.storage import check_disks, check_retention
+from deploy.ctl.doctor.checks.upstream import check_members, check_prepared, check_stores, check_tidb
 from deploy.ctl.doctor.config_files import ConfigFiles
-from deploy.ctl.doctor.facts import ClockSeen, MemberSeen, host_of
+from deploy.ctl.doctor.facts import ClockFacts, MemberFacts, host_of
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
-from deploy.ctl.doctor.gather.downstream import look as look_downstream
-from deploy.ctl.doctor.gather.nodes import NodeLook, RegistrySeen
-from deploy.ctl.doctor.gather.upstream import TIDB, UpstreamLook, UpstreamSeen
+from deploy.ctl.doctor.gather.downstream import gather_downstream
+from deploy.ctl.doctor.gather.nodes import NodeGatherer, RegistryFacts
+from deploy.ctl.doctor.gather.upstream import TIDB, UpstreamFacts, UpstreamGatherer
 from drainer.sink.mysql.connection import Target
 
 TIMEOUT_S: Final = 5.0
@@ -94,7 +93,7 @@ class DoctorOptions:
             if self.time_zone[0] in "+-":
                 zone = datetime.strptime(self.time_zone, "%z").tzinfo
             else:
-                zone = moment.zone(self.time_zone)
+                zone = time_text.zone(self.time_zone)
         except ValueError:
             raise FlagError(
                 f"time-zone {self.time_zone!r} is not known", hint="as Asia/Shanghai, Local or +08:00"
@@ -120,25 +119,25 @@ class Examination:
         self._clock = clock
         self._http = HttpClient(clock, options.tls, options.timeout_s)
         self._findings: list[Finding] = []
-        self._clocks: list[ClockSeen] = []
+        self._clocks: list[ClockFacts] = []
         self._files = ConfigFiles(options.pump_config, options.drainer_config)
 
     async def run(self) -> Report:
         options = self._options
         endpoints = parse_endpoints(options.pd_urls)
         await self._step("files", self._examine_files())
-        upstream: UpstreamSeen | None
-        registry: RegistrySeen | None
+        upstream: UpstreamFacts | None
+        registry: RegistryFacts | None
         upstream, registry = await asyncio.gather(
             self._step("PD and etcd", self._examine_upstream()),
             self._step("pumps and drainers", self._examine_nodes()),
         )
         await asyncio.gather(
-            self._step("cluster", self._judge_cluster(upstream, registry, endpoints)),
+            self._step("cluster", self._check_cluster(upstream, registry, endpoints)),
             self._step("downstream", self._examine_downstream(upstream, registry)),
             self._step("pd-urls of the files", self._compare_urls(upstream)),
         )
-        self._findings += judge_clocks.judge(self._clocks)
+        self._findings += check_clocks(self._clocks)
         return Report.of(self._findings)
 
     async def _step(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
@@ -164,17 +163,17 @@ class Examination:
 
     async def _examine_files(self) -> None:
         files, now_s = self._files, self._clock.wall_s()
-        self._findings += files.judge(now_s)
-        self._findings += files.judge_tls("flags", self._options.tls, (), now_s)
+        self._findings += files.check(now_s)
+        self._findings += files.check_tls("flags", self._options.tls, (), now_s)
 
-    async def _examine_upstream(self) -> UpstreamSeen:
+    async def _examine_upstream(self) -> UpstreamFacts:
         options = self._options
-        look = UpstreamLook(self._http, self._clock, options.tls, options.timeout_s)
-        seen = await look.look(options.pd_urls, options.upstream)
+        gatherer = UpstreamGatherer(self._http, self._clock, options.tls, options.timeout_s)
+        seen = await gatherer.gather(options.pd_urls, options.upstream)
         self._clocks += seen.clocks
-        self._findings += judge_upstream.judge_members(seen.members)
+        self._findings += check_members(seen.members)
         if seen.kind == TIDB:
-            self._findings += judge_upstream.judge_stores(seen.stores)
+            self._findings += check_stores(seen.stores)
             if seen.stores_error is not None:
                 self._findings.append(
                     unchecked(
@@ -201,10 +200,10 @@ class Examination:
             )
         return seen
 
-    async def _examine_nodes(self) -> RegistrySeen | None:
+    async def _examine_nodes(self) -> RegistryFacts | None:
         options = self._options
         try:
-            seen = await NodeLook(self._http).look(
+            seen = await NodeGatherer(self._http).gather(
                 options.pd_urls, options.tls, options.timeout_s, options.tidb_addresses
             )
         except BinlogError as failure:
@@ -231,7 +230,7 @@ class Examination:
         ]
         return seen
 
-    async def _compare_urls(self, upstream: UpstreamSeen | None) -> None:
+    async def _compare_urls(self, upstream: UpstreamFacts | None) -> None:
         """Files may name the same cluster by other URLs."""
         members = upstream.members if upstream is not None else ()
         known = {
@@ -241,39 +240,41 @@ class Examination:
         for kind, path, urls in self._files.pd_urls():
             if known & set(parse_endpoints(urls)):
                 continue
-            look = UpstreamLook(self._http, self._clock, self._options.tls, self._options.timeout_s)
-            named = await look.members(urls, self._options.upstream)
-            self._findings += judge_files.judge_urls(kind, path, urls, _ids(named), _ids(members))
+            gatherer = UpstreamGatherer(self._http, self._clock, self._options.tls, self._options.timeout_s)
+            named = await gatherer.members(urls, self._options.upstream)
+            self._findings += check_urls(kind, path, urls, _ids(named), _ids(members))
 
-    async def _judge_cluster(
-        self, upstream: UpstreamSeen | None, registry: RegistrySeen | None, endpoints: list[str]
+    async def _check_cluster(
+        self, upstream: UpstreamFacts | None, registry: RegistryFacts | None, endpoints: list[str]
     ) -> None:
         if registry is None:
             return
         is_tidb = upstream is not None and upstream.kind == TIDB
-        self._findings += judge_upstream.judge_tidb(
+        self._findings += check_tidb(
             registry.servers, expected=is_tidb, asked=bool(self._options.tidb_addresses)
         )
         now_s = self._now_s(upstream)
-        self._findings += judge_upstream.judge_prepared(registry.prepared, now_s)
+        self._findings += check_prepared(registry.prepared, now_s)
         hosts = [*endpoints, *(node.host for node in registry.nodes if node.state != OFFLINE)]
         elsewhere = await asyncio.gather(*(self._is_elsewhere(host_of(host)) for host in hosts))
         one_host = not any(elsewhere)
         cluster_id = upstream.cluster_id if upstream is not None else None
-        self._findings += judge_nodes.judge(registry.nodes, cluster_id, now_s, one_host=one_host)
-        self._findings += judge_storage.judge_disks(registry.nodes)
-        self._findings += judge_storage.judge_retention(registry.nodes, now_s)
+        self._findings += check_nodes(registry.nodes, cluster_id, now_s, one_host=one_host)
+        self._findings += check_disks(registry.nodes)
+        self._findings += check_retention(registry.nodes, now_s)
 
     async def _is_elsewhere(self, host: str) -> bool:
         """Whether it certainly is another machine."""
         return bool(host) and not addresses.is_local(host) and await self._http.is_here(host) is False
 
-    def _now_s(self, upstream: UpstreamSeen | None) -> float:
+    def _now_s(self, upstream: UpstreamFacts | None) -> float:
         if upstream is not None and upstream.now_ts is not None:
             return tso.physical_s(upstream.now_ts)
         return self._clock.wall_s()
 
-    async def _examine_downstream(self, upstream: UpstreamSeen | None, registry: RegistrySeen | None) -> None:
+    async def _examine_downstream(
+        self, upstream: UpstreamFacts | None, registry: RegistryFacts | None
+    ) -> None:
         if not self._options.drainer_config:
             self._findings.append(
                 unchecked(
@@ -311,22 +312,22 @@ class Examination:
                 )
             )
             return
-        seen = await look_downstream(
+        seen = await gather_downstream(
             plan.target,
             self._clock,
             self._options.timeout_s,
             schema=plan.replicated.checkpoint_schema,
             row_table=plan.row_table if plan.row_target is None else None,
         )
-        self._findings += judge_downstream.judge(seen, plan.replicated, self._options.zone_offset_s)
+        self._findings += check_downstream(seen, plan.replicated, self._options.zone_offset_s)
         row = seen
         if plan.row_target is not None:
-            row = await self._look_at_row(plan.row_target, plan.replicated.checkpoint_schema, plan.row_table)
-            self._findings += judge_downstream.judge_row_server(row)
+            row = await self._gather_row(plan.row_target, plan.replicated.checkpoint_schema, plan.row_table)
+            self._findings += check_row_server(row)
         for one in {id(one): one for one in (seen, row)}.values():
             self._clocks += [one.clock] if one.clock is not None else []
         if row.checkpoint is not None:
-            self._findings += judge_checkpoint.judge(
+            self._findings += check_checkpoint(
                 row.checkpoint,
                 upstream.cluster_id if upstream is not None else None,
                 upstream.now_ts if upstream is not None else None,
@@ -334,11 +335,11 @@ class Examination:
                 plan.replicated,
             )
 
-    def _look_at_row(self, target: Target, schema: str, table: str) -> Awaitable[Any]:
-        return look_downstream(
+    def _gather_row(self, target: Target, schema: str, table: str) -> Awaitable[Any]:
+        return gather_downstream(
             target, self._clock, self._options.timeout_s, schema=schema, row_table=table, state_table=False
         )
 
 
-def _ids(members: Iterable[MemberSeen]) -> set[int]:
+def _ids(members: Iterable[MemberFacts]) -> set[int]:
     return {member.cluster_id for member in members if member.cluster_id is not None}

@@ -1,4 +1,4 @@
-"""Facts: what gatherers bring from the cluster for the cores to judge. Values only.
+"""Facts: what gatherers bring from the cluster for the cores to check. Values only.
 
 Times are seconds since 1970, `_ts` timestamps of the oracle, sizes bytes. None: not known. An `error` is one
 line that may be shown.
@@ -53,7 +53,7 @@ class Page(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClockSeen:
+class ClockFacts:
     """Another clock against ours. `offset_s`: theirs minus ours, right to within `slack_s`."""
 
     who: str
@@ -61,7 +61,7 @@ class ClockSeen:
     slack_s: float
 
     @classmethod
-    def of_page(cls, who: str, page: Page, told_s: float | None = None) -> ClockSeen | None:
+    def of_page(cls, who: str, page: Page, told_s: float | None = None) -> ClockFacts | None:
         """By the header of an answer; `told_s` is what its body says more exactly."""
         slack_s = (page.ended_s - page.began_s) / 2
         middle_s = (page.began_s + page.ended_s) / 2
@@ -73,7 +73,7 @@ class ClockSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSeen:
+class MemberFacts:
     """One client URL of PD or etcd. `configured`: it stands in pd-urls, and was not only learnt."""
 
     url: str
@@ -86,7 +86,7 @@ class MemberSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSeen:
+class StoreFacts:
     """One TiKV store as PD knows it, and whether its address takes a connection from here."""
 
     store_id: int
@@ -97,7 +97,7 @@ class StoreSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskSeen:
+class DiskFacts:
     """File system of a pump's data directory. `floor`: no prewrite enters below it."""
 
     available: int
@@ -119,7 +119,7 @@ class Answer:
     version: str | None = None
     time_s: float | None = None
     known: frozenset[str] | None = None
-    disk: DiskSeen | None = None
+    disk: DiskFacts | None = None
     gc_ts: int | None = None
     age_s: float | None = None
     alarm_s: float | None = None
@@ -139,7 +139,7 @@ def curl(address: str, path: str, *, tls: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeFacts:
     """One entry of the registry, and what was found at its address.
 
     `alive`: as the registry tells it, None for a node that keeps no lease. `resolved`: addresses of its host
@@ -172,7 +172,7 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TidbSeen:
+class TidbFacts:
     """One TiDB server, at its status port. `binlog`: On, Off, Skipping or Unknown, from its own mouth if it
     answers.
 
@@ -191,7 +191,7 @@ class TidbSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSeen:
+class CheckpointFacts:
     """The checkpoint tables. `rows`: text of the row by cluster id; None: there is no table yet."""
 
     schema: str
@@ -202,7 +202,7 @@ class CheckpointSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSeen:
+class TableFacts:
     """A table of the downstream. `has_key`: primary or unique."""
 
     schema: str
@@ -212,7 +212,7 @@ class TableSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class DownstreamSeen:
+class DownstreamFacts:
     """A downstream server, seen with the drainer's own user.
 
     `variables` are global ones by lower-case name, as SHOW GLOBAL VARIABLES has them. `grants` are lines of
@@ -227,9 +227,9 @@ class DownstreamSeen:
     grants: tuple[str, ...] | None = None
     zone_offset_s: float | None = None
     knows_zones: bool | None = None
-    clock: ClockSeen | None = None
-    checkpoint: CheckpointSeen | None = None
-    untransactional: tuple[TableSeen, ...] = ()
+    clock: ClockFacts | None = None
+    checkpoint: CheckpointFacts | None = None
+    untransactional: tuple[TableFacts, ...] = ()
     error: str | None = None
     refused: bool = False
 
@@ -257,7 +257,7 @@ class Replicated:
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateSeen:
+class CertificateFacts:
     """One set of TLS files. `option` names where it is configured; `hosts`: names that it is reached by.
 
     `names`: host names and addresses of the certificate; `trusted`: the authority vouches for it.

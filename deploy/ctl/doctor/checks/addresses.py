@@ -11,7 +11,7 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from deploy.ctl.doctor.facts import NodeSeen, host_of
+from deploy.ctl.doctor.facts import NodeFacts, host_of
 from deploy.ctl.doctor.findings import Finding, error, warning
 
 CHECK = "node.address"
@@ -26,7 +26,7 @@ def is_local(host: str, resolved: Sequence[str] | None = None) -> bool:
     return any(one.is_loopback for one in found)
 
 
-def judge_address(node: NodeSeen, *, one_host: bool) -> list[Finding]:
+def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
     """`one_host`: all of the cluster is on this host, so that loopback is right."""
     host = host_of(node.host)
     mend = _ADVERTISE.format(node=node.label)
@@ -81,9 +81,9 @@ def judge_address(node: NodeSeen, *, one_host: bool) -> list[Finding]:
     return []
 
 
-def judge_duplicates(nodes: Iterable[NodeSeen]) -> list[Finding]:
+def check_duplicates(nodes: Iterable[NodeFacts]) -> list[Finding]:
     """Two registered nodes with one address: at least one of them is not there."""
-    by_host: dict[str, list[NodeSeen]] = defaultdict(list)
+    by_host: dict[str, list[NodeFacts]] = defaultdict(list)
     for node in nodes:
         if node.host:
             by_host[node.host].append(node)

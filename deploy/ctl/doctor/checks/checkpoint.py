@@ -12,18 +12,18 @@ from typing import Final
 
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import Corruption
-from deploy.ctl.doctor.facts import CheckpointSeen, NodeSeen, Replicated
+from deploy.ctl.doctor.facts import CheckpointFacts, NodeFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 from drainer.checkpoint.value import Checkpoint
 
 CHECK: Final = "checkpoint"
 
 
-def judge(
-    seen: CheckpointSeen,
+def check_checkpoint(
+    seen: CheckpointFacts,
     cluster_id: int | None,
     now_ts: int | None,
-    nodes: Sequence[NodeSeen],
+    nodes: Sequence[NodeFacts],
     replicated: Replicated,
 ) -> list[Finding]:
     """`now_ts`: of the upstream; `replicated`: of the drainer whose configuration this is."""
@@ -73,7 +73,7 @@ def judge(
 
 
 def _owner(
-    seen: CheckpointSeen, name: str, nodes: Sequence[NodeSeen], replicated: Replicated
+    seen: CheckpointFacts, name: str, nodes: Sequence[NodeFacts], replicated: Replicated
 ) -> list[Finding]:
     owner = next((node for node in nodes if node.kind == DRAINERS and node.node_id == seen.owner), None)
     if owner is None or not owner.alive or replicated.node_id == owner.node_id:
@@ -95,7 +95,7 @@ def _owner(
 
 
 def _row(
-    text: str, name: str, cluster_id: int, now_ts: int | None, nodes: Sequence[NodeSeen]
+    text: str, name: str, cluster_id: int, now_ts: int | None, nodes: Sequence[NodeFacts]
 ) -> list[Finding]:
     try:
         row = Checkpoint.from_json(text)

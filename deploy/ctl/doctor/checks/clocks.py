@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.quantities import span
-from deploy.ctl.doctor.facts import ClockSeen
+from deploy.ctl.doctor.facts import ClockFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, warning
 
 WARN_S: Final = 2.0
@@ -21,13 +21,13 @@ _MEND: Final = (
 )
 
 
-def certain_s(clock: ClockSeen) -> float:
+def certain_s(clock: ClockFacts) -> float:
     """The part of an offset that the measurement cannot explain; 0 within its slack."""
     beyond = abs(clock.offset_s) - clock.slack_s
     return beyond if beyond > 0 else 0.0
 
 
-def judge(clocks: Sequence[ClockSeen]) -> list[Finding]:
+def check_clocks(clocks: Sequence[ClockFacts]) -> list[Finding]:
     off = [clock for clock in clocks if certain_s(clock) >= WARN_S]
     if not off:
         if not clocks:
@@ -48,7 +48,7 @@ def judge(clocks: Sequence[ClockSeen]) -> list[Finding]:
     return [_off(clock) for clock in off]
 
 
-def _agree(clocks: Sequence[ClockSeen]) -> bool:
+def _agree(clocks: Sequence[ClockFacts]) -> bool:
     return (
         max(clock.offset_s - clock.slack_s for clock in clocks)
         - min(clock.offset_s + clock.slack_s for clock in clocks)
@@ -56,7 +56,7 @@ def _agree(clocks: Sequence[ClockSeen]) -> bool:
     )
 
 
-def _off(clock: ClockSeen) -> Finding:
+def _off(clock: ClockFacts) -> Finding:
     say = error if certain_s(clock) >= ERROR_S else warning
     return say(
         "clock.skew",

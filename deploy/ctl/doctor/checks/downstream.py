@@ -1,7 +1,7 @@
 """Downstream: whether a MySQL, MariaDB or TiDB server is what a drainer needs.
 
-In     `DownstreamSeen`, seen with the drainer's own user; what it replicates; the upstream's zone if told
-Out    findings: whether it can be reached, its version, rights, and its settings (`judge_variables`)
+In     `DownstreamFacts`, seen with the drainer's own user; what it replicates; the upstream's zone if told
+Out    findings: whether it can be reached, its version, rights, and its settings (`check_variables`)
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 from deploy.ctl.doctor.checks import grants
-from deploy.ctl.doctor.checks import variables as judge_variables
-from deploy.ctl.doctor.facts import DownstreamSeen, Replicated
+from deploy.ctl.doctor.checks.variables import check_variables, check_writable
+from deploy.ctl.doctor.facts import DownstreamFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error, ok, unchecked, warning
 
 _NO_GRANT_CHECK: Final = "SHOW GRANTS could not be read"
@@ -21,8 +21,8 @@ _SHOWN_MAX: Final = 10
 _OLDEST: Final = {"mariadb": (10, 3), "mysql": (5, 7)}
 
 
-def judge(
-    seen: DownstreamSeen, replicated: Replicated, upstream_zone_s: float | None = None
+def check_downstream(
+    seen: DownstreamFacts, replicated: Replicated, upstream_zone_s: float | None = None
 ) -> list[Finding]:
     """`upstream_zone_s`: the time zone that the upstream's users have, east of UTC."""
     if seen.error is not None:
@@ -37,20 +37,20 @@ def judge(
     findings += _version(seen)
     findings += _rights(seen, replicated)
     findings += _untransactional(seen, replicated)
-    return findings + judge_variables.judge(seen, replicated, upstream_zone_s)
+    return findings + check_variables(seen, replicated, upstream_zone_s)
 
 
-def judge_row_server(seen: DownstreamSeen) -> list[Finding]:
+def check_row_server(seen: DownstreamFacts) -> list[Finding]:
     """The server of the checkpoint row, where it is another one."""
     if seen.error is not None:
         return [_unreachable(seen)]
     return [
         ok("downstream.reachable", seen.where, f"{seen.version}, has the checkpoint row"),
-        *judge_variables.judge_writable(seen),
+        *check_writable(seen),
     ]
 
 
-def _unreachable(seen: DownstreamSeen) -> Finding:
+def _unreachable(seen: DownstreamFacts) -> Finding:
     if seen.refused:
         return error(
             "downstream.login",
@@ -70,7 +70,7 @@ def _unreachable(seen: DownstreamSeen) -> Finding:
     )
 
 
-def _version(seen: DownstreamSeen) -> list[Finding]:
+def _version(seen: DownstreamFacts) -> list[Finding]:
     if seen.is_tidb or not any(_release(seen)):
         return []
     kind = "mariadb" if seen.is_mariadb else "mysql"
@@ -88,13 +88,13 @@ def _version(seen: DownstreamSeen) -> list[Finding]:
     ]
 
 
-def _release(seen: DownstreamSeen) -> tuple[int, int]:
+def _release(seen: DownstreamFacts) -> tuple[int, int]:
     """(0, 0) if it does not tell."""
     numbers = re.match(r"(?:5\.5\.5-(?=\d))?(\d+)\.(\d+)", seen.version)
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
-def _rights(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
+def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     if seen.grants is None:
         return [
             unchecked(
@@ -140,7 +140,7 @@ def _rights(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
     ]
 
 
-def _untransactional(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
+def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     """Tables that a crash in the middle of a transaction leaves half written."""
     named = replicated.databases
     tables = [table for table in seen.untransactional if named is None or table.schema in named]

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.config.declaring import defaults
 from common.errors import ConfigError
-from deploy.ctl.doctor.facts import CertificateSeen
+from deploy.ctl.doctor.facts import CertificateFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 from drainer.config.options import DrainerConfig
 from drainer.sink.mysql.session_mode import session_mode
@@ -23,7 +23,7 @@ SOON_S: Final = 30 * 86400.0
 _SERVERS: Final = ("checkpoint_host", "checkpoint_user", "checkpoint_password", "checkpoint_password_file")
 
 
-def judge_certificate(seen: CertificateSeen, now_s: float) -> list[Finding]:
+def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
     """One set of TLS files."""
     subject = f"{seen.option} {seen.path}"
     renew = "issue a new certificate and put it in the same place: it is read again without a restart"
@@ -98,7 +98,7 @@ def judge_certificate(seen: CertificateSeen, now_s: float) -> list[Finding]:
     ]
 
 
-def judge_unreadable(kind: str, path: str, failure: ConfigError) -> Finding:
+def check_unreadable(kind: str, path: str, failure: ConfigError) -> Finding:
     """A configuration that the daemon would refuse."""
     return error(
         f"{kind}.config",
@@ -109,7 +109,7 @@ def judge_unreadable(kind: str, path: str, failure: ConfigError) -> Finding:
     )
 
 
-def judge_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Finding]:
+def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Finding]:
     """`mode`: permission bits."""
     if not has_secret or not mode & 0o077:
         return []
@@ -124,7 +124,7 @@ def judge_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
     ]
 
 
-def judge_urls(
+def check_urls(
     kind: str, path: str, pd_urls: str, named: Collection[int], examined: Collection[int]
 ) -> list[Finding]:
     """A file whose pd-urls are not those of the examination: ids of the clusters behind these and those."""
@@ -151,7 +151,7 @@ def judge_urls(
     ]
 
 
-def judge_pump(settings: PumpConfig, path: str) -> list[Finding]:
+def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
     found: list[Finding] = []
     if not settings.sync_log:
@@ -167,7 +167,7 @@ def judge_pump(settings: PumpConfig, path: str) -> list[Finding]:
     return found or [ok("pump.config", path, "can be used")]
 
 
-def judge_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
+def check_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
     found = list(_contradictions(settings, path))
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:

@@ -1,6 +1,6 @@
 """Nodes: pumps and drainers of the registry, against what was found at their addresses.
 
-In     `NodeSeen` of each, the upstream's cluster id, the time
+In     `NodeFacts` of each, the upstream's cluster id, the time
 Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that nobody has
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
@@ -14,32 +14,32 @@ from common import tso
 from common.cluster import node as states
 from common.cluster.registry import DRAINERS, PUMPS
 from common.quantities import span
-from deploy.ctl.doctor.checks.addresses import judge_address, judge_duplicates
-from deploy.ctl.doctor.facts import NodeSeen
+from deploy.ctl.doctor.checks.addresses import check_address, check_duplicates
+from deploy.ctl.doctor.facts import NodeFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
 BEAT_LATE_S: Final = 60.0
 """Older than that, the entry of a node without a lease says that it is dead: the slowest beats every 2 s."""
 
 
-def judge(
-    nodes: Sequence[NodeSeen], cluster_id: int | None, now_s: float, *, one_host: bool
+def check_nodes(
+    nodes: Sequence[NodeFacts], cluster_id: int | None, now_s: float, *, one_host: bool
 ) -> list[Finding]:
     """`now_s` by the upstream's clock if it is known, else ours."""
     current = [node for node in nodes if node.state != states.OFFLINE]
     findings: list[Finding] = []
     for node in current:
-        findings += judge_address(node, one_host=one_host)
+        findings += check_address(node, one_host=one_host)
         findings += _liveness(node, now_s)
         findings += _identity(node, current, cluster_id)
         findings += _complaints(node)
-    findings += judge_duplicates(current)
+    findings += check_duplicates(current)
     findings += _roles(current)
     findings += _versions(current)
     return findings
 
 
-def _liveness(node: NodeSeen, now_s: float) -> list[Finding]:
+def _liveness(node: NodeFacts, now_s: float) -> list[Finding]:
     late_s = tso.age_s(node.update_ts, now_s) if node.update_ts else None
     dead = node.alive is False or (node.alive is None and late_s is not None and late_s > BEAT_LATE_S)
     if node.state in (states.ONLINE, states.CLOSING, states.PAUSING):
@@ -61,7 +61,7 @@ def _liveness(node: NodeSeen, now_s: float) -> list[Finding]:
     ]
 
 
-def _dead(node: NodeSeen, late_s: float | None) -> Finding:
+def _dead(node: NodeFacts, late_s: float | None) -> Finding:
     since = "" if late_s is None else f", last heard of {span(late_s)} ago"
     if node.kind == PUMPS:
         why = (
@@ -80,7 +80,7 @@ def _dead(node: NodeSeen, late_s: float | None) -> Finding:
     )
 
 
-def _silent(node: NodeSeen) -> Finding:
+def _silent(node: NodeFacts) -> Finding:
     lives = "lives (its lease is held)" if node.alive else "seems to live"
     host, _, port = node.host.rpartition(":")
     return error(
@@ -93,7 +93,7 @@ def _silent(node: NodeSeen) -> Finding:
     )
 
 
-def _paused(node: NodeSeen) -> Finding:
+def _paused(node: NodeFacts) -> Finding:
     if node.kind == PUMPS:
         return warning(
             "node.paused",
@@ -112,7 +112,7 @@ def _paused(node: NodeSeen) -> Finding:
     )
 
 
-def _identity(node: NodeSeen, nodes: Sequence[NodeSeen], cluster_id: int | None) -> list[Finding]:
+def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | None) -> list[Finding]:
     answer = node.answer
     if answer is None:
         return []
@@ -141,7 +141,7 @@ def _identity(node: NodeSeen, nodes: Sequence[NodeSeen], cluster_id: int | None)
     return _other_registry(node, nodes)
 
 
-def _foreign(node: NodeSeen, nodes: Sequence[NodeSeen]) -> list[Finding]:
+def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
     found = [
         info(
             "node.foreign",
@@ -163,7 +163,7 @@ def _foreign(node: NodeSeen, nodes: Sequence[NodeSeen]) -> list[Finding]:
     return found
 
 
-def _other_registry(node: NodeSeen, nodes: Sequence[NodeSeen]) -> list[Finding]:
+def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
     known = node.answer.known if node.answer is not None else None
     ours = {other.node_id for other in nodes if other.kind == PUMPS}
     if known is None or node.kind != PUMPS or node.node_id in known or not ours:
@@ -179,7 +179,7 @@ def _other_registry(node: NodeSeen, nodes: Sequence[NodeSeen]) -> list[Finding]:
     ]
 
 
-def _complaints(node: NodeSeen) -> list[Finding]:
+def _complaints(node: NodeFacts) -> list[Finding]:
     if node.answer is None:
         return []
     return [
@@ -190,7 +190,7 @@ def _complaints(node: NodeSeen) -> list[Finding]:
     ]
 
 
-def _roles(nodes: Sequence[NodeSeen]) -> list[Finding]:
+def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
     pumps = [node for node in nodes if node.kind == PUMPS]
     online = [node for node in pumps if node.state == states.ONLINE]
     found = []
@@ -230,7 +230,7 @@ def _roles(nodes: Sequence[NodeSeen]) -> list[Finding]:
     return found
 
 
-def _versions(nodes: Sequence[NodeSeen]) -> list[Finding]:
+def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
     versions: dict[str, list[str]] = {}
     for node in nodes:
         if node.answer is not None and node.answer.version is not None:

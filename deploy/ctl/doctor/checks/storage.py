@@ -1,6 +1,6 @@
 """Storage: disks of pumps against their floors, and retention against the checkpoints of drainers.
 
-In     `NodeSeen` of pumps and drainers, the upstream's time
+In     `NodeFacts` of pumps and drainers, the upstream's time
 Out    findings: volumes that can never work, that are full or nearly so; drainers that binlogs were purged
        for, or soon will be
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
@@ -14,7 +14,7 @@ from typing import Final
 from common import tso
 from common.cluster import node as states
 from common.cluster.registry import DRAINERS, PUMPS
-from deploy.ctl.doctor.facts import DiskSeen, NodeSeen
+from deploy.ctl.doctor.facts import DiskFacts, NodeFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
 GO_FLOOR: Final = 10 << 30
@@ -24,7 +24,7 @@ _NEAR: Final = 1.25
 _KEY: Final = "storage.stop-write-at-available-space"
 
 
-def judge_disk(subject: str, disk: DiskSeen, *, floor_is_guess: bool = False) -> list[Finding]:
+def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -> list[Finding]:
     """One pump's file system."""
     floor = disk.floor if disk.floor is not None else GO_FLOOR
     guess = " (assumed, the default)" if floor_is_guess else ""
@@ -66,7 +66,7 @@ def judge_disk(subject: str, disk: DiskSeen, *, floor_is_guess: bool = False) ->
     return [ok("pump.disk", subject, seen)]
 
 
-def judge_disks(nodes: Sequence[NodeSeen]) -> list[Finding]:
+def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
     """All pumps that answer."""
     findings: list[Finding] = []
     for node in nodes:
@@ -84,11 +84,11 @@ def judge_disks(nodes: Sequence[NodeSeen]) -> list[Finding]:
                 )
             )
         else:
-            findings += judge_disk(node.label, disk, floor_is_guess=disk.floor is None)
+            findings += check_disk(node.label, disk, floor_is_guess=disk.floor is None)
     return findings
 
 
-def judge_retention(nodes: Sequence[NodeSeen], now_s: float) -> list[Finding]:
+def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
     """Each drainer that is not offline against each pump that answers."""
     pumps = [
         one for one in nodes if one.kind == PUMPS and one.state != states.OFFLINE and one.answer is not None
@@ -117,7 +117,7 @@ def judge_retention(nodes: Sequence[NodeSeen], now_s: float) -> list[Finding]:
     return findings
 
 
-def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
+def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
     answer = pump.answer
     assert answer is not None
     if answer.gc_ts is not None and drainer.max_commit_ts < answer.gc_ts:
@@ -154,7 +154,7 @@ def _pair(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> list[Finding]:
     ]
 
 
-def _left_s(pump: NodeSeen, drainer: NodeSeen, now_s: float) -> float | None:
+def _left_s(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> float | None:
     answer = pump.answer
     if answer is None or answer.age_s is None:
         return None

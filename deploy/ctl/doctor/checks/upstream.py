@@ -14,7 +14,7 @@ from typing import Final
 from common.errors import Corruption
 from common.upstream.standalone.layout import Prepared
 from deploy.ctl.cluster import in_doubt
-from deploy.ctl.doctor.facts import MemberSeen, StoreSeen, TidbSeen
+from deploy.ctl.doctor.facts import MemberFacts, StoreFacts, TidbFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
 BINLOG_ON: Final = "On"
@@ -24,7 +24,7 @@ _RESTORE: Final = (
 )
 
 
-def judge_members(members: Sequence[MemberSeen]) -> list[Finding]:
+def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
     """Client URLs of one cluster, configured ones and those that members told."""
     findings: list[Finding] = []
     answering = [member for member in members if member.error is None]
@@ -61,7 +61,7 @@ def judge_members(members: Sequence[MemberSeen]) -> list[Finding]:
     return findings
 
 
-def _silent(member: MemberSeen, *, others: int) -> Finding:
+def _silent(member: MemberFacts, *, others: int) -> Finding:
     seen = str(member.error)
     mend = f"curl -sv {member.url}/health   # start it, open the firewall, or correct pd-urls"
     if not others:
@@ -80,7 +80,7 @@ def _silent(member: MemberSeen, *, others: int) -> Finding:
     return warning("upstream.reachable", member.url, seen, why, mend)
 
 
-def _spare(members: Sequence[MemberSeen], answering: Sequence[MemberSeen]) -> list[Finding]:
+def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> list[Finding]:
     """Whether one more member may fail."""
     count = len({member.name or member.url for member in members})
     there = len({member.name or member.url for member in answering})
@@ -104,7 +104,7 @@ def _spare(members: Sequence[MemberSeen], answering: Sequence[MemberSeen]) -> li
     return [info("upstream.quorum", "PD", f"{there} of {count} members answer", "none may fail any more")]
 
 
-def judge_stores(stores: Sequence[StoreSeen]) -> list[Finding]:
+def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
     """TiKV stores that are not tombstones."""
     findings = []
     for store in stores:
@@ -129,7 +129,7 @@ def judge_stores(stores: Sequence[StoreSeen]) -> list[Finding]:
     return findings
 
 
-def judge_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Finding]:
+def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Finding]:
     """Transactions of the standalone upstream that only an application's database can end."""
     check, subject = "upstream.prepared", "transactions"
     if isinstance(prepared, Corruption):
@@ -141,7 +141,7 @@ def judge_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) 
     ]
 
 
-def judge_tidb(servers: Sequence[TidbSeen], *, expected: bool, asked: bool) -> list[Finding]:
+def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> list[Finding]:
     """`expected`: a TiDB cluster is upstream; `asked`: the operator named servers himself."""
     if not servers:
         if not expected and not asked:
@@ -158,7 +158,7 @@ def judge_tidb(servers: Sequence[TidbSeen], *, expected: bool, asked: bool) -> l
     return [finding for server in servers for finding in _tidb(server)]
 
 
-def _tidb(server: TidbSeen) -> list[Finding]:
+def _tidb(server: TidbFacts) -> list[Finding]:
     subject = f"TiDB {server.address}"
     if server.skipping or server.binlog == BINLOG_SKIPPING:
         return [

@@ -1,6 +1,6 @@
 """Variables: what the global settings of a downstream mean for a drainer.
 
-In     `DownstreamSeen`, what the drainer writes, the upstream's time zone if it is told
+In     `DownstreamFacts`, what the drainer writes, the upstream's time zone if it is told
 Out    findings: modes, time zone, character set, limits, engine
 Why    a drainer gives its own sessions the modes and the time zone that its literals are made for. The global
        ones count for everybody else: whoever loads the first snapshot, a Go drainer, readers
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from deploy.ctl.doctor.facts import DownstreamSeen, Replicated
+from deploy.ctl.doctor.facts import DownstreamFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 
 PACKET_MIN: Final = 16 << 20
@@ -26,19 +26,21 @@ _CHANGES_TEXT: Final = frozenset(
 _ON: Final = frozenset({"ON", "1", "YES", "TRUE"})
 
 
-def judge(seen: DownstreamSeen, replicated: Replicated, upstream_zone_s: float | None) -> list[Finding]:
+def check_variables(
+    seen: DownstreamFacts, replicated: Replicated, upstream_zone_s: float | None
+) -> list[Finding]:
     """`upstream_zone_s`: the time zone that the upstream's users have, east of UTC."""
     return [
         *_modes(seen),
         *_zone(seen, upstream_zone_s),
         *_text(seen),
-        *judge_writable(seen),
+        *check_writable(seen),
         *_limits(seen, replicated),
         *_engine(seen),
     ]
 
 
-def _modes(seen: DownstreamSeen) -> list[Finding]:
+def _modes(seen: DownstreamFacts) -> list[Finding]:
     if "sql_mode" not in seen.variables:
         return [_unread(seen, "sql_mode")]
     text = seen.variables["sql_mode"]
@@ -74,7 +76,7 @@ def _modes(seen: DownstreamSeen) -> list[Finding]:
     return found or [ok("downstream.sql_mode", seen.where, "strict")]
 
 
-def _zone(seen: DownstreamSeen, upstream_zone_s: float | None) -> list[Finding]:
+def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]:
     found = []
     offset_s = seen.zone_offset_s
     name = seen.variables.get("time_zone", "?")
@@ -120,7 +122,7 @@ def _zone(seen: DownstreamSeen, upstream_zone_s: float | None) -> list[Finding]:
     return found
 
 
-def _text(seen: DownstreamSeen) -> list[Finding]:
+def _text(seen: DownstreamFacts) -> list[Finding]:
     found = []
     charset = seen.variables.get("character_set_server", "")
     if not charset:
@@ -159,7 +161,7 @@ def _text(seen: DownstreamSeen) -> list[Finding]:
     return found or [ok("downstream.charset", seen.where, f"{charset}, {collation}")]
 
 
-def judge_writable(seen: DownstreamSeen) -> list[Finding]:
+def check_writable(seen: DownstreamFacts) -> list[Finding]:
     on = [
         name
         for name in ("read_only", "super_read_only", "innodb_read_only", "tidb_restricted_read_only")
@@ -182,7 +184,7 @@ def judge_writable(seen: DownstreamSeen) -> list[Finding]:
     ]
 
 
-def _limits(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
+def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     numbers = {name: int(value) for name, value in seen.variables.items() if value.isdigit()}
     packet = numbers.get("max_allowed_packet")
     found = []
@@ -236,7 +238,7 @@ def _limits(seen: DownstreamSeen, replicated: Replicated) -> list[Finding]:
     return found
 
 
-def _engine(seen: DownstreamSeen) -> list[Finding]:
+def _engine(seen: DownstreamFacts) -> list[Finding]:
     if seen.is_tidb:  # these are there for old clients only, or mean something else
         return []
     return list(_engine_findings(seen.where, seen.variables))
@@ -287,7 +289,7 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
         )
 
 
-def _unread(seen: DownstreamSeen, name: str) -> Finding:
+def _unread(seen: DownstreamFacts, name: str) -> Finding:
     return unchecked(
         f"downstream.{name}",
         seen.where,

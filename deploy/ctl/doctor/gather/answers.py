@@ -18,8 +18,8 @@ from common.status.codec import read
 from common.status.drainer import DrainerDocument
 from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.tso import LOGICAL_BITS
-from deploy.ctl.cluster import clock_skew as skew
-from deploy.ctl.doctor.facts import Answer, DiskSeen
+from deploy.ctl.cluster import clock_skew
+from deploy.ctl.doctor.facts import Answer, DiskFacts
 
 _SAMPLE: Final = re.compile(
     r"^(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?)\s*$",
@@ -42,7 +42,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     available = sizes.get(f'{_SIZE}{{type="available"}}')
     pump = read(document, PumpDocument).pump
     if pump is None:
-        disk = None if available is None else DiskSeen(int(available), capacity)
+        disk = None if available is None else DiskFacts(int(available), capacity)
         purged_ms = sizes.get(_GC)
         gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
         return Answer(foreign=True, known=known, disk=disk, gc_ts=gc_ts)
@@ -54,7 +54,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         version=pump.version or None,
         time_s=pump.time_s,
         known=known,
-        disk=None if free is None else DiskSeen(free, capacity, pump.disk.floor),
+        disk=None if free is None else DiskFacts(free, capacity, pump.disk.floor),
         gc_ts=pump.gc_ts,
         age_s=retention.age_s,
         alarm_s=retention.alarm_s,
@@ -76,7 +76,7 @@ def read_drainer(status: bytes) -> Answer | None:
     troubles = []
     if document.control and document.control.paused:
         troubles.append("applying is paused by an operator")
-    if document.upstream_time and (apart := skew.of(document.upstream_time)):
+    if document.upstream_time and (apart := clock_skew.of(document.upstream_time)):
         troubles.append(apart)
     troubles += [
         f"pump {node_id}: {one.error}"
@@ -94,7 +94,7 @@ def read_drainer(status: bytes) -> Answer | None:
 
 
 def _pump_troubles(pump: PumpStatus, retention: RetentionStatus) -> tuple[str, ...]:
-    found = [pump.writer_error, pump.index_error, *retention.held_up_by, skew.of(pump.upstream_time)]
+    found = [pump.writer_error, pump.index_error, *retention.held_up_by, clock_skew.of(pump.upstream_time)]
     return tuple(one for one in found if one)
 
 

@@ -1,7 +1,7 @@
-"""Downstream look: logs in as the drainer does and reads what the server is; writes nothing.
+"""Downstream: logs in as the drainer does and reads what the server is; writes nothing.
 
 Drives  `drainer.sink.mysql.connection.connect`: the same session, TLS and variables, or the same error
-Out     `DownstreamSeen`, with the checkpoint tables
+Out     `DownstreamFacts`, with the checkpoint tables
 Never   shows a password, a grant's line or a row of replicated data
 Tests   tests/deploy/ctl/doctor/test_examination.py
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from common.clock import Clock
 from common.errors import BinlogError, DownstreamError
 from common.net.abandonable_thread import in_abandonable_thread
-from deploy.ctl.doctor.facts import VARIABLES, CheckpointSeen, ClockSeen, DownstreamSeen, TableSeen
+from deploy.ctl.doctor.facts import VARIABLES, CheckpointFacts, ClockFacts, DownstreamFacts, TableFacts
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified
@@ -32,7 +32,7 @@ _UNTRANSACTIONAL: Final = (
 T = TypeVar("T")
 
 
-async def look(
+async def gather_downstream(
     target: Target,
     clock: Clock,
     timeout_s: float,
@@ -40,12 +40,12 @@ async def look(
     schema: str,
     row_table: str | None,
     state_table: bool = True,
-) -> DownstreamSeen:
+) -> DownstreamFacts:
     """`row_table`: table of the checkpoint row, None if it is elsewhere; `state_table`: ours are here too."""
     where = f"downstream {target!r}"
     try:
         return await in_abandonable_thread(
-            _look,
+            _read_server,
             target,
             clock,
             timeout_s,
@@ -56,10 +56,10 @@ async def look(
             timeout_s=_STEPS * timeout_s,
         )
     except TimeoutError:
-        return DownstreamSeen(where, error=f"it took longer than {_STEPS * timeout_s:g} s to look at it")
+        return DownstreamFacts(where, error=f"it took longer than {_STEPS * timeout_s:g} s to look at it")
 
 
-def _look(
+def _read_server(
     target: Target,
     clock: Clock,
     timeout_s: float,
@@ -67,16 +67,16 @@ def _look(
     schema: str,
     row_table: str | None,
     state_table: bool,
-) -> DownstreamSeen:
+) -> DownstreamFacts:
     try:
         connection = connect(replace(target, read_timeout_s=timeout_s))
     except DownstreamError as error:
-        return DownstreamSeen(where, error=error.message, refused=True)
+        return DownstreamFacts(where, error=error.message, refused=True)
     except (BinlogError, SessionError) as error:
         said = error.message if isinstance(error, BinlogError) else safe_text(error)
-        return DownstreamSeen(where, error=said)
+        return DownstreamFacts(where, error=said)
     try:
-        return DownstreamSeen(
+        return DownstreamFacts(
             where,
             user=_value(connection, "SELECT CURRENT_USER()") or target.user,
             version=connection.server_version,
@@ -139,22 +139,22 @@ def _zone_offset_s(connection: Connection) -> float:
         connection.run(b"SET SESSION time_zone='+00:00'")
 
 
-def _clock(connection: Connection, clock: Clock, where: str) -> ClockSeen:
+def _clock(connection: Connection, clock: Clock, where: str) -> ClockFacts:
     began_s = clock.wall_s()
     ((theirs_s,),) = connection.rows(b"SELECT UNIX_TIMESTAMP(NOW(6))")
     ended_s = clock.wall_s()
-    return ClockSeen(where, float(theirs_s) - (began_s + ended_s) / 2, (ended_s - began_s) / 2)
+    return ClockFacts(where, float(theirs_s) - (began_s + ended_s) / 2, (ended_s - began_s) / 2)
 
 
-def _untransactional(connection: Connection) -> tuple[TableSeen, ...]:
+def _untransactional(connection: Connection) -> tuple[TableFacts, ...]:
     found = [
-        TableSeen(str(schema), str(name), str(engine), bool(has_key))
+        TableFacts(str(schema), str(name), str(engine), bool(has_key))
         for schema, name, engine, has_key in connection.rows(_UNTRANSACTIONAL)
     ]
     return tuple(sorted(found, key=lambda table: (table.schema, table.name)))
 
 
-def _checkpoint(connection: Connection, schema: str, table: str, state_table: bool) -> CheckpointSeen:
+def _checkpoint(connection: Connection, schema: str, table: str, state_table: bool) -> CheckpointFacts:
     name, state = qualified(schema, table), qualified(schema, "drainer_state")
     owner: str | None = None
     try:
@@ -165,6 +165,6 @@ def _checkpoint(connection: Connection, schema: str, table: str, state_table: bo
             owner = str(owners[0][0]) if len(owners) == 1 else None
     except SessionError as error:
         if error.number in _MISSING:
-            return CheckpointSeen(schema, table)
-        return CheckpointSeen(schema, table, error=safe_text(error))
-    return CheckpointSeen(schema, table, rows, owner)
+            return CheckpointFacts(schema, table)
+        return CheckpointFacts(schema, table, error=safe_text(error))
+    return CheckpointFacts(schema, table, rows, owner)

@@ -1,6 +1,6 @@
-"""File look: configuration files as the daemons would read them, and TLS files; on the operator's host.
+"""Files: configuration files as the daemons would read them, and TLS files; on the operator's host.
 
-Out    settings, or the error that the daemon would end with; `CertificateSeen` of each certificate
+Out    settings, or the error that the daemon would end with; `CertificateFacts` of each certificate
 Never  shows what a key or a password file holds
 Tests  tests/deploy/ctl/doctor/checks/test_files.py
 """
@@ -20,13 +20,13 @@ from cryptography.x509.oid import NameOID
 from common.config import loading
 from common.errors import ConfigError
 from common.net.tls import TlsConfig
-from deploy.ctl.doctor.facts import CertificateSeen, DiskSeen
+from deploy.ctl.doctor.facts import CertificateFacts, DiskFacts
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class FileSeen(Generic[C]):
+class FileFacts(Generic[C]):
     """A configuration file: its settings, or why it cannot be used."""
 
     path: str
@@ -35,21 +35,21 @@ class FileSeen(Generic[C]):
     mode: int = 0
 
 
-def read_config(cls: type[C], path: str, program: str) -> FileSeen[C]:
+def read_config(cls: type[C], path: str, program: str) -> FileFacts[C]:
     """The file alone: no environment, no flags."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
-        return FileSeen(
+        return FileFacts(
             path, loading.load(cls, ["-config", path], {}, program=program, env_prefix=""), mode=mode
         )
     except ConfigError as error:
-        return FileSeen(path, error=error)
+        return FileFacts(path, error=error)
     except OSError as error:
         failure = ConfigError(f"cannot read the config file {path}: {error.strerror}", hint="check the path")
-        return FileSeen(path, error=failure)
+        return FileFacts(path, error=failure)
 
 
-def disk_of(data_dir: str) -> DiskSeen | None:
+def disk_of(data_dir: str) -> DiskFacts | None:
     """The file system of a pump's data directory, if that pump has worked on this host."""
     if not os.path.isabs(data_dir) or not os.path.isdir(os.path.join(data_dir, "value")):
         return None
@@ -57,19 +57,19 @@ def disk_of(data_dir: str) -> DiskSeen | None:
         found = os.statvfs(data_dir)
     except OSError:
         return None
-    return DiskSeen(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return DiskFacts(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
-def read_certificates(option: str, tls: TlsConfig, hosts: Sequence[str] = ()) -> list[CertificateSeen]:
+def read_certificates(option: str, tls: TlsConfig, hosts: Sequence[str] = ()) -> list[CertificateFacts]:
     """The authority and, if there is one, the certificate of a set of TLS files."""
     try:
         tls.client_context()
         authorities = _load(tls.ca)
         chain = _load(tls.cert) if tls.cert else []
     except ConfigError as error:
-        return [CertificateSeen(option, tls.cert or tls.ca, error=error.message)]
+        return [CertificateFacts(option, tls.cert or tls.ca, error=error.message)]
     except (OSError, ValueError) as error:
-        return [CertificateSeen(option, tls.cert or tls.ca, error=f"it cannot be read: {error}")]
+        return [CertificateFacts(option, tls.cert or tls.ca, error=f"it cannot be read: {error}")]
     seen = [_seen(f"{option}.ssl-ca", tls.ca, authority, trusted=None) for authority in authorities]
     if chain:
         trusted = _is_trusted(chain, authorities)
@@ -84,7 +84,7 @@ def _load(path: str) -> list[x509.Certificate]:
 
 def _seen(
     option: str, path: str, certificate: x509.Certificate, *, trusted: bool | None, hosts: Sequence[str] = ()
-) -> CertificateSeen:
+) -> CertificateFacts:
     names: list[str] = []
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -92,7 +92,7 @@ def _seen(
     except x509.ExtensionNotFound:
         pass
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return CertificateSeen(
+    return CertificateFacts(
         option,
         path,
         common_name=str(common[0].value) if common else "",

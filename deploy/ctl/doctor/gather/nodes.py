@@ -1,6 +1,6 @@
-"""Node look: the registry as etcd has it, then every node and TiDB server at the address it gives.
+"""Nodes: the registry as etcd has it, then every node and TiDB server at the address it gives.
 
-Out    `RegistrySeen`: the nodes with what they answered, keys that are no entries, TiDB servers, clocks
+Out    `RegistryFacts`: the nodes with what they answered, keys that are no entries, TiDB servers, clocks
 Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
@@ -22,7 +22,7 @@ from common.net.http_client import HttpClient, NotHttp, Page
 from common.net.tls import TlsConfig
 from common.upstream.standalone.layout import Prepared
 from common.upstream.standalone.prepared import prepared
-from deploy.ctl.doctor.facts import ClockSeen, NodeSeen, TidbSeen, host_of
+from deploy.ctl.doctor.facts import ClockFacts, NodeFacts, TidbFacts, host_of
 from deploy.ctl.doctor.gather import answers
 from deploy.ctl.net.node_http import status_address
 
@@ -32,28 +32,28 @@ _AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrySeen:
+class RegistryFacts:
     """`damaged`: keys below the registry's root that hold no status. `prepared`: entries of the standalone
     upstream by start_ts, or why they cannot be read."""
 
-    nodes: tuple[NodeSeen, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
     damaged: tuple[str, ...] = ()
-    servers: tuple[TidbSeen, ...] = ()
-    clocks: tuple[ClockSeen, ...] = ()
+    servers: tuple[TidbFacts, ...] = ()
+    clocks: tuple[ClockFacts, ...] = ()
     prepared: Mapping[int, Prepared] | Corruption = field(default_factory=dict)
 
 
-class NodeLook:
-    """Looks at one cluster's nodes."""
+class NodeGatherer:
+    """Asks one cluster's nodes. Use once."""
 
     def __init__(self, http: HttpClient) -> None:
         self._http = http
-        self._clocks: list[ClockSeen] = []
+        self._clocks: list[ClockFacts] = []
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(
+    async def gather(
         self, endpoints: str, tls: TlsConfig | None, timeout_s: float, tidb: Iterable[str]
-    ) -> RegistrySeen:
+    ) -> RegistryFacts:
         """`tidb`: addresses of status ports besides those that are registered. Raises `Unavailable`."""
         client = await EtcdClient.connect(endpoints, tls=tls, timeout_s=timeout_s)
         try:
@@ -67,12 +67,12 @@ class NodeLook:
             pair.key.decode(errors="replace") for pair in statuses if not _is_status(pair.key, pair.value)
         ]
         servers = {server.address: server for pair in listed if (server := _server(pair.value)) is not None}
-        servers |= {address: TidbSeen(address) for address in tidb if address not in servers}
+        servers |= {address: TidbFacts(address) for address in tidb if address not in servers}
         nodes = await asyncio.gather(*map(self._node, _entries(view)))
         seen = await asyncio.gather(*map(self._tidb, servers.values()))
-        return RegistrySeen(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks), in_table)
+        return RegistryFacts(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks), in_table)
 
-    async def _node(self, node: NodeSeen) -> NodeSeen:
+    async def _node(self, node: NodeFacts) -> NodeFacts:
         if node.state == OFFLINE:
             return node
         node = replace(node, tls=self._http.scheme == "https")
@@ -80,13 +80,13 @@ class NodeLook:
             try:
                 node = replace(node, resolved=await self._http.resolve(host_of(node.host)))
             except Unavailable:
-                pass  # judged by `resolved`
+                pass  # `resolved` stays None: checked later
             try:
                 return await self._ask(node)
             except Unavailable as error:
                 return replace(node, error=error.message)
 
-    async def _ask(self, node: NodeSeen) -> NodeSeen:
+    async def _ask(self, node: NodeFacts) -> NodeFacts:
         address = node.host
         try:
             page = await self._http.get(address, "/status")
@@ -115,10 +115,10 @@ class NodeLook:
         return page.body if page.status == 200 else b""
 
     def _note(self, page: Page, who: str, told_s: float | None = None) -> None:
-        if (clock := ClockSeen.of_page(who, page, told_s)) is not None:
+        if (clock := ClockFacts.of_page(who, page, told_s)) is not None:
             self._clocks.append(clock)
 
-    async def _tidb(self, server: TidbSeen) -> TidbSeen:
+    async def _tidb(self, server: TidbFacts) -> TidbFacts:
         server = replace(server, tls=self._http.scheme == "https")
         async with self._gate:
             try:
@@ -135,9 +135,9 @@ class NodeLook:
         return replace(server, skipping=skipping)
 
 
-def _entries(view: ClusterView) -> list[NodeSeen]:
+def _entries(view: ClusterView) -> list[NodeFacts]:
     return [
-        NodeSeen(
+        NodeFacts(
             kind,
             node_id,
             entry.status.host,
@@ -164,12 +164,12 @@ def _is_status(key: bytes, value: bytes) -> bool:
     )
 
 
-def _server(value: bytes) -> TidbSeen | None:
+def _server(value: bytes) -> TidbFacts | None:
     """A TiDB server as it registers itself, and as /info tells it."""
     try:
         document = json.loads(value)
         address = f"{document['ip']}:{int(document['status_port'])}"
-        return TidbSeen(
+        return TidbFacts(
             address, binlog=document.get("binlog_status"), version=str(document.get("version") or "")
         )
     except UNREADABLE:

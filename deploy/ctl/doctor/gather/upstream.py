@@ -1,6 +1,6 @@
-"""Upstream look: asks every client URL of PD or etcd by itself, then what only a leader or all together know.
+"""Upstream: asks every client URL of PD or etcd by itself, then what only a leader or all together know.
 
-Out    `UpstreamSeen`
+Out    `UpstreamFacts`
 Order  the configured URLs first, then those that members tell of themselves, each by its own connection: one
        that is asked through another says nothing about its own
 """
@@ -23,37 +23,37 @@ from common.upstream.standalone import StandaloneUpstream
 from common.upstream.tidb.pd.oracle import PdOracle
 from common.upstream.tidb.pd.pd import NotPd, PdClient
 from common.upstream.tidb.tikv.regions import StoreState
-from deploy.ctl.doctor.facts import ClockSeen, MemberSeen, StoreSeen
+from deploy.ctl.doctor.facts import ClockFacts, MemberFacts, StoreFacts
 
 TIDB: Final = "tidb"
 STANDALONE: Final = "standalone"
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamSeen:
+class UpstreamFacts:
     """`kind` is None when nobody answers. `cluster_id` and `now_ts` are those of the binlogs' cluster."""
 
     kind: str | None
-    members: tuple[MemberSeen, ...]
-    stores: tuple[StoreSeen, ...] = ()
+    members: tuple[MemberFacts, ...]
+    stores: tuple[StoreFacts, ...] = ()
     stores_error: str | None = None
     cluster_id: int | None = None
     now_ts: int | None = None
-    clocks: tuple[ClockSeen, ...] = ()
+    clocks: tuple[ClockFacts, ...] = ()
     error: str | None = None
 
 
-class UpstreamLook:
-    """Looks at one cluster."""
+class UpstreamGatherer:
+    """Asks one cluster."""
 
     def __init__(self, http: HttpClient, clock: Clock, tls: TlsConfig | None, timeout_s: float) -> None:
         self._http = http
         self._clock = clock
         self._tls = tls
         self._timeout_s = timeout_s
-        self._clocks: list[ClockSeen] = []
+        self._clocks: list[ClockFacts] = []
 
-    async def look(self, endpoints: str, kind: str) -> UpstreamSeen:
+    async def gather(self, endpoints: str, kind: str) -> UpstreamFacts:
         """`kind`: auto, tidb or standalone. Raises `ConfigError` for URLs that cannot be read."""
         addresses = parse_endpoints(endpoints)
         asked = await asyncio.gather(*(self._member(address, kind, configured=True) for address in addresses))
@@ -63,7 +63,7 @@ class UpstreamLook:
         )
         members = tuple(member for member, _, _ in (*asked, *learnt))
         kinds = {found for _, _, found in asked if found}
-        seen = UpstreamSeen(next(iter(sorted(kinds, reverse=True)), None), members)
+        seen = UpstreamFacts(next(iter(sorted(kinds, reverse=True)), None), members)
         if seen.kind is None:
             return seen
         if seen.kind == TIDB:
@@ -71,7 +71,7 @@ class UpstreamLook:
         seen = await self._whole(seen, endpoints)
         return replace(seen, clocks=tuple(self._clocks))
 
-    async def members(self, endpoints: str, kind: str) -> tuple[MemberSeen, ...]:
+    async def members(self, endpoints: str, kind: str) -> tuple[MemberFacts, ...]:
         """The configured URLs alone. Raises `ConfigError` for URLs that cannot be read."""
         asked = await asyncio.gather(
             *(self._member(address, kind, configured=True) for address in parse_endpoints(endpoints))
@@ -80,10 +80,10 @@ class UpstreamLook:
 
     async def _member(
         self, address: str, kind: str, *, configured: bool
-    ) -> tuple[MemberSeen, list[str], str | None]:
+    ) -> tuple[MemberFacts, list[str], str | None]:
         """One URL: what it is, the URLs that it tells, and the kind of upstream."""
         url = f"{self._http.scheme}://{address}"
-        member = MemberSeen(url, configured)
+        member = MemberFacts(url, configured)
         if kind != STANDALONE:
             try:
                 return await self._pd_member(member, address)
@@ -97,7 +97,9 @@ class UpstreamLook:
         except BinlogError as error:
             return replace(member, error=error.message), [], None
 
-    async def _pd_member(self, member: MemberSeen, address: str) -> tuple[MemberSeen, list[str], str | None]:
+    async def _pd_member(
+        self, member: MemberFacts, address: str
+    ) -> tuple[MemberFacts, list[str], str | None]:
         pd = await PdClient.connect(address, tls=self._tls, timeout_s=self._timeout_s)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -117,13 +119,13 @@ class UpstreamLook:
         return found, [one.addresses[0] for one in members if one.addresses and own is not one], TIDB
 
     async def _etcd_member(
-        self, member: MemberSeen, address: str
-    ) -> tuple[MemberSeen, list[str], str | None]:
+        self, member: MemberFacts, address: str
+    ) -> tuple[MemberFacts, list[str], str | None]:
         page = await self._http.get(address, "/v3/maintenance/status", body=b"{}")
         status = _document(page.body) if page.status == 200 else {}
         if "header" not in status:
             raise Unavailable(f"{address} answers, but not as etcd does (HTTP {page.status})")
-        if (clock := ClockSeen.of_page(f"etcd {address}", page)) is not None:
+        if (clock := ClockFacts.of_page(f"etcd {address}", page)) is not None:
             self._clocks.append(clock)
         listed = _document((await self._http.get(address, "/v3/cluster/member/list", body=b"{}")).body)
         members: list[dict[str, Any]] = listed.get("members") or []
@@ -142,7 +144,7 @@ class UpstreamLook:
         ]
         return found, others, STANDALONE
 
-    async def _stores(self, seen: UpstreamSeen, endpoints: str) -> UpstreamSeen:
+    async def _stores(self, seen: UpstreamFacts, endpoints: str) -> UpstreamFacts:
         try:
             pd = await PdClient.connect(endpoints, tls=self._tls, timeout_s=self._timeout_s)
             try:
@@ -152,7 +154,7 @@ class UpstreamLook:
         except BinlogError as error:
             return replace(seen, stores_error=error.message)
 
-        async def probe(store: StoreSeen) -> StoreSeen:
+        async def probe(store: StoreFacts) -> StoreFacts:
             try:
                 await self._http.connects(store.address)
             except Unavailable as error:
@@ -160,7 +162,7 @@ class UpstreamLook:
             return store
 
         found = [
-            StoreSeen(
+            StoreFacts(
                 one.id,
                 one.address,
                 "Up" if one.state is StoreState.UP else one.state.name.capitalize(),
@@ -170,7 +172,7 @@ class UpstreamLook:
         ]
         return replace(seen, stores=tuple(await asyncio.gather(*map(probe, found))))
 
-    async def _whole(self, seen: UpstreamSeen, endpoints: str) -> UpstreamSeen:
+    async def _whole(self, seen: UpstreamFacts, endpoints: str) -> UpstreamFacts:
         """The cluster's id, and a timestamp."""
         try:
             async with asyncio.timeout(2 * self._timeout_s):
@@ -185,7 +187,7 @@ class UpstreamLook:
             return replace(seen, error=error.message)
         offset_s = physical_s(now_ts) - (began_s + ended_s) / 2
         who = "PD" if seen.kind == TIDB else "the cluster's clock in etcd"
-        self._clocks.append(ClockSeen(who, offset_s, (ended_s - began_s) / 2))
+        self._clocks.append(ClockFacts(who, offset_s, (ended_s - began_s) / 2))
         return replace(seen, cluster_id=cluster_id, now_ts=now_ts)
 
     async def _pd_time(self, endpoints: str) -> tuple[int, int]:

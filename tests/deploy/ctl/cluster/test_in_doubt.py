@@ -15,7 +15,7 @@ from common.upstream.standalone.layout import Prepared, txn_key
 from deploy.ctl.cluster import in_doubt
 from deploy.ctl.cluster.in_doubt import AGE_S, Doubt
 from deploy.ctl.doctor import DoctorOptions, Severity, examine
-from deploy.ctl.doctor.checks import upstream as judge_upstream
+from deploy.ctl.doctor.checks.upstream import check_prepared
 from tests.deploy.ctl.conftest import Ctl
 
 NOW_S = 1_700_000_000.0
@@ -53,7 +53,7 @@ def test_old_ones_are_named_by_database() -> None:
     ],
 )
 def test_the_doctors_finding(entries: dict[int, Prepared] | Corruption, severity: Severity | None) -> None:
-    found = judge_upstream.judge_prepared(entries, NOW_S)
+    found = check_prepared(entries, NOW_S)
     assert [one.severity for one in found] == ([] if severity is None else [severity])
 
 

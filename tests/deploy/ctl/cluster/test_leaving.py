@@ -8,7 +8,7 @@ import pytest
 
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING, STATES, NodeStatus
 from common.cluster.registry import NodeEntry
-from deploy.ctl.cluster.leaving import CLOSE, PAUSE, TARGETS, Arrived, Astray, Waits, look
+from deploy.ctl.cluster.leaving import CLOSE, PAUSE, TARGETS, Arrived, Astray, Waits, progress
 
 ANSWERS = (None, {}, {"pump": {"leaving": None}}, {"Doing": "writes rows"}, {"pump": 7})
 
@@ -20,7 +20,7 @@ def entry(state: str, alive: bool | None) -> NodeEntry:
 @pytest.mark.parametrize("action", [PAUSE, CLOSE])
 def test_every_case(action: str) -> None:
     for state, alive, document in product(STATES, (True, False, None), ANSWERS):
-        seen = look(action, entry(state, alive), document)
+        seen = progress(action, entry(state, alive), document)
         at_the_end = state == TARGETS[action]
         is_gone = alive is False or (alive is None and document is None and state in (PAUSED, OFFLINE))
         if at_the_end and not alive:
@@ -34,12 +34,12 @@ def test_every_case(action: str) -> None:
 
 def test_the_reason_is_the_nodes() -> None:
     leaving = {"waits_for": "drainers: d is 3.0 s behind", "left_s": 5}
-    assert look(CLOSE, entry(CLOSING, True), {"pump": {"leaving": leaving}}) == Waits(
+    assert progress(CLOSE, entry(CLOSING, True), {"pump": {"leaving": leaving}}) == Waits(
         "drainers: d is 3.0 s behind", 5.0
     )
-    assert look(PAUSE, entry(PAUSING, True), {"Doing": "writes rows"}) == Waits(
+    assert progress(PAUSE, entry(PAUSING, True), {"Doing": "writes rows"}) == Waits(
         "what it has begun: writes rows"
     )
-    assert look(PAUSE, entry(ONLINE, True), {}) == Waits("its word that it is pausing")
-    assert look(CLOSE, None, None) == Arrived()
-    assert isinstance(look(PAUSE, None, None), Astray)
+    assert progress(PAUSE, entry(ONLINE, True), {}) == Waits("its word that it is pausing")
+    assert progress(CLOSE, None, None) == Arrived()
+    assert isinstance(progress(PAUSE, None, None), Astray)

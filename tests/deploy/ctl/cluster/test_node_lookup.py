@@ -9,7 +9,7 @@ import pytest
 from common.cluster.node import OFFLINE, ONLINE, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, ClusterView, NodeEntry
 from common.errors import FlagError, Rejected
-from deploy.ctl.cluster import forget_consequences as farewell
+from deploy.ctl.cluster import forget_consequences
 from deploy.ctl.cluster.node_lookup import Found, find
 
 IDS = ("a", "ab", "abc", "b")
@@ -52,10 +52,10 @@ def test_refusals_help() -> None:
 
 
 def test_what_is_lost_with_a_pump() -> None:
-    def loss(*drainers: NodeEntry, state: str = ONLINE) -> farewell.Loss:
+    def loss(*drainers: NodeEntry, state: str = ONLINE) -> forget_consequences.Loss:
         gone = entry("p", 100 << 18, state)
         found = ClusterView(1, {"p": gone}, {one.status.node_id: one for one in drainers})
-        return farewell.loss(found, Found(PUMPS, gone))
+        return forget_consequences.loss(found, Found(PUMPS, gone))
 
     behind, current = entry("d", 99 << 18), entry("d", 100 << 18)
     assert loss(behind).is_needed
@@ -68,6 +68,6 @@ def test_what_is_lost_with_a_pump() -> None:
 
 
 def test_what_is_lost_with_a_drainer() -> None:
-    found = farewell.loss(view([], ["d"]), Found(DRAINERS, entry("d", 7)))
+    found = forget_consequences.loss(view([], ["d"]), Found(DRAINERS, entry("d", 7)))
     assert not found.is_needed
     assert "applied up to 7" in found.lines[0]

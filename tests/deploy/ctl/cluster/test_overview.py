@@ -14,7 +14,7 @@ from common import tso
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from common.cluster.registry import DRAINERS, PUMPS
 from common.quantities import span
-from deploy.ctl.cluster.overview import ERROR, WARNING, Overview, Seen, build
+from deploy.ctl.cluster.overview import ERROR, WARNING, NodeSnapshot, Overview, build
 from deploy.ctl.doctor.gather import answers
 
 NOW_S = 1_700_000_000.0
@@ -53,14 +53,14 @@ DRAINER = {
 }  # fmt: skip
 
 
-def pump(**changes: Any) -> Seen:
+def pump(**changes: Any) -> NodeSnapshot:
     fields = {"state": ONLINE, "alive": True, "document": PUMP, "error": "", **changes}
-    return Seen(PUMPS, "p", "h:8250", told_ts=ago(4), update_ts=ago(5), **fields)
+    return NodeSnapshot(PUMPS, "p", "h:8250", told_ts=ago(4), update_ts=ago(5), **fields)
 
 
-def drainer(**changes: Any) -> Seen:
+def drainer(**changes: Any) -> NodeSnapshot:
     fields = {"state": ONLINE, "alive": True, "document": DRAINER, "error": "", **changes}
-    return Seen(DRAINERS, "d", "h:8249", told_ts=ago(6), update_ts=ago(7), **fields)
+    return NodeSnapshot(DRAINERS, "d", "h:8249", told_ts=ago(6), update_ts=ago(7), **fields)
 
 
 def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def of(*seen: Seen) -> Overview:
+def of(*seen: NodeSnapshot) -> Overview:
     return build(seen, NOW_S)
 
 
@@ -106,14 +106,14 @@ def test_the_upstreams_clock_counts_before_ours() -> None:
 
 
 def test_two_entries_with_one_address_are_named() -> None:
-    twin = Seen(PUMPS, "h:8250", "h:8250", PAUSED, None, ago(4), ago(5), PUMP)
+    twin = NodeSnapshot(PUMPS, "h:8250", "h:8250", PAUSED, None, ago(4), ago(5), PUMP)
     assert [trouble.text for trouble in of(pump(), twin, drainer()).troubles] == [
         "pump p and pump h:8250 are both registered at h:8250"
     ]
     assert not of(pump(), drainer(), replace(twin, state=OFFLINE)).troubles
 
 
-WRONG: list[tuple[Seen, Seen, str, str]] = [
+WRONG: list[tuple[NodeSnapshot, NodeSnapshot, str, str]] = [
     (
         pump(document=changed(PUMP, "pump.upstream_time", {"ahead_of_host_s": 691200.0})),
         drainer(),
@@ -193,7 +193,7 @@ WRONG: list[tuple[Seen, Seen, str, str]] = [
 
 
 @pytest.mark.parametrize(("one", "other", "severity", "text"), WRONG, ids=[case[3][:40] for case in WRONG])
-def test_what_is_wrong_is_said(one: Seen, other: Seen, severity: str, text: str) -> None:
+def test_what_is_wrong_is_said(one: NodeSnapshot, other: NodeSnapshot, severity: str, text: str) -> None:
     seen = of(one, other)
     found = [trouble for trouble in seen.troubles if text in f"{trouble.node} {trouble.text}"]
     assert [trouble.severity for trouble in found] == [severity]

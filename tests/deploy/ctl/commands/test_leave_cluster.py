@@ -73,8 +73,8 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 async def test_the_life_of_a_cluster(
     nodes: dict[str, subprocess.Popen[bytes]], etcd: str, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leave, "LOOK_S", 0.05)
-    monkeypatch.setattr(leave, "TELL_S", 0.2)
+    monkeypatch.setattr(leave, "POLL_S", 0.05)
+    monkeypatch.setattr(leave, "REPORT_S", 0.2)
     at = ("-pd-urls", etcd)
 
     # looking

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from common import time_text as moment
-from common import tso
+from common import time_text, tso
 from common.errors import FlagError
 from tests.deploy.ctl.conftest import Ctl
 
@@ -46,30 +45,30 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_forms(text: str, milliseconds: int) -> None:
-    assert moment.parse(text, NOW_S) == tso.compose(milliseconds)
+    assert time_text.parse(text, NOW_S) == tso.compose(milliseconds)
 
 
 def test_a_timestamp_stays_as_it_is() -> None:
     ts = 408_012_403_141_509_121
-    assert moment.parse(str(ts), NOW_S) == ts
-    assert moment.utc(ts) == "2019-04-28T09:29:58.605Z"
-    assert moment.local(ts) == "2019-04-28 09:29:58.605 +0000"
-    assert moment.local(ts, SHANGHAI) == "2019-04-28 17:29:58.605 +0800"
+    assert time_text.parse(str(ts), NOW_S) == ts
+    assert time_text.utc(ts) == "2019-04-28T09:29:58.605Z"
+    assert time_text.local(ts) == "2019-04-28 09:29:58.605 +0000"
+    assert time_text.local(ts, SHANGHAI) == "2019-04-28 17:29:58.605 +0800"
 
 
 def test_times_without_a_zone_are_in_the_given_one() -> None:
-    assert moment.parse("2019-04-28 17:29:59", NOW_S, SHANGHAI) == tso.compose(MS)
-    assert moment.parse("2019-04-28T09:29:59Z", NOW_S, SHANGHAI) == tso.compose(MS)
+    assert time_text.parse("2019-04-28 17:29:59", NOW_S, SHANGHAI) == tso.compose(MS)
+    assert time_text.parse("2019-04-28T09:29:59Z", NOW_S, SHANGHAI) == tso.compose(MS)
 
 
 def test_every_moment_comes_back() -> None:
     for ms in range(0, 4_000_000_000_000, 86_399_999_777):
         ts = tso.compose(ms)
         for zone in (None, SHANGHAI, zoneinfo.ZoneInfo("America/New_York")):
-            assert moment.parse(moment.local(ts, zone), NOW_S) == ts
-        assert moment.parse(moment.utc(ts), NOW_S) == ts
+            assert time_text.parse(time_text.local(ts, zone), NOW_S) == ts
+        assert time_text.parse(time_text.utc(ts), NOW_S) == ts
         shown = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
-        assert moment.utc(ts)[:19] == shown.isoformat()[:19]
+        assert time_text.utc(ts)[:19] == shown.isoformat()[:19]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_every_moment_comes_back() -> None:
 )  # fmt: skip
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(FlagError) as error:
-        moment.parse(text, NOW_S)
+        time_text.parse(text, NOW_S)
     assert error.value.hint
 
 

@@ -91,7 +91,7 @@ async def plant(cluster: Cluster) -> AsyncIterator[Plant]:
     await client.close()
 
 
-class Look:
+class Doctor:
     """Examinations of the cluster."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
@@ -152,16 +152,16 @@ class Look:
 
 
 @pytest.fixture
-def look(cluster: Cluster, tmp_path: Path) -> Look:
-    return Look(cluster, tmp_path)
+def doctor(cluster: Cluster, tmp_path: Path) -> Doctor:
+    return Doctor(cluster, tmp_path)
 
 
 def sql(mend: str) -> str:
     return mend.partition("   --")[0].rstrip(";")
 
 
-async def test_healthy_cluster_gives_no_warning(look: Look) -> None:
-    report = await look.report(time_zone="UTC")
+async def test_healthy_cluster_gives_no_warning(doctor: Doctor) -> None:
+    report = await doctor.report(time_zone="UTC")
     assert report.worst.rank <= Severity.INFO.rank, report.findings
     assert report.exit_code == 0
     made = {finding.check for finding in report.findings if finding.severity is Severity.OK}
@@ -173,8 +173,8 @@ async def test_healthy_cluster_gives_no_warning(look: Look) -> None:
     }
 
 
-async def test_healthy_report_for_people_and_for_programs(look: Look) -> None:
-    report = await look.report()
+async def test_healthy_report_for_people_and_for_programs(doctor: Doctor) -> None:
+    report = await doctor.report()
     for output in ("table", "json"):
         file = io.StringIO()
         show(report, output, file)
@@ -184,17 +184,17 @@ async def test_healthy_report_for_people_and_for_programs(look: Look) -> None:
     assert sum(document["counts"].values()) == len(document["findings"])
 
 
-async def test_nodes_say_their_cluster_and_their_time(look: Look) -> None:
-    report = await look.report()
+async def test_nodes_say_their_cluster_and_their_time(doctor: Doctor) -> None:
+    report = await doctor.report()
     told = next(one.seen for one in report.findings if one.check == "upstream.timestamp")
-    assert look.cluster.drainer is not None
-    for node in look.cluster.pumps:
+    assert doctor.cluster.drainer is not None
+    for node in doctor.cluster.pumps:
         answer = answers.read_pump(json.dumps(await node.status()).encode())
         assert answer is not None
         assert (answer.node_id, told.endswith(f"cluster {answer.cluster_id}")) == (node.name, True)
         assert abs((answer.time_s or 0) - NOW()) < 30
         assert (answer.age_s, answer.alarm_s) == (7 * 86400, 20 * 3600)
-    own = answers.read_drainer(json.dumps(await look.cluster.drainer.status()).encode())
+    own = answers.read_drainer(json.dumps(await doctor.cluster.drainer.status()).encode())
     assert own is not None
     assert (own.node_id, told.endswith(f"cluster {own.cluster_id}")) == ("drainer", True)
     assert abs((own.time_s or 0) - NOW()) < 30
@@ -204,28 +204,28 @@ async def test_nodes_say_their_cluster_and_their_time(look: Look) -> None:
 # -- downstream ------------------------------------------------------------------------------------
 
 
-async def test_missing_rights_are_found_and_the_mend_gives_them(look: Look) -> None:
-    look.run_sql(
+async def test_missing_rights_are_found_and_the_mend_gives_them(doctor: Doctor) -> None:
+    doctor.run_sql(
         "CREATE USER 'poor'@'%' IDENTIFIED BY 'hidden-word'",
         "GRANT SELECT, INSERT, UPDATE ON *.* TO 'poor'@'%'",
         "GRANT ALL ON tidb_binlog.* TO 'poor'@'%'",
     )
-    look._secrets.add("hidden-word")
-    server = look.cluster.mariadb
-    config = look.with_config(
+    doctor._secrets.add("hidden-word")
+    server = doctor.cluster.mariadb
+    config = doctor.with_config(
         lambda text: text.replace(f'user = "{server.drainer_user}"', 'user = "poor"').replace(
             server.password, "hidden-word"
         )
     )
     try:
-        found = await look.found("downstream.rights", Severity.ERROR, drainer_config=config)
+        found = await doctor.found("downstream.rights", Severity.ERROR, drainer_config=config)
         assert "DELETE" in found.seen
         assert "SET USER" in found.seen
-        look.run_sql(*filter(None, (part.strip() for part in found.mend.split(";"))))
-        report = await look.report(drainer_config=config)
+        doctor.run_sql(*filter(None, (part.strip() for part in found.mend.split(";"))))
+        report = await doctor.report(drainer_config=config)
         assert [one.severity for one in report.findings if one.check == "downstream.rights"] == [Severity.OK]
     finally:
-        look.run_sql("DROP USER 'poor'@'%'")
+        doctor.run_sql("DROP USER 'poor'@'%'")
 
 
 @pytest.mark.parametrize(
@@ -243,18 +243,18 @@ async def test_missing_rights_are_found_and_the_mend_gives_them(look: Look) -> N
     ],
 )
 async def test_wrong_setting_is_found_and_the_mend_mends_it(
-    look: Look, name: str, value: str, check: str, severity: Severity
+    doctor: Doctor, name: str, value: str, check: str, severity: Severity
 ) -> None:
-    with look.globally(name, value):
-        found = await look.found(check, severity, time_zone="UTC")
+    with doctor.globally(name, value):
+        found = await doctor.found(check, severity, time_zone="UTC")
         assert found.why
-        look.run_sql(sql(found.mend))
-        report = await look.report(time_zone="UTC")
+        doctor.run_sql(sql(found.mend))
+        report = await doctor.report(time_zone="UTC")
         assert report.exit_code == 0, report.findings
 
 
-async def test_tables_without_transactions_are_found(look: Look) -> None:
-    look.run_sql(
+async def test_tables_without_transactions_are_found(doctor: Doctor) -> None:
+    doctor.run_sql(
         "CREATE DATABASE doctored",
         "CREATE TABLE doctored.bare (a INT) ENGINE=MyISAM",
         "CREATE TABLE doctored.keyed (a INT PRIMARY KEY, b INT UNIQUE) ENGINE=Aria",
@@ -262,32 +262,32 @@ async def test_tables_without_transactions_are_found(look: Look) -> None:
         "CREATE VIEW doctored.seen AS SELECT a FROM doctored.bare",
     )
     try:
-        report = await look.report(time_zone="UTC")
+        report = await doctor.report(time_zone="UTC")
         found = [one for one in report.findings if one.check == "downstream.transactions"]
         assert [one.severity for one in found] == [Severity.WARNING] * 2
         assert "without a key, of engines without transactions: doctored.bare (MyISAM)" in found[0].seen
         assert "with a key, of engines without transactions: doctored.keyed (Aria)" in found[1].seen
-        look.run_sql(*(sql(one.mend) for one in found))
-        report = await look.report(time_zone="UTC")
+        doctor.run_sql(*(sql(one.mend) for one in found))
+        report = await doctor.report(time_zone="UTC")
         assert not any(one.check == "downstream.transactions" for one in report.findings)
     finally:
-        look.run_sql("DROP DATABASE doctored")
+        doctor.run_sql("DROP DATABASE doctored")
 
 
-async def test_wrong_password_is_found(look: Look) -> None:
-    password = look.cluster.mariadb.password
-    config = look.with_config(lambda text: text.replace(password, "wrong-word"))
-    look._secrets.add("wrong-word")
-    found = await look.found("downstream.login", Severity.ERROR, drainer_config=config)
+async def test_wrong_password_is_found(doctor: Doctor) -> None:
+    password = doctor.cluster.mariadb.password
+    config = doctor.with_config(lambda text: text.replace(password, "wrong-word"))
+    doctor._secrets.add("wrong-word")
+    found = await doctor.found("downstream.login", Severity.ERROR, drainer_config=config)
     assert "Access denied" in found.seen
 
 
-async def test_downstream_that_is_not_there_is_found(look: Look) -> None:
+async def test_downstream_that_is_not_there_is_found(doctor: Doctor) -> None:
     (port,) = free_ports(1)
-    config = look.with_config(
-        lambda text: text.replace(f"port = {look.cluster.mariadb.port}", f"port = {port}")
+    config = doctor.with_config(
+        lambda text: text.replace(f"port = {doctor.cluster.mariadb.port}", f"port = {port}")
     )
-    found = await look.found("downstream.reachable", Severity.ERROR, drainer_config=config)
+    found = await doctor.found("downstream.reachable", Severity.ERROR, drainer_config=config)
     assert "cannot be reached" in found.seen
 
 
@@ -300,23 +300,23 @@ async def test_downstream_that_is_not_there_is_found(look: Look) -> None:
     ],
 )
 async def test_checkpoint_of_another_cluster_or_time_is_found(
-    look: Look, cluster_id: int | None, text: str, severity: Severity, says: str
+    doctor: Doctor, cluster_id: int | None, text: str, severity: Severity, says: str
 ) -> None:
     if cluster_id is None:
-        report = await look.report()
+        report = await doctor.report()
         seen = next(one.seen for one in report.findings if one.check == "upstream.timestamp")
         cluster_id = int(seen.rpartition(" ")[2])
-    look.run_sql(
+    doctor.run_sql(
         "CREATE DATABASE other",
         "CREATE TABLE other.checkpoint (clusterID BIGINT UNSIGNED PRIMARY KEY, checkPoint MEDIUMTEXT)",
         f"INSERT INTO other.checkpoint VALUES ({cluster_id}, '{text}')",
     )
     try:
-        config = look.with_config(lambda text: text + '[syncer.to.checkpoint]\nschema = "other"\n')
-        found = await look.found("checkpoint", severity, drainer_config=config)
+        config = doctor.with_config(lambda text: text + '[syncer.to.checkpoint]\nschema = "other"\n')
+        found = await doctor.found("checkpoint", severity, drainer_config=config)
         assert says in found.seen
     finally:
-        look.run_sql("DROP DATABASE other")
+        doctor.run_sql("DROP DATABASE other")
 
 
 # -- TiDB, PD, time --------------------------------------------------------------------------------
@@ -354,53 +354,53 @@ class StatusPort:
         writer.close()
 
 
-async def test_tidb_server_with_binlog_on_is_fine(look: Look, plant: Plant) -> None:
+async def test_tidb_server_with_binlog_on_is_fine(doctor: Doctor, plant: Plant) -> None:
     async with StatusPort("On") as server:
         await plant.raw(b"/tidb/server/info/x", server.document)  # type: ignore[attr-defined]
-        report = await look.report()
+        report = await doctor.report()
     assert report.exit_code == 0
     assert [one.severity for one in report.findings if one.check == "tidb.binlog"] == [Severity.OK]
 
 
-async def test_tidb_server_without_binlog_is_found(look: Look, plant: Plant) -> None:
+async def test_tidb_server_without_binlog_is_found(doctor: Doctor, plant: Plant) -> None:
     async with StatusPort("Off") as server:
         await plant.raw(b"/tidb/server/info/x", server.document)  # type: ignore[attr-defined]
-        found = await look.found("tidb.binlog", Severity.ERROR)
+        found = await doctor.found("tidb.binlog", Severity.ERROR)
     assert "Off" in found.seen
 
 
 @pytest.mark.parametrize(("binlog", "skipping"), [("Skipping", False), ("On", True)])
-async def test_tripped_ignore_error_is_found(look: Look, binlog: str, skipping: bool) -> None:
+async def test_tripped_ignore_error_is_found(doctor: Doctor, binlog: str, skipping: bool) -> None:
     async with StatusPort(binlog, skipping=skipping) as server:
-        found = await look.found("tidb.skipping", Severity.ERROR, tidb=f"127.0.0.1:{server.port}")
+        found = await doctor.found("tidb.skipping", Severity.ERROR, tidb=f"127.0.0.1:{server.port}")
     assert f"curl -s 'http://127.0.0.1:{server.port}/binlog/recover'" in found.mend
 
 
-async def test_clock_that_is_off_is_found(look: Look) -> None:
+async def test_clock_that_is_off_is_found(doctor: Doctor) -> None:
     async with StatusPort("On", date="Sat, 01 Jan 2000 00:00:00 GMT") as server:
-        found = await look.found("clock.skew", Severity.ERROR, tidb=f"127.0.0.1:{server.port}")
+        found = await doctor.found("clock.skew", Severity.ERROR, tidb=f"127.0.0.1:{server.port}")
     assert found.subject == f"TiDB 127.0.0.1:{server.port}"
     assert "behind" in found.seen
 
 
-async def test_member_that_is_away_and_a_second_cluster_are_found(look: Look, etcd: str) -> None:
+async def test_member_that_is_away_and_a_second_cluster_are_found(doctor: Doctor, etcd: str) -> None:
     (port,) = free_ports(1)
-    own = look.cluster.etcd_endpoint
-    report = await look.report(pd_urls=f"{own},http://127.0.0.1:{port}")
+    own = doctor.cluster.etcd_endpoint
+    report = await doctor.report(pd_urls=f"{own},http://127.0.0.1:{port}")
     found = [
         one
         for one in report.findings
         if one.check == "upstream.reachable" and one.severity is Severity.WARNING
     ]
     assert [one.subject for one in found] == [f"http://127.0.0.1:{port}"]
-    assert (await look.found("upstream.cluster", Severity.ERROR, pd_urls=f"{own},{etcd}")).mend
+    assert (await doctor.found("upstream.cluster", Severity.ERROR, pd_urls=f"{own},{etcd}")).mend
 
 
 # -- nodes -----------------------------------------------------------------------------------------
 
 
 async def test_dead_nodes_that_are_still_online_are_found(
-    look: Look, plant: Plant, registry: EtcdRegistry
+    doctor: Doctor, plant: Plant, registry: EtcdRegistry
 ) -> None:
     (port,) = free_ports(1)
     announced = await registry.announce(PUMPS, "gone", 10)
@@ -410,9 +410,9 @@ async def test_dead_nodes_that_are_still_online_are_found(
     await announced.withdraw()
     await plant(DRAINERS, "go-drainer", f"127.0.0.1:{free_ports(1)[0]}", age_s=3600)
     try:
-        report = await look.report()
+        report = await doctor.report()
     finally:
-        client = await EtcdClient.connect(look.cluster.etcd_endpoint)
+        client = await EtcdClient.connect(doctor.cluster.etcd_endpoint)
         await client.txn([], [delete(status_key(PUMPS, "gone")), delete(announced_key(PUMPS, "gone"))])
         await client.close()
     dead = {one.subject: one for one in report.findings if one.check == "node.dead"}
@@ -421,15 +421,15 @@ async def test_dead_nodes_that_are_still_online_are_found(
     assert "binlogctl forget gone" in dead["pump gone"].mend
 
 
-async def test_living_node_that_does_not_answer_is_found(look: Look, plant: Plant) -> None:
+async def test_living_node_that_does_not_answer_is_found(doctor: Doctor, plant: Plant) -> None:
     await plant(PUMPS, "walled", f"127.0.0.1:{free_ports(1)[0]}")
-    found = await look.found("node.reachable", Severity.ERROR)
+    found = await doctor.found("node.reachable", Severity.ERROR)
     assert "refused" in found.seen
 
 
-async def test_duplicate_address_and_the_wrong_node_behind_it_are_found(look: Look, plant: Plant) -> None:
-    await plant(PUMPS, "copy", look.cluster.pumps[0].address)
-    report = await look.report()
+async def test_duplicate_address_and_the_wrong_node_behind_it_are_found(doctor: Doctor, plant: Plant) -> None:
+    await plant(PUMPS, "copy", doctor.cluster.pumps[0].address)
+    report = await doctor.report()
     found = {one.check: one for one in report.findings if one.severity is Severity.ERROR}
     assert found.keys() == {"node.duplicate", "node.identity"}
     assert "answers pump-1" in found["node.identity"].seen
@@ -438,37 +438,37 @@ async def test_duplicate_address_and_the_wrong_node_behind_it_are_found(look: Lo
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0:8250", "[::]:8250", ":8250", "pump.invalid:8250"])
-async def test_address_that_nobody_reaches_is_found(look: Look, plant: Plant, host: str) -> None:
+async def test_address_that_nobody_reaches_is_found(doctor: Doctor, plant: Plant, host: str) -> None:
     await plant(PUMPS, "lost", host)
-    found = await look.found("node.address", Severity.ERROR)
+    found = await doctor.found("node.address", Severity.ERROR)
     assert found.subject == "pump lost"
 
 
-async def test_paused_nodes_are_found_and_offline_ones_are_fine(look: Look, plant: Plant) -> None:
+async def test_paused_nodes_are_found_and_offline_ones_are_fine(doctor: Doctor, plant: Plant) -> None:
     await plant(PUMPS, "resting", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED)
     await plant(PUMPS, "left", f"127.0.0.1:{free_ports(1)[0]}", state=OFFLINE)
-    found = await look.found("node.paused", Severity.WARNING)
+    found = await doctor.found("node.paused", Severity.WARNING)
     assert found.subject == "pump resting"
 
 
-async def test_forgotten_drainer_that_retention_reaches_is_found(look: Look, plant: Plant) -> None:
+async def test_forgotten_drainer_that_retention_reaches_is_found(doctor: Doctor, plant: Plant) -> None:
     await plant(DRAINERS, "forgotten", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED, behind_s=6.9 * 86400)
-    report = await look.report()
+    report = await doctor.report()
     found = [one for one in report.findings if one.check == "retention" and one.severity is Severity.WARNING]
     assert {one.subject for one in found} == {"drainer forgotten"}
     assert "binlogctl forget forgotten" in found[0].mend
 
 
-async def test_entry_that_breaks_listings_is_found(look: Look, plant: Plant) -> None:
+async def test_entry_that_breaks_listings_is_found(doctor: Doctor, plant: Plant) -> None:
     await plant.raw(b"/tidb-binlog/v1/pumps/a/b", b"{}")  # type: ignore[attr-defined]
-    found = await look.found("registry.entry", Severity.ERROR)
+    found = await doctor.found("registry.entry", Severity.ERROR)
     assert found.subject == "/tidb-binlog/v1/pumps/a/b"
 
 
 # -- it never hangs --------------------------------------------------------------------------------
 
 
-async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(look: Look, plant: Plant) -> None:
+async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(doctor: Doctor, plant: Plant) -> None:
     drips: list[asyncio.Future[None]] = []
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -487,16 +487,16 @@ async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(look: Look, pl
     ports = [silent.getsockname()[1], dripping.sockets[0].getsockname()[1]]
     for number, port in enumerate(ports):
         await plant(PUMPS, f"slow-{number}", f"127.0.0.1:{port}")
-    config = look.with_config(
-        lambda text: text.replace(f"port = {look.cluster.mariadb.port}", f"port = {ports[0]}")
+    config = doctor.with_config(
+        lambda text: text.replace(f"port = {doctor.cluster.mariadb.port}", f"port = {ports[0]}")
     )
     try:
         async with asyncio.timeout(10):
-            report = await look.report(
+            report = await doctor.report(
                 drainer_config=config,
                 timeout_s=0.3,
                 tidb=f"127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}",
-                pd_urls=f"{look.cluster.etcd_endpoint},http://127.0.0.1:{ports[0]}",
+                pd_urls=f"{doctor.cluster.etcd_endpoint},http://127.0.0.1:{ports[0]}",
             )
     finally:
         silent.close()
@@ -512,21 +512,21 @@ async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(look: Look, pl
     assert sum(one.check == "node.reachable" and one.severity is Severity.OK for one in report.findings) == 3
 
 
-async def test_without_any_upstream_the_rest_is_examined(look: Look) -> None:
+async def test_without_any_upstream_the_rest_is_examined(doctor: Doctor) -> None:
     (port,) = free_ports(1)
-    report = await look.report(pd_urls=f"http://127.0.0.1:{port}")
+    report = await doctor.report(pd_urls=f"http://127.0.0.1:{port}")
     found = {one.check: one.severity for one in report.findings}
     assert found["upstream.reachable"] is Severity.ERROR
     assert found["registry"] is Severity.UNCHECKED
     assert found["downstream.rights"] is Severity.OK
-    assert os.path.exists(look.config)
+    assert os.path.exists(doctor.config)
 
 
 # -- last: the drainer misses this pump from then on
 
 
-async def test_volume_that_is_too_small_is_found(look: Look) -> None:
-    cluster = look.cluster
+async def test_volume_that_is_too_small_is_found(doctor: Doctor) -> None:
+    cluster = doctor.cluster
     (port,) = free_ports(1)
     config = cluster.directory / "greedy.toml"
     config.write_text('gc = "1h"\n[storage]\nstop-write-at-available-space = "4 EiB"\n')
@@ -537,7 +537,7 @@ async def test_volume_that_is_too_small_is_found(look: Look) -> None:
     try:
         async with asyncio.timeout(20):
             while True:
-                report = await look.report(pump_config=str(config))
+                report = await doctor.report(pump_config=str(config))
                 disks = [one for one in report.findings if one.check == "pump.disk"]
                 if len(disks) == 3:
                     break

@@ -11,25 +11,25 @@ import pytest
 from common import tso
 from common.cluster.node import OFFLINE, ONLINE, PAUSED
 from common.cluster.registry import DRAINERS, PUMPS
-from deploy.ctl.doctor.checks import checkpoint as judge_checkpoint
-from deploy.ctl.doctor.checks import clocks as judge_clocks
-from deploy.ctl.doctor.checks import downstream as judge_downstream
 from deploy.ctl.doctor.checks import grants
-from deploy.ctl.doctor.checks import nodes as judge_nodes
-from deploy.ctl.doctor.checks import storage as judge_storage
-from deploy.ctl.doctor.checks import upstream as judge_upstream
+from deploy.ctl.doctor.checks.checkpoint import check_checkpoint
+from deploy.ctl.doctor.checks.clocks import check_clocks
+from deploy.ctl.doctor.checks.downstream import check_downstream
+from deploy.ctl.doctor.checks.nodes import check_nodes
+from deploy.ctl.doctor.checks.storage import check_disk, check_disks, check_retention
+from deploy.ctl.doctor.checks.upstream import check_members, check_stores, check_tidb
 from deploy.ctl.doctor.facts import (
     Answer,
-    CheckpointSeen,
-    ClockSeen,
-    DiskSeen,
-    DownstreamSeen,
-    MemberSeen,
-    NodeSeen,
+    CheckpointFacts,
+    ClockFacts,
+    DiskFacts,
+    DownstreamFacts,
+    MemberFacts,
+    NodeFacts,
     Replicated,
-    StoreSeen,
-    TableSeen,
-    TidbSeen,
+    StoreFacts,
+    TableFacts,
+    TidbFacts,
 )
 from deploy.ctl.doctor.findings import (
     EXIT_ERROR,
@@ -49,10 +49,10 @@ NOW_S = 1_700_000_000.0
 NOW_TS = tso.from_wall_s(NOW_S)
 DAY_S = 86400.0
 GIB = 1 << 30
-OURS = Answer(False, "p", 7, "v1", disk=DiskSeen(50 * GIB, 100 * GIB, 10 * GIB), gc_ts=0, age_s=7 * DAY_S)
-PUMP = NodeSeen(PUMPS, "p", "10.0.0.1:8250", ONLINE, True, NOW_TS, NOW_TS, ("10.0.0.1",), OURS)
+OURS = Answer(False, "p", 7, "v1", disk=DiskFacts(50 * GIB, 100 * GIB, 10 * GIB), gc_ts=0, age_s=7 * DAY_S)
+PUMP = NodeFacts(PUMPS, "p", "10.0.0.1:8250", ONLINE, True, NOW_TS, NOW_TS, ("10.0.0.1",), OURS)
 SECOND = replace(PUMP, node_id="q", host="10.0.0.2:8250", answer=replace(OURS, node_id="q"))
-DRAINER = NodeSeen(
+DRAINER = NodeFacts(
     DRAINERS, "d", "10.0.0.3:8249", ONLINE, True, NOW_TS, NOW_TS, ("10.0.0.3",), Answer(False, "d", 7, "v1")
 )
 HEALTHY = (PUMP, SECOND, DRAINER)
@@ -83,18 +83,18 @@ def test_report_is_sorted_and_its_exit_code_is_that_of_the_worst() -> None:
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-def judged(*nodes: NodeSeen, cluster_id: int | None = 7, one_host: bool = False) -> dict[str, Severity]:
-    return bad(judge_nodes.judge(nodes, cluster_id, NOW_S, one_host=one_host))
+def checked(*nodes: NodeFacts, cluster_id: int | None = 7, one_host: bool = False) -> dict[str, Severity]:
+    return bad(check_nodes(nodes, cluster_id, NOW_S, one_host=one_host))
 
 
 def test_healthy_nodes() -> None:
-    assert judged(*HEALTHY) == {}
+    assert checked(*HEALTHY) == {}
     gone = replace(PUMP, node_id="old", state=OFFLINE, alive=False, answer=None)
-    assert judged(*HEALTHY, gone) == {}
+    assert checked(*HEALTHY, gone) == {}
     local = [
         replace(one, host=f"127.0.0.1:{port}", resolved=("127.0.0.1",)) for port, one in enumerate(HEALTHY, 1)
     ]
-    assert judged(*local, one_host=True) == {}
+    assert checked(*local, one_host=True) == {}
 
 
 GO = Answer(foreign=True, known=frozenset({"p", "q"}))
@@ -131,22 +131,22 @@ GO = Answer(foreign=True, known=frozenset({"p", "q"}))
          {"node.duplicate": "error", "node.reachable": "error"}),
     ],
 )  # fmt: skip
-def test_one_wrong_node(node: NodeSeen, expected: dict[str, str]) -> None:
+def test_one_wrong_node(node: NodeFacts, expected: dict[str, str]) -> None:
     others = [one for one in HEALTHY if one.node_id != node.node_id]
-    assert judged(node, *others) == expected
+    assert checked(node, *others) == expected
 
 
 def test_roles() -> None:
-    assert judged(DRAINER) == {"cluster.pumps": "error"}
-    assert judged(replace(PUMP, state=PAUSED, alive=False, answer=None), DRAINER) == {
+    assert checked(DRAINER) == {"cluster.pumps": "error"}
+    assert checked(replace(PUMP, state=PAUSED, alive=False, answer=None), DRAINER) == {
         "cluster.pumps": "error",
         "node.paused": "warning",
     }
-    assert judged(PUMP) == {}
+    assert checked(PUMP) == {}
 
 
 def test_cluster_id_that_is_not_known_is_not_compared() -> None:
-    assert judged(*HEALTHY, cluster_id=None) == {}
+    assert checked(*HEALTHY, cluster_id=None) == {}
 
 
 # -- clocks ----------------------------------------------------------------------------------------
@@ -166,12 +166,12 @@ def test_cluster_id_that_is_not_known_is_not_compared() -> None:
     ],
 )
 def test_clocks(offsets: list[float], expected: list[str]) -> None:
-    seen = [ClockSeen(f"c{number}", offset, 0.01) for number, offset in enumerate(offsets)]
-    assert [one.severity for one in judge_clocks.judge(seen)] == expected
+    seen = [ClockFacts(f"c{number}", offset, 0.01) for number, offset in enumerate(offsets)]
+    assert [one.severity for one in check_clocks(seen)] == expected
 
 
 def test_slow_answer_proves_no_skew() -> None:
-    assert bad(judge_clocks.judge([ClockSeen("far", 4.0, 3.0), ClockSeen("near", 0.0, 0.0)])) == {}
+    assert bad(check_clocks([ClockFacts("far", 4.0, 3.0), ClockFacts("near", 0.0, 0.0)])) == {}
 
 
 # -- storage ---------------------------------------------------------------------------------------
@@ -180,26 +180,24 @@ def test_slow_answer_proves_no_skew() -> None:
 @pytest.mark.parametrize(
     ("disk", "expected", "says"),
     [
-        (DiskSeen(50 * GIB, 100 * GIB, 10 * GIB), "ok", ""),
-        (DiskSeen(9 * GIB, 10 * GIB, 10 * GIB), "error", "smaller than the free space"),
-        (DiskSeen(9 * GIB, 10 * GIB, None), "error", "smaller than the free space"),
-        (DiskSeen(10 * GIB, 100 * GIB, 10 * GIB), "error", "refuses prewrites"),
-        (DiskSeen(11 * GIB, 100 * GIB, 10 * GIB), "warning", "little is left"),
-        (DiskSeen(1, None, 0), "ok", ""),
-        (DiskSeen(0, None, 0), "error", "refuses prewrites"),
+        (DiskFacts(50 * GIB, 100 * GIB, 10 * GIB), "ok", ""),
+        (DiskFacts(9 * GIB, 10 * GIB, 10 * GIB), "error", "smaller than the free space"),
+        (DiskFacts(9 * GIB, 10 * GIB, None), "error", "smaller than the free space"),
+        (DiskFacts(10 * GIB, 100 * GIB, 10 * GIB), "error", "refuses prewrites"),
+        (DiskFacts(11 * GIB, 100 * GIB, 10 * GIB), "warning", "little is left"),
+        (DiskFacts(1, None, 0), "ok", ""),
+        (DiskFacts(0, None, 0), "error", "refuses prewrites"),
     ],
 )
-def test_disks(disk: DiskSeen, expected: str, says: str) -> None:
-    (found,) = judge_storage.judge_disk("p", disk)
+def test_disks(disk: DiskFacts, expected: str, says: str) -> None:
+    (found,) = check_disk("p", disk)
     assert found.severity == expected
     assert says in found.why
 
 
 def retention(behind_s: float, **answer: object) -> dict[str, Severity]:
     pump = replace(PUMP, answer=replace(OURS, **answer))  # type: ignore[arg-type]
-    return bad(
-        judge_storage.judge_retention([pump, replace(DRAINER, max_commit_ts=ts_before(behind_s))], NOW_S)
-    )
+    return bad(check_retention([pump, replace(DRAINER, max_commit_ts=ts_before(behind_s))], NOW_S))
 
 
 def test_retention() -> None:
@@ -213,16 +211,16 @@ def test_retention() -> None:
     assert retention(6 * DAY_S, gc_ts=ts_before(5 * DAY_S)) == {"retention": "error"}
     assert retention(6 * DAY_S, age_s=None) == {"retention": "unchecked"}
     offline = replace(DRAINER, state=OFFLINE, max_commit_ts=ts_before(30 * DAY_S))
-    assert judge_storage.judge_retention([PUMP, offline], NOW_S) == []
+    assert check_retention([PUMP, offline], NOW_S) == []
 
 
 def test_pump_that_does_not_tell_its_disk_is_said() -> None:
-    assert bad(judge_storage.judge_disks([replace(PUMP, answer=GO)])) == {"pump.disk": "unchecked"}
+    assert bad(check_disks([replace(PUMP, answer=GO)])) == {"pump.disk": "unchecked"}
 
 
 # -- upstream --------------------------------------------------------------------------------------
 
-MEMBERS = tuple(MemberSeen(f"http://pd{n}:2379", True, None, 7, f"pd{n}", True) for n in range(3))
+MEMBERS = tuple(MemberFacts(f"http://pd{n}:2379", True, None, 7, f"pd{n}", True) for n in range(3))
 AWAY = replace(MEMBERS[2], error="refused", name="", cluster_id=None)
 
 
@@ -239,35 +237,35 @@ AWAY = replace(MEMBERS[2], error="refused", name="", cluster_id=None)
         (tuple(replace(one, has_leader=False) for one in MEMBERS), {"upstream.leader": "error"}),
     ],
 )  # fmt: skip
-def test_members(members: tuple[MemberSeen, ...], expected: dict[str, str]) -> None:
-    assert bad(judge_upstream.judge_members(members)) == expected
+def test_members(members: tuple[MemberFacts, ...], expected: dict[str, str]) -> None:
+    assert bad(check_members(members)) == expected
 
 
 def test_stores() -> None:
-    up = StoreSeen(1, "tikv:20160", "Up", "7.0.0")
-    assert bad(judge_upstream.judge_stores([up, replace(up, state="Offline")])) == {}
-    assert bad(judge_upstream.judge_stores([replace(up, error="refused")])) == {"upstream.store": "warning"}
+    up = StoreFacts(1, "tikv:20160", "Up", "7.0.0")
+    assert bad(check_stores([up, replace(up, state="Offline")])) == {}
+    assert bad(check_stores([replace(up, error="refused")])) == {"upstream.store": "warning"}
 
 
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
-        (TidbSeen("t:10080", "On", False), {}),
-        (TidbSeen("t:10080", "Off"), {"tidb.binlog": "error"}),
-        (TidbSeen("t:10080", "Skipping"), {"tidb.skipping": "error"}),
-        (TidbSeen("t:10080", "On", True), {"tidb.skipping": "error"}),
-        (TidbSeen("t:10080", "Unknown"), {"tidb.binlog": "unchecked"}),
-        (TidbSeen("t:10080", None, error="refused"), {"tidb.binlog": "unchecked"}),
-        (TidbSeen("t:10080", "On", error="refused"), {"tidb.reachable": "warning"}),
+        (TidbFacts("t:10080", "On", False), {}),
+        (TidbFacts("t:10080", "Off"), {"tidb.binlog": "error"}),
+        (TidbFacts("t:10080", "Skipping"), {"tidb.skipping": "error"}),
+        (TidbFacts("t:10080", "On", True), {"tidb.skipping": "error"}),
+        (TidbFacts("t:10080", "Unknown"), {"tidb.binlog": "unchecked"}),
+        (TidbFacts("t:10080", None, error="refused"), {"tidb.binlog": "unchecked"}),
+        (TidbFacts("t:10080", "On", error="refused"), {"tidb.reachable": "warning"}),
     ],
 )
-def test_tidb_servers(server: TidbSeen, expected: dict[str, str]) -> None:
-    assert bad(judge_upstream.judge_tidb([server], expected=True, asked=False)) == expected
+def test_tidb_servers(server: TidbFacts, expected: dict[str, str]) -> None:
+    assert bad(check_tidb([server], expected=True, asked=False)) == expected
 
 
 def test_no_tidb_server_is_said_where_there_should_be_some() -> None:
-    assert bad(judge_upstream.judge_tidb([], expected=True, asked=False)) == {"tidb.binlog": "unchecked"}
-    assert judge_upstream.judge_tidb([], expected=False, asked=False) == []
+    assert bad(check_tidb([], expected=True, asked=False)) == {"tidb.binlog": "unchecked"}
+    assert check_tidb([], expected=False, asked=False) == []
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -284,7 +282,7 @@ def test_go_pump_tells_its_disk_and_what_it_purged_in_its_metrics() -> None:
     answer = answers.read_pump(status, exposition)
     assert answer is not None
     assert (answer.foreign, answer.node_id, answer.known) == (True, None, frozenset({"a:8250"}))
-    assert answer.disk == DiskSeen(2 * GIB, 4 * GIB)
+    assert answer.disk == DiskFacts(2 * GIB, 4 * GIB)
     assert answer.gc_ts == tso.compose(1_700_000_000_000)
 
 
@@ -365,12 +363,12 @@ GOOD = {
     "wait_timeout": "28800",
     "max_statement_time": "0.000000",
 }
-SERVER = DownstreamSeen("db:3306", "d@%", "10.11.6-MariaDB", GOOD, (ALL_RIGHTS,), 0.0, True)
+SERVER = DownstreamFacts("db:3306", "d@%", "10.11.6-MariaDB", GOOD, (ALL_RIGHTS,), 0.0, True)
 WRITTEN = Replicated(None, "tidb_binlog", 4, "d")
 
 
 def downstream(**changed: str) -> dict[str, Severity]:
-    return bad(judge_downstream.judge(replace(SERVER, variables=GOOD | changed), WRITTEN))
+    return bad(check_downstream(replace(SERVER, variables=GOOD | changed), WRITTEN))
 
 
 @pytest.mark.parametrize(
@@ -414,19 +412,19 @@ def test_what_means_something_else_in_tidb_is_passed_over() -> None:
         "max_connections": "0",
     }
     seen = replace(SERVER, version="8.0.11-TiDB-v7.5.0", variables=variables)
-    assert bad(judge_downstream.judge(seen, WRITTEN)) == {}
+    assert bad(check_downstream(seen, WRITTEN)) == {}
 
 
 def test_tables_without_transactions_are_named() -> None:
     tables = (
-        *(TableSeen("shop", f"t{number}", "MyISAM", has_key=True) for number in range(12)),
-        TableSeen("shop", "log`s", "Aria", has_key=False),
-        TableSeen("other", "x", "CSV", has_key=False),
+        *(TableFacts("shop", f"t{number}", "MyISAM", has_key=True) for number in range(12)),
+        TableFacts("shop", "log`s", "Aria", has_key=False),
+        TableFacts("other", "x", "CSV", has_key=False),
     )
     seen = replace(SERVER, untransactional=tables)
     found = [
         one
-        for one in judge_downstream.judge(seen, replace(WRITTEN, databases=("shop",)))
+        for one in check_downstream(seen, replace(WRITTEN, databases=("shop",)))
         if one.check == "downstream.transactions"
     ]
     assert [one.severity for one in found] == ["error", "warning"]
@@ -435,13 +433,13 @@ def test_tables_without_transactions_are_named() -> None:
     assert "`shop`.`log``s`" in found[0].mend
     assert "and 2 more" in found[1].seen
     # It is not known what is replicated.
-    assert bad(judge_downstream.judge(seen, WRITTEN)) == {"downstream.transactions": "warning"}
+    assert bad(check_downstream(seen, WRITTEN)) == {"downstream.transactions": "warning"}
 
 
 def test_what_a_server_does_not_tell_is_said() -> None:
     seen = replace(SERVER, variables={}, grants=None, zone_offset_s=None)
-    assert set(bad(judge_downstream.judge(seen, WRITTEN)).values()) == {Severity.UNCHECKED}
-    assert len(bad(judge_downstream.judge(seen, WRITTEN))) == 5
+    assert set(bad(check_downstream(seen, WRITTEN)).values()) == {Severity.UNCHECKED}
+    assert len(bad(check_downstream(seen, WRITTEN))) == 5
 
 
 @pytest.mark.parametrize(
@@ -455,7 +453,7 @@ def test_what_a_server_does_not_tell_is_said() -> None:
     ],
 )
 def test_time_zones(offset_s: float, upstream_s: float | None, expected: str) -> None:
-    found = judge_downstream.judge(replace(SERVER, zone_offset_s=offset_s), WRITTEN, upstream_s)
+    found = check_downstream(replace(SERVER, zone_offset_s=offset_s), WRITTEN, upstream_s)
     assert [one.severity for one in found if one.check == "downstream.time_zone"] == [expected]
 
 
@@ -465,13 +463,13 @@ def test_time_zones(offset_s: float, upstream_s: float | None, expected: str) ->
      ("8.0.11-TiDB-v7.5.0", False), ("5.7.25-TiDB-v5.0.0", False)],
 )  # fmt: skip
 def test_versions(version: str, is_old: bool) -> None:
-    found = judge_downstream.judge(replace(SERVER, version=version), WRITTEN)
+    found = check_downstream(replace(SERVER, version=version), WRITTEN)
     assert any(one.check == "downstream.version" for one in found) is is_old
 
 
 def test_hash_of_a_password_in_grants_is_not_shown() -> None:
     seen = replace(SERVER, grants=("GRANT SELECT ON *.* TO `d`@`%` IDENTIFIED BY PASSWORD '*HASH'",))
-    assert "HASH" not in repr(judge_downstream.judge(seen, WRITTEN))
+    assert "HASH" not in repr(check_downstream(seen, WRITTEN))
 
 
 # -- checkpoint ------------------------------------------------------------------------------------
@@ -495,28 +493,28 @@ def test_hash_of_a_password_in_grants_is_not_shown() -> None:
 def test_checkpoints(rows: dict[int, str] | None, owner: str | None, expected: dict[str, str]) -> None:
     pump = replace(PUMP, answer=replace(OURS, gc_ts=ts_before(8 * DAY_S)))
     nodes = [pump, DRAINER, replace(DRAINER, node_id="other", host="10.0.0.9:8249")]
-    seen = CheckpointSeen("tidb_binlog", "checkpoint", rows, owner)
-    assert bad(judge_checkpoint.judge(seen, 7, NOW_TS, nodes, WRITTEN)) == expected
+    seen = CheckpointFacts("tidb_binlog", "checkpoint", rows, owner)
+    assert bad(check_checkpoint(seen, 7, NOW_TS, nodes, WRITTEN)) == expected
 
 
 def test_owner_is_known_by_its_address_where_the_file_has_no_node_id() -> None:
-    seen = CheckpointSeen("tidb_binlog", "checkpoint", {7: f'{{"commitTS":{NOW_TS}}}'}, "d")
+    seen = CheckpointFacts("tidb_binlog", "checkpoint", {7: f'{{"commitTS":{NOW_TS}}}'}, "d")
     for address, expected in ((DRAINER.host, {}), ("10.0.0.9:8249", {"checkpoint.owner": "error"})):
         mine = replace(WRITTEN, node_id="", address=address)
-        assert bad(judge_checkpoint.judge(seen, 7, NOW_TS, [DRAINER], mine)) == expected
+        assert bad(check_checkpoint(seen, 7, NOW_TS, [DRAINER], mine)) == expected
 
 
 def test_checkpoint_that_cannot_be_judged_is_said() -> None:
-    seen = CheckpointSeen("s", "t", {7: "{}"})
-    assert bad(judge_checkpoint.judge(seen, None, None, [], WRITTEN)) == {"checkpoint": "unchecked"}
-    assert bad(judge_checkpoint.judge(replace(seen, error="1142: no"), 7, None, [], WRITTEN)) == {
+    seen = CheckpointFacts("s", "t", {7: "{}"})
+    assert bad(check_checkpoint(seen, None, None, [], WRITTEN)) == {"checkpoint": "unchecked"}
+    assert bad(check_checkpoint(replace(seen, error="1142: no"), 7, None, [], WRITTEN)) == {
         "checkpoint": "unchecked"
     }
 
 
 def test_a_page_is_asked_for_as_the_doctor_does() -> None:
     silent = replace(PUMP, answer=None, error="silence", tls=True)
-    found = judge_nodes.judge([silent], 7, NOW_S, one_host=True)
+    found = check_nodes([silent], 7, NOW_S, one_host=True)
     mends = [one.mend for one in found if one.check == "node.reachable"]
     assert len(mends) == 1
     assert f"curl -s --cacert CA --cert CERT --key KEY 'https://{PUMP.host}/status'" in mends[0]

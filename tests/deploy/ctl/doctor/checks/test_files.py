@@ -16,17 +16,17 @@ from tests import certificates
 NOW_S = SystemClock().wall_s()
 
 
-def judged(tmp_path: Path, kind: str, text: str, mode: int = 0o600) -> list[Finding]:
+def checked(tmp_path: Path, kind: str, text: str, mode: int = 0o600) -> list[Finding]:
     path = tmp_path / f"{kind}.toml"
     path.write_text('pd-urls = "http://pd:2379"\n' + text)
     path.chmod(mode)
     files = ConfigFiles(str(path), "") if kind == "pump" else ConfigFiles("", str(path))
-    return files.judge(NOW_S)
+    return files.check(NOW_S)
 
 
 @pytest.mark.parametrize("kind", ["pump", "drainer"])
 def test_good_file_is_fine(tmp_path: Path, kind: str) -> None:
-    assert {one.severity for one in judged(tmp_path, kind, "")} == {Severity.OK}
+    assert {one.severity for one in checked(tmp_path, kind, "")} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_good_file_is_fine(tmp_path: Path, kind: str) -> None:
     ],
 )
 def test_wrong_file_is_found(tmp_path: Path, kind: str, text: str, severity: Severity, says: str) -> None:
-    (found,) = [one for one in judged(tmp_path, kind, text) if one.severity is not Severity.OK]
+    (found,) = [one for one in checked(tmp_path, kind, text) if one.severity is not Severity.OK]
     assert found.severity is severity
     assert says in f"{found.seen} {found.why} {found.mend}"
 
@@ -77,8 +77,8 @@ async def test_urls_of_another_cluster_are_found_and_others_of_the_same_are_fine
 
 def test_password_that_everybody_may_read_is_found_and_not_shown(tmp_path: Path) -> None:
     text = '[syncer.to]\npassword = "hidden-word"'
-    assert {one.severity for one in judged(tmp_path, "drainer", text)} == {Severity.OK}
-    (found,) = judged(tmp_path, "drainer", text, 0o644)[1:]
+    assert {one.severity for one in checked(tmp_path, "drainer", text)} == {Severity.OK}
+    (found,) = checked(tmp_path, "drainer", text, 0o644)[1:]
     assert (found.severity, found.mend.partition("   ")[0]) == (
         Severity.WARNING,
         f"chmod 600 {tmp_path / 'drainer.toml'}",
@@ -87,13 +87,13 @@ def test_password_that_everybody_may_read_is_found_and_not_shown(tmp_path: Path)
 
 
 def test_missing_file_is_found() -> None:
-    (found,) = ConfigFiles("/no/such/pump.toml", "").judge(NOW_S)
+    (found,) = ConfigFiles("/no/such/pump.toml", "").check(NOW_S)
     assert found.severity is Severity.ERROR
 
 
 def _tls(tmp_path: Path, node: certificates.Pair, *authorities: certificates.Pair) -> list[Finding]:
     tls = certificates.write(tmp_path / "tls", ca=authorities, node=node)
-    found = ConfigFiles.judge_tls("[security]", tls, ("127.0.0.1",), NOW_S + 60)
+    found = ConfigFiles.check_tls("[security]", tls, ("127.0.0.1",), NOW_S + 60)
     return [one for one in found if "ssl-cert" in one.subject]
 
 
@@ -147,9 +147,9 @@ async def test_downstream_on_the_drainers_own_host_is_not_looked_for_here(tmp_pa
 
 def test_volume_of_a_pump_that_worked_here_is_judged(tmp_path: Path) -> None:
     text = f'data-dir = "{tmp_path}/data"\n[storage]\nstop-write-at-available-space = "4 EiB"'
-    assert [one.check for one in judged(tmp_path, "pump", text)] == ["pump.config"]
+    assert [one.check for one in checked(tmp_path, "pump", text)] == ["pump.config"]
     (tmp_path / "data" / "value").mkdir(parents=True)
-    found = judged(tmp_path, "pump", text)
+    found = checked(tmp_path, "pump", text)
     assert [(one.check, one.severity) for one in found if one.severity is not Severity.OK] == [
         ("pump.disk", Severity.ERROR)
     ]
